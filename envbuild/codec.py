@@ -1,0 +1,90 @@
+"""Frozen dataclasses to plain JSON values and back, strictly: unknown and missing keys are named with their path."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from typing import Any, TypeVar
+
+from envbuild.errors import InvalidInputError, Problem
+
+T = TypeVar("T")
+
+
+def encode(value: Any) -> Any:
+    """Dataclasses, tuples and dicts as JSON values; keys keep their declared order."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: encode(item) for key, item in value.items()}
+    return value
+
+
+def dumps(value: Any) -> str:
+    """The one byte-exact JSON form of committed files: two-space indent, declared key order, final newline."""
+    return json.dumps(encode(value), indent=2, ensure_ascii=False) + "\n"
+
+
+def decode(kind: type[T], data: Any, where: str) -> T:
+    """``data`` as ``kind``, or :class:`InvalidInputError` listing every problem with its path inside ``where``."""
+    problems: list[Problem] = []
+    value = _read(kind, data, where, problems)
+    if problems:
+        raise InvalidInputError(
+            f"{where} does not have the expected form.",
+            hint="This file is written by envbuild; make it again rather than editing it.",
+            problems=problems,
+        )
+    return typing.cast(T, value)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(kind: Any, data: Any, where: str, problems: list[Problem]) -> Any:  # noqa: PLR0911 - one case per kind
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(typing.cast(type, kind), data, where, problems)
+    if origin in (typing.Union, types.UnionType):
+        if data is None and type(None) in args:
+            return None
+        return _read(next(a for a in args if a is not type(None)), data, where, problems)
+    if origin is tuple:
+        if not isinstance(data, list):
+            return _wrong(where, "a list", data, problems)
+        return tuple(_read(args[0], item, f"{where}[{i}]", problems) for i, item in enumerate(data))
+    if origin is dict:
+        if not isinstance(data, dict):
+            return _wrong(where, "an object", data, problems)
+        return {key: _read(args[1], item, f"{where}.{key}", problems) for key, item in data.items()}
+    if origin is typing.Literal:
+        return data if data in args else _wrong(where, f"one of {', '.join(map(str, args))}", data, problems)
+    if kind is Any or (isinstance(data, kind) and not (kind is int and isinstance(data, bool))):
+        return data
+    return _wrong(where, f"a {kind.__name__}", data, problems)
+
+
+def _read_dataclass(kind: type, data: Any, where: str, problems: list[Problem]) -> Any:
+    if not isinstance(data, dict):
+        return _wrong(where, "an object", data, problems)
+    hints = _hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    problems.extend(Problem(where=f"{where}.{key}", line=0, message="unknown key") for key in data.keys() - fields.keys())
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in data:
+            values[name] = _read(hints[name], data[name], f"{where}.{name}", problems)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            problems.append(Problem(where=f"{where}.{name}", line=0, message="missing"))
+    return None if problems else kind(**values)
+
+
+def _wrong(where: str, expected: str, data: Any, problems: list[Problem]) -> None:
+    problems.append(Problem(where=where, line=0, message=f"expected {expected}, found {data!r}"))

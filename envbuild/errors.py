@@ -1,0 +1,168 @@
+"""Every failure that a user can meet, one class per exit code.
+
+An error carries what a person needs in this order: *what* happened, *where*, *why*, and what to do *next* (the hint).
+Anything that is not an :class:`EnvbuildError` is a bug of ours and exits with 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conflict:
+    """One fact that stands against a request: the matrix row, what it says, and the public document that says so."""
+
+    row: str
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative:
+    """A request that would work, and what it changes; lists of these are ordered by how little changes."""
+
+    name: str
+    changes: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing wrong in an input file. ``line`` is 1-based; 0 when the problem has no single line."""
+
+    where: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.where}:{self.line}" if self.line else self.where
+        return f"{place}: {self.message}"
+
+
+class EnvbuildError(Exception):
+    """Base of all expected failures.
+
+    ``code`` is the stable word that scripts match on (``error.code`` in JSON); it defaults to the class's own.
+    """
+
+    exit_code: ClassVar[int] = 1
+    default_code: ClassVar[str] = "error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str = "",
+        conflicts: Sequence[Conflict] = (),
+        alternatives: Sequence[Alternative] = (),
+        problems: Sequence[Problem] = (),
+        details: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code or self.default_code
+        self.conflicts = tuple(conflicts)
+        self.alternatives = tuple(alternatives)
+        self.problems = tuple(problems)
+        self.details = tuple(details)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``error`` object of the refusal schema (``schemas/refusal.json``)."""
+        return {
+            "code": self.code,
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "hint": self.hint,
+            "conflicts": [asdict(c) for c in self.conflicts],
+            "alternatives": [asdict(a) for a in self.alternatives],
+            "problems": [asdict(p) for p in self.problems],
+            "details": list(self.details),
+        }
+
+
+class UsageError(EnvbuildError):
+    """The command line itself cannot be understood."""
+
+    exit_code = 2
+    default_code = "usage"
+
+
+class ConflictError(EnvbuildError):
+    """No combination satisfies the request; carries the conflicting rows and the nearest alternatives."""
+
+    exit_code = 3
+    default_code = "conflict"
+
+
+class UnknownNameError(EnvbuildError):
+    """A name or version that the matrix does not have; the hint names the nearest."""
+
+    exit_code = 4
+    default_code = "unknown-name"
+
+
+class InvalidInputError(EnvbuildError):
+    """Matrix, recipe, lock or rendering is invalid or stale; ``problems`` lists all of them at once."""
+
+    exit_code = 5
+    default_code = "invalid"
+
+
+class EngineError(EnvbuildError):
+    """The container engine is missing, refused us, or lacks what we need."""
+
+    exit_code = 6
+    default_code = "engine"
+
+
+class BuildError(EnvbuildError):
+    """A build failed. ``code`` tells ``base-unreachable`` from ``build-step``, ``index-unreachable`` and ``no-space``."""
+
+    exit_code = 7
+    default_code = "build-step"
+
+
+class VerifyError(EnvbuildError):
+    """The image does not hold what its lock says."""
+
+    exit_code = 8
+    default_code = "contents-differ"
+
+
+class SmokeFailedError(EnvbuildError):
+    """The smoke test ran and a check failed, hung or crashed."""
+
+    exit_code = 9
+    default_code = "smoke-failed"
+
+
+class SmokeInconclusiveError(EnvbuildError):
+    """The smoke test could not judge: skipped, too few devices. Never a pass."""
+
+    exit_code = 10
+    default_code = "smoke-inconclusive"
+
+
+class PublishError(EnvbuildError):
+    """A registry refused or could not be reached while publishing."""
+
+    exit_code = 11
+    default_code = "publish"
+
+
+class TimedOutError(EnvbuildError):
+    """The user's own time limit passed."""
+
+    exit_code = 124
+    default_code = "timed-out"
+
+
+class InterruptedByUserError(EnvbuildError):
+    """Ctrl-C or SIGTERM; everything that was started has been stopped."""
+
+    exit_code = 130
+    default_code = "interrupted"

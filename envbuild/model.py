@@ -1,0 +1,251 @@
+"""The values that stages pass to each other: frozen, no I/O, no defaults that hide a decision.
+
+All versions are strings. Tuples keep the order that the producer chose and are written in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "known-bad", "unknown", "base-deleted", "end-of-life"]
+PythonFrom = Literal["distribution", "uv", "conda", "base"]
+CudaLibraries = Literal["none", "system", "bundled", "wheels"]
+Provider = Literal["distribution", "tag", "apt", "wheels", "conda", "local"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """Why one choice was made, and the document (URL or purl) that supports it."""
+
+    choice: str
+    because: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComputeCapability:
+    """GPU code in the framework's binaries: native code per capability, and the PTX that a driver can compile on."""
+
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Framework:
+    """One framework of an environment, with everything that locking and rendering need to know of it.
+
+    ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
+    ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
+    ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them.
+    """
+
+    name: str
+    version: str
+    package: str
+    variant: str
+    requirements: tuple[str, ...]
+    constraints: tuple[str, ...]
+    recipe: str
+    released: str
+    index: str
+    cuda_libraries: CudaLibraries
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class System:
+    """The operating system of the image. ``name`` is ours (``ubuntu16.04``); ``image`` is the engine's (``ubuntu:16.04``).
+
+    ``bootstrap_suite`` is the Debian suite that mmdebstrap can make it from, empty where it cannot.
+    ``init`` is the path of the init that ``init_package`` installs.
+    """
+
+    name: str
+    family: str
+    version: str
+    codename: str
+    image: str
+    glibc: str
+    bootstrap_suite: str
+    init_package: str
+    init: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AptRepository:
+    """An apt repository added to the base; its key is pinned by the full fingerprint."""
+
+    name: str
+    url: str
+    suite: str
+    components: str
+    key_url: str
+    key_fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AptPackage:
+    """An exact package. ``url`` and ``sha256`` are empty where no public source gives them."""
+
+    name: str
+    version: str
+    repository: str
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """Where the image starts from, and where CUDA comes from (``provider``).
+
+    ``image`` is what FROM names. ``is_default`` is false where the user insisted, which then shows in the canonical name.
+    ``other_providers`` are those that the matrix lists for the same row, best first.
+    """
+
+    provider: Provider
+    image: str
+    is_default: bool
+    repositories: tuple[AptRepository, ...]
+    packages: tuple[AptPackage, ...]
+    other_providers: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Python:
+    """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it."""
+
+    version: str
+    provided_by: PythonFrom
+    executable: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """The resolved decision: every version chosen. The lock stores exactly this.
+
+    ``name`` is canonical and spells every choice, yet is never parsed back. ``exclude_newer`` is the ISO date up to which
+    dependencies may have been published; empty for no bound. ``require_cuda`` is NVIDIA_REQUIRE_CUDA, None on CPU.
+    """
+
+    name: str
+    frameworks: tuple[Framework, ...]
+    python: Python
+    system: System
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+    base: Base
+    driver_min: str | None
+    compute_capability: ComputeCapability | None
+    require_cuda: str | None
+    exclude_newer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolution:
+    """An environment with the story of how it was chosen."""
+
+    request: str
+    environment: Environment
+    reasons: tuple[Reason, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str
+    index: str
+    project: str
+    size: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prefix:
+    """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists."""
+
+    name: str
+    path: str
+    python: Python
+    frameworks: tuple[str, ...]
+    backend: Literal["uv", "pip"]
+    artifacts: tuple[Artifact, ...]
+    build_artifacts: tuple[Artifact, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DebianPackage:
+    """A package of a bootstrapped base, as the mirror's own index describes it."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bootstrap:
+    """A base made by mmdebstrap instead of pulled."""
+
+    suite: str
+    architecture: str
+    variant: str
+    packages: tuple[DebianPackage, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseLock:
+    """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list."""
+
+    image: str
+    digest: str | None
+    bootstrap: Bootstrap | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """Something that could not be pinned, and the reason."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """Decision and pins. Only a lock whose ``missing`` is empty counts as locked."""
+
+    environment: Environment
+    base: BaseLock
+    prefixes: tuple[Prefix, ...]
+    missing: tuple[Missing, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """One step of news from a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
+
+    ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state.
+    """
+
+    stage: str
+    message: str
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+    log: bool = False
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def ignore_progress(_news: Progress) -> None:
+    """The listener for callers that do not want any."""

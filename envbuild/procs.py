@@ -1,0 +1,160 @@
+"""The one place that starts processes: each runs in its own group and is killed with all its children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild.errors import TimedOutError, UsageError
+
+_KILL_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """How a process ended. ``code`` is negative for a signal, as in :mod:`subprocess`; ``output`` joins both streams unless split."""
+
+    argv: tuple[str, ...]
+    code: int
+    output: str
+    errors: str = ""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    input_text: str | None = None,
+    timeout_s: float | None = None,
+    split: bool = False,
+    on_line: Callable[[str], None] | None = None,
+) -> Result:
+    """Run to the end and return the result, whatever the exit code.
+
+    ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
+    sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
+    :class:`UsageError` (``missing-program``) where the program does not exist. On any exception, Ctrl-C included, the whole
+    process group is stopped before the exception goes on.
+    """
+    process = _start(argv, env=env, cwd=cwd, stdin=input_text is not None)
+    lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
+    readers = [_reader(process.stdout, "out", lines), _reader(process.stderr, "err", lines)]
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    kept: dict[str, list[str]] = {"out": [], "err": []}
+    try:
+        if input_text is not None and process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(input_text)
+                process.stdin.close()
+        for stream, line in _until_both_end(lines, len(readers), deadline, argv):
+            kept["err" if split and stream == "err" else "out"].append(line)
+            if on_line is not None:
+                on_line(line.rstrip("\n"))
+        code = process.wait(None if deadline is None else max(0.1, deadline - time.monotonic()))
+    except BaseException:
+        stop_group(process.pid)
+        process.wait()
+        raise
+    return Result(argv=tuple(argv), code=code, output="".join(kept["out"]), errors="".join(kept["err"]))
+
+
+def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
+    """Start a process that outlives us, in a session of its own, its output going to ``log``; returns its pid."""
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+    return process.pid
+
+
+def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
+    """Ask the process group of ``pid`` to end, and kill what is left after ``grace_s`` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+        end = time.monotonic() + grace_s
+        while time.monotonic() < end:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-pid, os.WNOHANG)
+            if not _group_alive(pid):
+                return
+            time.sleep(0.05)
+
+
+def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str | None:
+    """The path of ``program``, looked for on PATH and then where administrators' programs live; None if absent."""
+    return shutil.which(program) or shutil.which(program, path=os.pathsep.join(extra))
+
+
+def _start(argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: bool) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"The program {argv[0]} is not installed.",
+            code="missing-program",
+            hint="`envbuild doctor` lists what is missing and how to get it.",
+        ) from error
+
+
+def _reader(stream: object, name: str, lines: queue.Queue[tuple[str, str] | None]) -> threading.Thread:
+    def pump() -> None:
+        for line in stream:  # type: ignore[attr-defined]
+            lines.put((name, line))
+        lines.put(None)
+
+    thread = threading.Thread(target=pump, daemon=True)
+    thread.start()
+    return thread
+
+
+def _until_both_end(
+    lines: queue.Queue[tuple[str, str] | None], streams: int, deadline: float | None, argv: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    while streams:
+        try:
+            item = lines.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimedOutError(f"{Path(argv[0]).name} was stopped: its time limit passed.") from None
+        if item is None:
+            streams -= 1
+        else:
+            yield item
+
+
+def _group_alive(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,145 @@
+"""Finds the facts and recipes, a writable place beside them, and names every path once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild.errors import UsageError
+
+_MARKER = "matrix.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workspace:
+    """``root`` holds facts and recipes (perhaps read-only); ``output`` takes what tools write; ``home`` is ours.
+
+    In a writable checkout locks, renderings and evidence go to the checkout; with an installed package, below ``home``.
+    """
+
+    root: Path
+    output: Path
+    home: Path
+
+    @property
+    def matrix(self) -> Path:
+        """The entry point of the matrix."""
+        return self.root / _MARKER
+
+    @property
+    def images(self) -> Path:
+        """Partials, recipes and stacks."""
+        return self.root / "images"
+
+    @property
+    def recipes(self) -> Path:
+        """One folder per framework."""
+        return self.images / "recipes"
+
+    @property
+    def partials(self) -> Path:
+        """Dockerfile blocks shared by all recipes."""
+        return self.images / "partials"
+
+    @property
+    def guest(self) -> Path:
+        """The smoke package that is copied into every image."""
+        return Path(__file__).parent / "smoke"
+
+    @property
+    def matrix_cache(self) -> Path:
+        """Where the compiled matrix is kept; its name carries the hash of what it was made from."""
+        return self.home / "matrix"
+
+    @property
+    def engine(self) -> Path:
+        """Data root, socket, pid file and log of the private engine."""
+        return self.home / "engine"
+
+    @property
+    def bases(self) -> Path:
+        """Bootstrapped root file systems and their manifests."""
+        return self.home / "bases"
+
+    @property
+    def downloads(self) -> Path:
+        """Files fetched from indexes, by hash."""
+        return self.home / "downloads"
+
+    @property
+    def environments(self) -> Path:
+        """Machine-written folders, one per canonical name."""
+        return self.output / "environments"
+
+    def environment(self, name: str) -> Path:
+        """The folder to write for ``name``."""
+        return self.environments / name
+
+    def lock_file(self, name: str) -> Path:
+        """The lock of ``name``: the writable one where it exists, else the one that came with the root."""
+        ours = self.environment(name) / "lock.json"
+        shipped = self.images / "environments" / name / "lock.json"
+        return ours if ours.exists() or not shipped.exists() else shipped
+
+    def evidence_file(self, name: str) -> Path:
+        """What was proved of ``name``."""
+        return self.output / "evidence" / f"{name}.json"
+
+    def build_record(self, name: str) -> Path:
+        """What the last build of ``name`` here made, and from what."""
+        return self.home / "builds" / f"{name}.json"
+
+    def context(self, name: str) -> Path:
+        """The assembled build context of ``name``."""
+        return self.home / "contexts" / name
+
+    def report_folder(self, name: str) -> Path:
+        """Where the smoke reports of ``name`` go."""
+        return self.home / "reports" / name
+
+
+def find(root: str | None = None) -> Workspace:
+    """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the nearest parent of here, else the packaged copy.
+
+    Raises :class:`UsageError` where a root was named and holds no matrix.
+    """
+    named = root or os.environ.get("ENVBUILD_ROOT")
+    home = _home()
+    if named:
+        folder = Path(named).expanduser().resolve()
+        if not (folder / _MARKER).is_file():
+            raise UsageError(
+                f"{folder} holds no {_MARKER}.",
+                code="no-matrix",
+                hint="Name the folder that holds matrix.yaml and images/, or unset ENVBUILD_ROOT.",
+            )
+    else:
+        folder = _upward(Path.cwd()) or _packaged()
+    checkout = folder / "images"
+    writable = "_data" not in folder.parts and os.access(checkout, os.W_OK)
+    return Workspace(root=folder, output=checkout if writable else home / "images", home=home)
+
+
+def _home() -> Path:
+    named = os.environ.get("ENVBUILD_HOME")
+    if named:
+        return Path(named).expanduser().resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
+
+
+def _upward(start: Path) -> Path | None:
+    for folder in (start, *start.parents):
+        if (folder / _MARKER).is_file() and (folder / "images" / "recipes").is_dir():
+            return folder
+    return None
+
+
+def _packaged() -> Path:
+    here = Path(__file__).parent
+    for folder in (here / "_data", here.parent):  # the second: an editable install of a checkout
+        if (folder / _MARKER).is_file():
+            return folder
+    raise UsageError(
+        "No matrix.yaml was found.", code="no-matrix", hint="Reinstall envbuild, or set ENVBUILD_ROOT to a checkout."
+    )
