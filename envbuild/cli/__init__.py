@@ -1,1 +1,6 @@
-"""TODO owner."""
+"""The command line: one module per verb."""
+
+
+def main() -> None:
+    """Placeholder until the verbs land."""
+    raise SystemExit(2)
