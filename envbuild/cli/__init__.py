@@ -1,6 +1,14 @@
-"""The command line: one module per verb."""
+"""The command line: one module per verb. Each parses, calls the library, prints, and returns its exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 
-def main() -> None:
-    """Placeholder until the verbs land."""
-    raise SystemExit(2)
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """The ``envbuild`` command: run ``argv`` (default: this process's) and end the process with the exit code of DESIGN."""
+    from envbuild.cli import frame
+
+    sys.exit(frame.run(sys.argv[1:] if argv is None else list(argv)))

@@ -1,0 +1,198 @@
+"""The group of verbs, and the one place where errors become text, JSON and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from types import FrameType
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.session import Session, describe, refusal
+from envbuild.errors import EnvbuildError, InterruptedByUserError, UsageError
+
+# Verb → (module, one line of help). Modules are imported only when their verb runs: a cold start pays for one verb.
+VERBS: dict[str, tuple[str, str]] = {
+    "list": ("list", "The environments that the matrix knows, one line each."),
+    "show": ("show", "One environment: every version, where it stands, its files and evidence."),
+    "explain": ("explain", "Why a request resolves as it does: each choice, and each row left out."),
+    "resolve": ("resolve", "The environment that a request means, or a refusal that explains itself."),
+    "lock": ("lock", "Pin every file of an environment by hash (needs a package index)."),
+    "render": ("render", "Write the Dockerfile and requirements of a locked environment."),
+    "build": ("build", "Build the image of a locked environment."),
+    "verify": ("verify", "Compare what the image holds with its lock."),
+    "smoke": ("smoke", "Train in the image on 1 and N devices, and judge."),
+    "make": ("make", "All of it: resolve, lock, render, build, verify, smoke, report."),
+    "report": ("report", "A stored smoke report as table, Markdown, JUnit or HTML."),
+    "doctor": ("doctor", "What this machine has and lacks: engine, driver, GPUs, disk."),
+    "engine": ("engine", "The private container engine: up, down, status."),
+    "matrix": ("matrix", "Check the compatibility matrix."),
+    "completion": ("completion", "The completion script for your shell."),
+}
+
+
+class Verbs(click.Group):
+    """A group whose verbs are imported when used, and whose help needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """In the order of a first use, not of the alphabet."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """The verb's own ``command``, imported now."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"envbuild.cli.{VERBS[cmd_name][0]}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but a misspelt verb names the nearest one."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise unknown_verb(args[0])
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The verbs from the table, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+
+def unknown_verb(word: str) -> UsageError:
+    """The refusal of a verb that does not exist; a request typed without a verb is told which one it lacks."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, VERBS, n=1, cutoff=0.5)
+    if near:
+        hint = f"Did you mean `envbuild {near[0]}`?"
+    elif "-" in word and any(c.isdigit() for c in word):
+        hint = f"Did you mean `envbuild make {word}`?"
+    else:
+        hint = "`envbuild --help` lists the commands."
+    return UsageError(f"There is no command {word!r}.", code="unknown-command", hint=hint)
+
+
+@click.group(
+    cls=Verbs,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "obj": None},
+    epilog="Exit codes: 0 done, 2 usage, 3 impossible, 4 unknown name, 5 invalid or stale input, 6 no engine, 7 build failed, "
+    "8 contents differ, 9 smoke test failed, 10 inconclusive, 124 timed out, 130 interrupted.",
+)
+@click.option("--version", is_flag=True, help="Print the version and stop.")
+@options.common
+@click.pass_context
+def app(ctx: click.Context, version: bool) -> None:
+    """Build containerized deep-learning environments from one compatibility matrix.
+
+    `envbuild list` shows the names; `envbuild make NAME` does everything for one of them.
+    """
+    if version:
+        import envbuild
+
+        ctx.obj.out(f"envbuild {envbuild.__version__}")
+        ctx.obj.document({"schema": 1, "version": envbuild.__version__})
+    elif ctx.invoked_subcommand is None:
+        ctx.obj.raw(ctx.get_help() + "\n")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Nothing escapes: every failure is printed here, once."""
+    session = Session(json=_asks_json(argv), verbose=int(bool({"-v", "--verbose"} & set(argv))))
+    error: EnvbuildError
+    with _signals():
+        try:
+            return _invoke(list(argv), session)
+        except EnvbuildError as expected:
+            error = expected
+        except KeyboardInterrupt:
+            error = InterruptedByUserError(
+                "Stopped on request; nothing was left half-written.", hint="Run the same command again: it goes on from here."
+            )
+        except Exception as bug:  # the last door: a person gets a sentence, not a traceback
+            return _bug(bug, session)
+    with contextlib.suppress(KeyboardInterrupt, EnvbuildError):
+        session.document(refusal(error))
+        session.failure(describe(error))
+    return error.exit_code
+
+
+def _invoke(argv: list[str], session: Session) -> int:
+    try:
+        answer = app.main(args=argv, prog_name="envbuild", standalone_mode=False, obj=session)
+    except click.UsageError as wrong:
+        raise _usage(wrong) from wrong
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.ClickException as wrong:
+        raise UsageError(wrong.format_message()) from wrong
+    return answer if isinstance(answer, int) else 0
+
+
+def _usage(wrong: click.UsageError) -> UsageError:
+    path = wrong.ctx.command_path if wrong.ctx is not None else "envbuild"
+    hint = f"`{path} --help` says what it takes."
+    near: Sequence[str] = getattr(wrong, "possibilities", None) or ()
+    if isinstance(wrong, click.NoSuchOption):
+        message = f"{path} has no option {wrong.option_name}."
+        if near:
+            hint = f"Did you mean {' or '.join(sorted(near)[:3])}? {hint}"
+        return UsageError(message, code="unknown-option", hint=hint)
+    if isinstance(wrong, click.MissingParameter) and wrong.param is not None and isinstance(wrong.param, click.Argument):
+        return UsageError(f"{path} needs {wrong.param.human_readable_name}.", code="missing-argument", hint=hint)
+    return UsageError(wrong.format_message(), hint=hint)
+
+
+def _asks_json(argv: Sequence[str]) -> bool:
+    """Whether ``--json`` was given, known before parsing so that even a usage error answers as asked."""
+    return "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
+
+
+def _bug(bug: Exception, session: Session) -> int:
+    kind = type(bug).__name__
+    text = str(bug).strip().splitlines()
+    error = EnvbuildError(
+        f"envbuild met a bug of its own: {kind}{': ' + text[0] if text else ''}.",
+        code="bug",
+        hint="Please report it with the command and the output of the same command with -v.",
+    )
+    if session.verbose:
+        import traceback
+
+        session.failure("".join(traceback.format_exception(bug)).rstrip())
+    with contextlib.suppress(KeyboardInterrupt, EnvbuildError):
+        session.document(refusal(error))
+        session.failure(describe(error))
+    return error.exit_code
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal all unwind the stack, so that what was started is stopped and cleaned up.
+
+    SIGINT is taken even where a shell without job control had it ignored, since CI systems stop background jobs so.
+    """
+
+    def unwind(_number: int, _frame: FrameType | None) -> None:
+        # One is enough: a second signal during the clean-up must not cut it short.
+        for number in watched:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    watched = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        watched.append(signal.SIGHUP)
+    before: dict[signal.Signals, object] = {}
+    try:
+        for number in watched:
+            before[number] = signal.signal(number, unwind)
+    except ValueError:  # not the main thread: whoever called us handles signals
+        before.clear()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""Progress on standard error: live bars on a terminal, plain lines elsewhere, nothing when asked.
+
+The live display costs a quarter of a second of imports, so it starts only once a run has lasted a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from envbuild.cli.session import Session
+from envbuild.model import Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+_PATIENCE_S = 1.0  # before the live display starts
+_PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
+
+
+class Display(Protocol):
+    """Takes news of stages, and lines that must stand whatever is being drawn."""
+
+    def news(self, news: Progress) -> None:
+        """One step of a stage."""
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+
+    def close(self) -> None:
+        """Take down what was drawn."""
+
+
+@contextlib.contextmanager
+def display(session: Session) -> Iterator[Display]:
+    """The display that the session asks for, taken down however the work ends."""
+    shown = _choose(session)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+def _choose(session: Session) -> Display:
+    kind = session.progress
+    if kind == "auto":
+        on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        kind = "rich" if on_terminal else "plain"
+    if session.quiet or kind == "none":
+        return _Silent(session)
+    # With -v the output of builds scrolls by: bars would only fight it.
+    return _Live(session) if kind == "rich" and not session.verbose else _Plain(session)
+
+
+class _Silent:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def news(self, news: Progress) -> None:
+        """Nothing."""
+
+    def line(self, text: str) -> None:
+        """Said only where standard error is not silenced."""
+        self._session.err(text)
+
+    def close(self) -> None:
+        """Nothing to take down."""
+
+
+class _Plain:
+    """One line when a step starts or ends, and one every few seconds while numbers grow."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._said: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def news(self, news: Progress) -> None:
+        """A line, unless the same step was spoken of a moment ago; build output only with ``-v``."""
+        if news.log:
+            if self._session.verbose:
+                self._session.err(f"[{news.stage}] | {news.message}")
+            return
+        now = time.monotonic()
+        with self._lock:
+            key = (news.stage, news.message)
+            ended = news.total is not None and news.done == news.total
+            if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
+                return
+            self._said[key] = now
+        figures = amount(news)
+        self._session.err(f"[{news.stage}] {news.message}{'  ' + figures if figures else ''}")
+
+    def line(self, text: str) -> None:
+        """As it is."""
+        self._session.err(text)
+
+    def close(self) -> None:
+        """Nothing to take down."""
+
+
+class _Live:
+    """One bar per stage under way, its last message beside it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._began = time.monotonic()
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
+
+    def news(self, news: Progress) -> None:
+        """Move the stage's bar; a log line is shown as the stage's last word."""
+        with self._lock:
+            if self._bars is None:
+                if time.monotonic() - self._began < _PATIENCE_S:
+                    return
+                self._bars = _new_bars()
+                self._bars.start()
+            if news.stage not in self._tasks:
+                for task in self._tasks.values():
+                    self._bars.update(task, visible=False)
+                self._tasks[news.stage] = self._bars.add_task(news.stage, total=None, figures="", message="")
+            task = self._tasks[news.stage]
+            if news.log:
+                self._bars.update(task, message=news.message.strip()[:120])
+            else:
+                self._bars.update(
+                    task, visible=True, completed=news.done or 0, total=news.total, figures=amount(news), message=news.message
+                )
+
+    def line(self, text: str) -> None:
+        """Above the bars."""
+        with self._lock:
+            if self._bars is None or self._session.quiet:
+                self._session.err(text)
+            else:
+                self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bars; lines stay."""
+        with self._lock:
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
+
+
+def _new_bars() -> Bars:
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+    from rich.table import Column
+
+    return RichProgress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[figures]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[message]}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+        refresh_per_second=8,
+    )
+
+
+def amount(news: Progress) -> str:
+    """How far a step is, in the units a person reads: ``3/7 layers``, ``120.5/512.0 MB``."""
+    if news.done is None:
+        return ""
+    if news.unit == "bytes":
+        done, total = news.done / 1e6, None if news.total is None else news.total / 1e6
+        return f"{done:.1f} MB" if total is None else f"{done:.1f}/{total:.1f} MB"
+    return f"{news.done:g} {news.unit}".rstrip() if news.total is None else f"{news.done:g}/{news.total:g} {news.unit}".rstrip()

@@ -1,0 +1,114 @@
+"""What the common options say, and the only two ways out: :meth:`Session.out` for results, :meth:`Session.err` for the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+from envbuild.errors import EnvbuildError, InterruptedByUserError
+
+if TYPE_CHECKING:
+    from envbuild.workspace import Workspace
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """One run of the command line. Options may stand before or after the verb; the last one given counts."""
+
+    json: bool = False
+    verbose: int = 0
+    quiet: bool = False
+    progress: str = "auto"
+    root: str | None = None
+    prog: str = "envbuild"
+    _workspace: Workspace | None = field(default=None)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace that ``--root``, the environment or the current folder names; found once."""
+        if self._workspace is None:
+            from envbuild import workspace
+
+            self._workspace = workspace.find(self.root)
+        return self._workspace
+
+    def out(self, text: str) -> None:
+        """A line of the result, on standard output; dropped with ``--json``, where the document is the whole result."""
+        if not self.json:
+            _write(sys.stdout, text + "\n")
+
+    def document(self, value: Any) -> None:
+        """The one JSON document of a ``--json`` run; nothing without ``--json``."""
+        if self.json:
+            _write(sys.stdout, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def raw(self, text: str) -> None:
+        """Text for a pipe or a file (a report, a script): standard output, as it is, whatever the options."""
+        _write(sys.stdout, text)
+
+    def err(self, text: str) -> None:
+        """A remark for the person, on standard error; silent with ``-q``."""
+        if not self.quiet:
+            _write(sys.stderr, text + "\n")
+
+    def failure(self, text: str) -> None:
+        """An error for the person, on standard error, ``-q`` or not."""
+        _write(sys.stderr, text + "\n")
+
+
+def colour(stream: TextIO) -> bool:
+    """Whether ``stream`` takes colours: a terminal, and neither NO_COLOR (https://no-color.org) nor TERM=dumb is set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def describe(error: EnvbuildError) -> str:
+    """The block that a person reads: what happened, each cause, what else would work, what to do next."""
+    lines = [f"{'interrupted' if isinstance(error, InterruptedByUserError) else 'error'}: {error.message}"]
+    for conflict in error.conflicts:
+        source = f" [{conflict.source}]" if conflict.source else ""
+        lines.append(f"  - {conflict.row}: {conflict.reason}{source}")
+    lines += [f"  - {problem}" for problem in error.problems]
+    lines += [f"  | {line}" for line in error.details]
+    if error.alternatives:
+        width = max(len(a.name) for a in error.alternatives)
+        lines.append("would work:")
+        lines += [f"  {a.name.ljust(width)}  {a.changes}".rstrip() for a in error.alternatives]
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    return "\n".join(lines)
+
+
+def refusal(error: EnvbuildError) -> dict[str, Any]:
+    """The JSON answer of a run that failed (``schemas/refusal.json``)."""
+    return {"schema": 1, "error": error.to_json()}
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write and flush. A reader that has gone away (``| head``) is no error: the rest of the output goes nowhere."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        _discard(stream)
+    except UnicodeEncodeError:  # a C locale: say what we can rather than nothing
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    except OSError as error:
+        _discard(stream)
+        from pathlib import Path
+
+        from envbuild.files import explain_os_error
+
+        raise explain_os_error(error, Path("standard output")) from error
+
+
+def _discard(stream: TextIO) -> None:
+    # The interpreter flushes standard streams at exit and would complain there: point the descriptor elsewhere.
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

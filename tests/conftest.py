@@ -1,0 +1,38 @@
+"""What all tests share: unit tests start no process and open no socket, whatever they call."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+UNIT = Path(__file__).parent / "unit"
+
+
+class LeftTheUnitError(AssertionError):
+    """A unit test reached for the outside world."""
+
+
+@pytest.fixture(autouse=True)
+def _stay_inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unit tests run on values alone: starting a process or opening a socket fails the test that did it."""
+    if UNIT not in request.path.parents:
+        return
+
+    def refuse(what: str):
+        def call(*args: object, **kwargs: object) -> NoReturn:
+            raise LeftTheUnitError(f"a unit test must not {what}; such tests live in tests/integration")
+
+        return call
+
+    monkeypatch.setattr(subprocess, "Popen", refuse("start a process"))
+    for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "execv", "execve"):
+        monkeypatch.setattr(os, name, refuse("start a process"))
+    monkeypatch.setattr(socket.socket, "connect", refuse("open a socket"))
+    monkeypatch.setattr(socket.socket, "bind", refuse("open a socket"))
+    monkeypatch.setattr(socket, "create_connection", refuse("open a socket"))
+    monkeypatch.setattr(socket, "getaddrinfo", refuse("look a host up"))
