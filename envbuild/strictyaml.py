@@ -1,0 +1,302 @@
+"""YAML read strictly: every problem of a document is collected with its line, and nothing is guessed.
+
+Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would turn into something other than the text that was
+written (``12.10`` becomes 12.1) are problems. A document is composed once into nodes, which keep their positions; typed values
+are then asked of :class:`Table`. Its readers never raise: they note the problem and return an empty value, so that one pass
+finds everything, and the caller raises once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeVar
+
+import yaml
+
+from envbuild.errors import InvalidInputError, Problem
+
+T = TypeVar("T")
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_KINDS = {
+    "str": "text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "timestamp": "a date",
+}
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_MAX_DEPTH = 40  # far deeper than any of our formats; keeps a hostile document from exhausting the stack
+
+
+class Table:
+    """A mapping of the document. Each reader marks its key as known; :meth:`finish` reports the keys that nobody read."""
+
+    def __init__(self, node: yaml.MappingNode, where: str, problems: list[Problem], path: str = "") -> None:
+        self.where = where
+        self.path = path
+        self.line = node.start_mark.line + 1
+        self._problems = problems
+        self._known: set[str] = set()
+        self._items: dict[str, yaml.Node] = {}
+        self._lines: dict[str, int] = {}
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                self._items[key.value] = value
+                self._lines[key.value] = key.start_mark.line + 1
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._items
+
+    def keys(self) -> list[str]:
+        """The keys as written, in their order."""
+        return list(self._items)
+
+    def line_of(self, key: str) -> int:
+        """The line of ``key``, or of the table where it has none."""
+        return self._lines.get(key, self.line)
+
+    def problem(self, message: str, key: str = "") -> None:
+        """Note a problem of this table, or of one of its keys."""
+        place = ".".join(part for part in (self.path, key) if part)
+        text = f"{place}: {message}" if place else message
+        self._problems.append(Problem(where=self.where, line=self.line_of(key), message=text))
+
+    def text(self, key: str, default: str | None = None, *, choices: Collection[str] = (), pattern: str = "") -> str:
+        """Text that was written as text. Required where no ``default`` is given; ``pattern`` must match all of it."""
+        node = self._take(key, required=default is None)
+        if node is None:
+            return default or ""
+        value = self._scalar(node, key)
+        if value is None:
+            return default or ""
+        if choices and value not in choices:
+            self.problem(f"{value!r} is not one of {', '.join(sorted(choices))}", key)
+        elif pattern and not re.fullmatch(pattern, value):
+            self.problem(f"{value!r} does not have the expected form", key)
+        else:
+            return value
+        return default or ""
+
+    def date(self, key: str, default: str | None = None) -> str:
+        """An ISO date, possibly only its year and month. Plain or quoted: YAML cannot garble it."""
+        node = self._take(key, required=default is None)
+        if node is None:
+            return default or ""
+        value = self._scalar(node, key, also=("timestamp",))
+        if value is not None and not _DATE.fullmatch(value):
+            self.problem(f"{value!r} is not a date such as 2018-11-05", key)
+            return default or ""
+        return value or ""
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A plain non-negative integer."""
+        value = self._plain(key, ("int",), str.isdecimal, required=default is None)
+        return int(value) if value else default or 0
+
+    def number(self, key: str) -> float | None:
+        """A plain number, or None where the key is absent."""
+        value = self._plain(key, ("int", "float"), lambda text: bool(re.fullmatch(r"\d+(\.\d+)?", text)), required=False)
+        return float(value) if value else None
+
+    def boolean(self, key: str, default: bool = False) -> bool:
+        """``true`` or ``false``, written so."""
+        value = self._plain(key, ("bool",), {"true", "false"}.__contains__, required=False)
+        return value == "true" if value else default
+
+    def texts(self, key: str, *, required: bool = False, pattern: str = "", one: bool = False) -> tuple[str, ...]:
+        """A list of texts; ``one`` allows a single text instead of a list of one."""
+        node = self._take(key, required=required)
+        if node is None:
+            return ()
+        if one and isinstance(node, yaml.ScalarNode):
+            value = self._scalar(node, key)
+            return () if value is None else (value,)
+        found: list[str] = []
+        for index, item in enumerate(self._sequence(node, key)):
+            value = self._scalar(item, f"{key}[{index}]")
+            if value is not None and pattern and not re.fullmatch(pattern, value):
+                self.problem(f"{value!r} does not have the expected form", key)
+            elif value is not None:
+                found.append(value)
+        return tuple(found)
+
+    def table(self, key: str, *, required: bool = False) -> Table | None:
+        """A mapping below this one, or None where it is absent."""
+        node = self._take(key, required=required)
+        return None if node is None else self._mapping(node, key)
+
+    def tables(self, key: str, *, required: bool = False) -> list[Table]:
+        """A list of mappings."""
+        node = self._take(key, required=required)
+        if node is None:
+            return []
+        found = [self._mapping(item, f"{key}[{index}]") for index, item in enumerate(self._sequence(node, key))]
+        return [table for table in found if table is not None]
+
+    def named_tables(self, key: str, *, required: bool = False) -> list[tuple[str, Table]]:
+        """A mapping whose keys are free names and whose values are mappings."""
+        names = self.table(key, required=required)
+        if names is None:
+            return []
+        found = [(name, names.table(name, required=True)) for name in names.keys()]  # noqa: SIM118 - not a dict
+        return [(name, table) for name, table in found if table is not None]
+
+    def text_map(self, key: str) -> dict[str, str]:
+        """A mapping of free names to texts."""
+        names = self.table(key)
+        return {} if names is None else {name: names.text(name) for name in names.keys()}  # noqa: SIM118 - not a dict
+
+    def mixed(self, key: str, convert_text: Callable[[str], T], convert_table: Callable[[Table], T]) -> tuple[T, ...]:
+        """A list whose items are texts or mappings, each converted."""
+        node = self._take(key, required=False)
+        if node is None:
+            return ()
+        found: list[T] = []
+        for index, item in enumerate(self._sequence(node, key)):
+            if isinstance(item, yaml.MappingNode):
+                found.append(convert_table(Table(item, self.where, self._problems, f"{self.path}.{key}[{index}]".lstrip("."))))
+            elif (value := self._scalar(item, f"{key}[{index}]")) is not None:
+                found.append(convert_text(value))
+        return tuple(found)
+
+    def is_text(self, key: str) -> bool:
+        """Whether the value is a scalar, for fields with a short and a long form."""
+        return isinstance(self._items.get(key), yaml.ScalarNode)
+
+    def finish(self) -> None:
+        """Report every key that no reader asked for, with the nearest known one."""
+        for key in self._items.keys() - self._known:
+            import difflib
+
+            near = difflib.get_close_matches(key, self._known, n=1)
+            self.problem(f"unknown key{f', did you mean {near[0]}?' if near else ''}", key)
+
+    def _take(self, key: str, *, required: bool) -> yaml.Node | None:
+        self._known.add(key)
+        node = self._items.get(key)
+        if node is None and required:
+            self.problem(f"{key} is missing")
+        return node
+
+    def _scalar(self, node: yaml.Node, key: str, also: tuple[str, ...] = ()) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            self.problem("text expected, found a list or a mapping", key)
+            return None
+        kind = node.tag.removeprefix(_TAG)
+        if kind == "str" or kind in also:
+            return str(node.value)
+        if kind == "null":
+            self.problem("text expected, found nothing", key)
+        else:
+            self.problem(f'YAML reads {node.value} as {_KINDS.get(kind, kind)}: quote it, "{node.value}"', key)
+        return None
+
+    def _plain(self, key: str, kinds: tuple[str, ...], good: Callable[[str], bool], *, required: bool) -> str:
+        node = self._take(key, required=required)
+        if node is None:
+            return ""
+        if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(_TAG) in kinds and good(node.value):
+            return str(node.value)
+        found = repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
+        self.problem(f"{_KINDS[kinds[-1]]} expected, found {found}", key)
+        return ""
+
+    def _sequence(self, node: yaml.Node, key: str) -> list[yaml.Node]:
+        if isinstance(node, yaml.SequenceNode):
+            return list(node.value)
+        self.problem("a list is expected", key)
+        return []
+
+    def _mapping(self, node: yaml.Node, key: str) -> Table | None:
+        if isinstance(node, yaml.MappingNode):
+            return Table(node, self.where, self._problems, f"{self.path}.{key}".lstrip("."))
+        self.problem("a mapping is expected", key)
+        return None
+
+
+def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | None:
+    """The document's top mapping, or None where the document is too broken to read further. Problems are added to the list."""
+    try:
+        text = content.decode() if isinstance(content, bytes) else content
+        _refuse_depth(text)
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        problems.append(Problem(where=where, line=mark.line + 1 if mark else 0, message=f"not YAML: {message}"))
+        return None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        problems.append(Problem(where=where, line=line, message=f"not UTF-8: {error.reason}"))
+        return None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problems.append(Problem(where=where, line=0, message=f"not YAML: {str(error).splitlines()[0]}"))
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        problems.append(Problem(where=where, line=1, message="the document must be a mapping"))
+        return None
+    problems.extend(_structure(node, where))
+    return Table(node, where, problems)
+
+
+def raise_for(problems: list[Problem], what: str) -> None:
+    """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any."""
+    if not problems:
+        return
+    unique = sorted(set(problems), key=lambda problem: (problem.where, problem.line, problem.message))
+    count = f"{len(unique)} problems" if len(unique) > 1 else "a problem"
+    raise InvalidInputError(
+        f"{what} has {count}; the first: {unique[0]}",
+        hint="Correct the lines named and run the command again.",
+        problems=unique,
+    )
+
+
+def _refuse_depth(text: str) -> None:
+    """Composing recurses in C, where nothing stops it: a document of brackets alone would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                mark: Any = event.start_mark
+                raise yaml.MarkedYAMLError(problem=f"nested deeper than {_MAX_DEPTH} levels", problem_mark=mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _structure(root: yaml.Node, where: str) -> Iterator[Problem]:
+    """Problems that no reader would see: repeated keys, keys that are not text, anchors, tags."""
+    seen: set[int] = set()
+    stack: list[yaml.Node] = [root]
+    while stack:
+        node = stack.pop()
+        line = node.start_mark.line + 1
+        if id(node) in seen:
+            yield Problem(where=where, line=line, message="anchors and aliases are not supported here: write the value again")
+            continue
+        seen.add(id(node))
+        if node.tag.removeprefix(_TAG) not in (*_KINDS, "map", "seq"):
+            yield Problem(where=where, line=line, message=f"the tag or key {node.tag.removeprefix(_TAG)} is not supported here")
+        if isinstance(node, yaml.SequenceNode):
+            stack.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            yield from _keys(node, where)
+            stack.extend(value for _, value in node.value)
+
+
+def _keys(node: yaml.MappingNode, where: str) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or key.tag != f"{_TAG}str":
+            shown = key.value if isinstance(key, yaml.ScalarNode) else "a list or a mapping"
+            yield Problem(where=where, line=line, message=f"keys must be text; quote {shown}")
+        elif key.value in first:
+            yield Problem(where=where, line=line, message=f"{key.value} is repeated; first on line {first[key.value]}")
+        else:
+            first[key.value] = line
