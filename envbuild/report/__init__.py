@@ -1,1 +1,12 @@
-"""TODO owner."""
+"""A smoke report as a table, Markdown, JUnit XML, one HTML page; and two reports compared. Pure: values in, text out."""
+
+from __future__ import annotations
+
+from envbuild.report.comparison import compare
+from envbuild.report.html_page import html
+from envbuild.report.junit_xml import junit
+from envbuild.report.markdown_page import markdown
+from envbuild.report.text import table
+from envbuild.report.view import verdict_of
+
+__all__ = ["compare", "html", "junit", "markdown", "table", "verdict_of"]

@@ -1,0 +1,41 @@
+"""The facts, links and figures of a report that are shown as they are, as blocks of (label, value)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from envbuild.report.values import mapping, mappings, number, size, text
+
+_UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB/s", "_MBps": " MB/s"}
+
+
+def collectives(report: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """One row per collective: operation, workers, bytes, microseconds, algorithm and bus bandwidth, wrong elements."""
+    keys = ("op", "n", "bytes", "time_us", "algbw_GBps", "busbw_GBps", "wrong")
+    return tuple(tuple(text(item.get(key)) for key in keys) for item in mappings(report.get("collectives")))
+
+
+def facts(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """What the report says of environment, framework, image, host, data and devices; empty blocks are left out."""
+    blocks = [(title, mapping(report.get(key))) for title, key in (("Environment", "environment"), ("Framework", "framework"))]
+    blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"), ("Data", "data"))]
+    devices = mappings(report.get("devices"))
+    blocks += [(f"Device {text(item.get('index')) or place}", item) for place, item in enumerate(devices)]
+    blocks += [("Seconds spent", mapping(report.get("timing")))]
+    filled = ((title, tuple(_labelled(block))) for title, block in blocks)
+    return tuple((title, rows) for title, rows in filled if rows)
+
+
+def _labelled(block: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for key, value in block.items():
+        shown = text(value)
+        if not shown:
+            continue
+        unit = next((u for u in _UNITS if str(key).endswith(u)), "")
+        amount = number(value)
+        if unit == "_bytes" and amount is not None:
+            shown = size(amount)
+        elif unit and amount is not None:
+            shown += _UNITS[unit]
+        yield str(key).removesuffix(unit).replace("_", " "), shown

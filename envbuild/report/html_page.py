@@ -1,0 +1,75 @@
+"""The report as one self-contained page: no script, no request to anywhere, light and dark, fit for print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from envbuild.report import plots
+from envbuild.report.text import cells, headings, labels
+from envbuild.report.values import duration, mapping, number, percent, plural, short
+from envbuild.report.view import View, speedup, view
+
+_PAGE = Path(__file__).parent / "page"
+
+
+def html(report: Mapping[str, Any]) -> str:
+    """The page. Everything from the report is escaped; the page's own policy forbids scripts and outside resources."""
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    seen = view(report)
+    return templates.get_template("page.html.j2").render(
+        seen=seen,
+        css=(_PAGE / "page.css").read_text(encoding="utf-8"),
+        labels=labels(seen),
+        tiles=_tiles(seen),
+        plots=_plots(seen, report),
+        counted=_counted(seen),
+        headings=headings,
+        cells=cells,
+        duration=duration,
+    )
+
+
+def _tiles(seen: View) -> list[tuple[str, str]]:
+    last = seen.groups[0].rows[-1] if seen.groups and seen.groups[0].rows else None
+    if last is None:
+        return []
+    about = plural(last.workers, "worker")
+    tiles = [
+        (short(last.images_per_s), f"images a second, {about}") if last.images_per_s is not None else None,
+        (f"{last.speedup:.2f}×", _speedup_words(speedup(last))) if last.speedup is not None and last.workers > 1 else None,  # noqa: RUF001
+        (percent(last.efficiency, 0), "efficiency") if last.efficiency is not None and last.workers > 1 else None,
+        (percent(last.accuracy), f"accuracy, {about}") if last.accuracy is not None else None,
+    ]
+    return [tile for tile in tiles if tile is not None]
+
+
+def _speedup_words(shown: str) -> str:
+    _value, bracket, interval = shown.partition(" [")
+    return f"speedup, interval [{interval}" if bracket else "speedup"
+
+
+def _plots(seen: View, report: Mapping[str, Any]) -> list[plots.Plot]:
+    drawn = [plot for group in seen.groups for plot in plots.of_group(group)]
+    timing = [
+        (key.removesuffix("_s").replace("_", " "), number(value) or 0.0) for key, value in mapping(report.get("timing")).items()
+    ]
+    others = (plots.loss_plot(seen.trainings), plots.accuracy_plot(seen.trainings), plots.time_plot(timing))
+    return drawn + [plot for plot in others if plot is not None]
+
+
+def _counted(seen: View) -> str:
+    counts = Counter(check.status for check in seen.checks)
+    return ", ".join(
+        f"{counts[status]} {status}" for status in ("error", "fail", "warn", "skip", "info", "pass") if counts[status]
+    )

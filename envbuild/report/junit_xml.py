@@ -1,0 +1,80 @@
+"""The report as JUnit XML: one test case per check, and one for the verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from envbuild.report.values import mapping, plural, text
+from envbuild.report.view import Check, View, view
+
+# What XML 1.0 cannot hold, escaped or not: https://www.w3.org/TR/xml/#charsets
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(report: Mapping[str, Any]) -> str:
+    """A ``testsuites`` document. What was skipped or is inconclusive counts as skipped, never as passed.
+
+    In an inconclusive report even a check that passed is shown as skipped, with its result in the message: a pass on
+    stand-in hardware must not turn a dashboard green.
+    """
+    seen = view(report)
+    suite = ElementTree.Element("testsuite", name=_legal(f"envbuild smoke {seen.name}"))
+    if seen.started:
+        suite.set("timestamp", _legal(seen.started.removesuffix("Z")))
+    host = text(mapping(report.get("host")).get("hostname"))
+    if host:
+        suite.set("hostname", _legal(host))
+    cases = [_verdict(seen), *(_case(check, seen) for check in seen.checks)]
+    for attribute, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(sum(case.find(kind) is not None for case in cases)))
+    suite.set("tests", str(len(cases)))
+    suite.set("time", f"{seen.duration_s or 0:.3f}")
+    suite.extend(cases)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _verdict(seen: View) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname=_legal(f"envbuild.{seen.name}"), name="verdict", time=f"{seen.duration_s or 0:.3f}"
+    )
+    kind = {"pass": "", "fail": "failure", "error": "error", "inconclusive": "skipped"}[seen.verdict]
+    if kind:
+        _child(case, kind, seen.headline, "\n".join(seen.reasons))
+    return case
+
+
+def _case(check: Check, seen: View) -> ElementTree.Element:
+    about = f" [{plural(check.workers, 'worker')}]" if check.workers else ""
+    case = ElementTree.Element(
+        "testcase", classname=_legal(f"envbuild.{seen.name}"), name=_legal(f"{check.id}{about}"), time="0"
+    )
+    said = check.message or check.title or check.status
+    measured = f"measured {check.value or 'nothing'}, limit {check.limit or 'none'}"
+    body = "\n".join(filter(None, [said, measured, f"next: {check.next_step}" if check.next_step else ""]))
+    if check.status in ("fail", "error"):
+        _child(case, "failure" if check.status == "fail" else "error", said, body)
+    elif check.status == "skip":
+        _child(case, "skipped", said, "")
+    elif seen.verdict == "inconclusive":
+        _child(case, "skipped", f"{check.status} in a run whose verdict is inconclusive: {said}", "")
+    elif check.status in ("warn", "info"):
+        ElementTree.SubElement(case, "system-out").text = _legal(f"{check.status}: {body}")
+    return case
+
+
+def _child(case: ElementTree.Element, kind: str, message: str, body: str) -> None:
+    element = ElementTree.SubElement(case, kind, message=_legal(message))
+    if kind != "skipped":
+        element.set("type", kind)
+    if body:
+        element.text = _legal(body)
+
+
+def _legal(words: str) -> str:
+    return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", words)

@@ -1,0 +1,57 @@
+"""The report as Markdown, for merge requests and job summaries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envbuild.report.text import cells, headings, labels
+from envbuild.report.values import duration
+from envbuild.report.view import Check, View, view
+
+_MARKS = {"pass": "✅", "fail": "❌", "error": "❌", "inconclusive": "⚠️", "warn": "⚠️", "skip": "⏭️", "info": "•"}
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """One page: verdict, figures, checks with their next steps, facts. Text of the report cannot become markup."""
+    seen = view(report)
+    parts = [f"# {_MARKS[seen.verdict]} {seen.verdict}: {_safe(seen.name)}", f"{_safe(seen.headline)}.", *_notes(seen)]
+    for group in seen.groups:
+        parts += [f"## {_safe(group.title)}", _grid(headings(group), cells(group))]
+    parts += ["## Checks", _grid(("", "check", "workers", "measured", "limit", "message"), [_check(c) for c in seen.checks])]
+    for title, rows in seen.facts:
+        parts += [f"<details><summary>{_safe(title)}</summary>", _grid(("", ""), rows), "</details>"]
+    if seen.duration_s is not None or seen.started:
+        parts.append(f"{_safe(seen.started)} · took {duration(seen.duration_s)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(seen: View) -> list[str]:
+    return [f"> {_safe(line)}" for line in labels(seen)]
+
+
+def _check(check: Check) -> tuple[str, ...]:
+    message = f"{check.message} Next: {check.next_step}" if check.next_step else check.message
+    return (
+        f"{_MARKS[check.status]} {check.status}",
+        check.id,
+        str(check.workers or ""),
+        check.value,
+        check.limit,
+        message or check.title,
+    )
+
+
+def _grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return "none"
+    lines = [titles, ["---"] * len(titles), *([_safe(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _safe(words: str) -> str:
+    """One line in which nothing is Markdown or HTML."""
+    joined = " ".join(words.split())
+    escaped = joined.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]|#~])", r"\\\1", escaped)

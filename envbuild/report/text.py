@@ -1,0 +1,92 @@
+"""The report for a terminal: plain text, no colour (the command line adds that)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envbuild.report.values import duration, percent, plural, short
+from envbuild.report.view import Check, Group, View, speedup, view
+
+HEADINGS = ("workers", "images/s", "speedup", "efficiency", "accuracy", "verdict")
+
+
+def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
+    """The outcome in one screen: verdict, one row per number of workers, what went wrong and what to do, then ``paths``."""
+    seen = view(report)
+    parts = [f"{seen.verdict.upper()}  {seen.name}", _second_line(seen), *labels(seen), ""]
+    for group in seen.groups:
+        parts += [f"{group.title}", *_aligned([headings(group), *cells(group)]), ""]
+    parts += _troubles(seen.checks)
+    parts += _paths(paths)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def labels(seen: View) -> list[str]:
+    """Sentences that must stand beside the figures so that nobody takes them for more than they are."""
+    lines = list(seen.notes)
+    if seen.gpu_image_on_cpu and not any("cpu" in note.lower() for note in lines):
+        lines.insert(0, "GPU image run on CPU: this proves nothing about GPUs.")
+    if any(row.why_not_judged for group in seen.groups for row in group.rows):
+        why = next(row.why_not_judged for group in seen.groups for row in group.rows if row.why_not_judged)
+        lines.append(f"Speedup is shown, not judged ({why}).")
+    return lines
+
+
+def headings(group: Group) -> tuple[str, ...]:
+    """The column titles of ``group``; the interval's level stands with the speedup."""
+    level = next((row.level for row in group.rows if row.level is not None), None)
+    return tuple(f"speedup [{percent(level, 0)}]" if title == "speedup" and level else title for title in HEADINGS)
+
+
+def cells(group: Group) -> list[tuple[str, ...]]:
+    """The rows of ``group`` in the order of :data:`HEADINGS`."""
+    return [
+        (
+            str(row.workers),
+            short(row.images_per_s),
+            speedup(row),
+            percent(row.efficiency, 0),
+            percent(row.accuracy),
+            row.verdict,
+        )
+        for row in group.rows
+    ]
+
+
+def check_line(check: Check) -> str:
+    """``FAIL REPLICA (2 workers): replicas differ from step 2 on``."""
+    about = f" ({plural(check.workers, 'worker')})" if check.workers else ""
+    said = check.message or check.title or (f"{check.value}, limit {check.limit}" if check.value else "no message")
+    return f"{check.status.upper()} {check.id}{about}: {said}"
+
+
+def _second_line(seen: View) -> str:
+    return f"{seen.headline}." if seen.duration_s is None else f"{seen.headline} ({duration(seen.duration_s)})."
+
+
+def _troubles(checks: Sequence[Check]) -> list[str]:
+    lines: list[str] = []
+    for check in checks:
+        if check.status in ("error", "fail", "warn", "skip"):
+            lines.append(check_line(check))
+            if check.next_step and check.status != "skip":
+                lines.append(f"     next: {check.next_step}")
+    return [*lines, ""] if lines else []
+
+
+def _paths(paths: Sequence[object]) -> list[str]:
+    return [f"{'report' if place == 0 else '':8}{path}" for place, path in enumerate(paths)]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    return ["  " + "  ".join(_padded(row, widths)).rstrip() for row in rows]
+
+
+def _padded(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    last = len(widths) - 1
+    return [
+        cell.ljust(width) if column == last else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]

@@ -1,0 +1,106 @@
+"""Raw JSON values of a report, read without ever failing, and figures written for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+ABSENT = "\N{EN DASH}"
+
+
+def number(value: Any) -> float | None:
+    """``value`` as a finite float, else None; true and false are not numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        result = float(value)
+    except OverflowError:
+        return None
+    return result if math.isfinite(result) else None
+
+
+def text(value: Any) -> str:
+    """``value`` for people: empty for None, lists joined, numbers short."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return short(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {text(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, map(text, value)))
+    return str(value)
+
+
+def short(value: float | None) -> str:
+    """Three significant figures for small numbers, separated thousands for large ones, a dash for what is not a number."""
+    finite = number(value)
+    if finite is None:
+        return ABSENT
+    if isinstance(value, int) and abs(finite) < 1e15:
+        return f"{value:,}"
+    size = abs(finite)
+    if size >= 1e9 or 0 < size < 1e-3:
+        return f"{finite:.1e}".replace("e-0", "e-").replace("e+0", "e")
+    if size >= 100:
+        return f"{finite:,.0f}"
+    return f"{finite:.3g}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share as a percentage, or a dash."""
+    return ABSENT if value is None else f"{100 * value:.{digits}f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """``22 s``, ``3 min 05 s``, or a dash."""
+    if seconds is None or seconds < 0:
+        return ABSENT
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 worker``, ``2 workers``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def with_unit(value: Any, unit: str) -> str:
+    """``value`` and its unit, which is left out where it says nothing."""
+    if isinstance(value, float) and number(value) is None:
+        return "not a number"
+    if unit in ("B", "bytes") and number(value) is not None:
+        return size(value)
+    shown = text(value)
+    return f"{shown} {unit}" if shown and unit not in ("", "relative", "share", "ratio", "1") else shown
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """``value`` where it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> Iterable[Any]:
+    """``value`` where it is a list, else nothing."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The objects in the list ``value``."""
+    return [item for item in items(value) if isinstance(item, Mapping)]
+
+
+def size(amount: float) -> str:
+    """Bytes for people, in powers of 1000: ``25.3 GB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(amount) < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} TB"
