@@ -81,6 +81,10 @@ class Table:
             return value
         return default or ""
 
+    def choice(self, key: str, choices: Collection[str], default: str | None = None) -> Any:
+        """One of ``choices``; typed loosely, since callers store it under a literal type."""
+        return self.text(key, default, choices=choices)
+
     def date(self, key: str, default: str | None = None) -> str:
         """An ISO date, possibly only its year and month. Plain or quoted: YAML cannot garble it."""
         node = self._take(key, required=default is None)
@@ -162,6 +166,10 @@ class Table:
             elif (value := self._scalar(item, f"{key}[{index}]")) is not None:
                 found.append(convert_text(value))
         return tuple(found)
+
+    def allow(self, *keys: str) -> None:
+        """Mark keys as known that are read elsewhere, or overridden."""
+        self._known.update(keys)
 
     def is_text(self, key: str) -> bool:
         """Whether the value is a scalar, for fields with a short and a long form."""

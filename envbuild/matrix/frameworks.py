@@ -1,0 +1,261 @@
+"""Reads ``frameworks/<name>.yaml``: series hand their values down to releases and variants; every release becomes explicit."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
+from envbuild.matrix.tables import Files
+from envbuild.matrix.types import (
+    BadCapability,
+    FrameworkTable,
+    LibraryNeed,
+    NameHint,
+    Policy,
+    Provenance,
+    Release,
+    Requirement,
+    Variant,
+)
+from envbuild.matrix.versions import numbers
+from envbuild.model import CudaLibraries
+from envbuild.strictyaml import Table
+
+CUDA_LIBRARIES = get_args(CudaLibraries)
+_LEVELS = ("options", "constraints", "requirements", "margin_days")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parents:
+    """The tables that hand values down to a variant, and what was worked out of them."""
+
+    framework: Table
+    series: Table
+    release: Table
+    origin: Provenance
+
+
+def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
+    """All frameworks by name. In an overlay a series replaces the series of the same framework and name."""
+    heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []
+    bodies: dict[str, list[tuple[str, Table, Provenance]]] = {}
+    for file, defaults in files:
+        head = file.table("framework")
+        series = file.tables("series")
+        if head is None:
+            if series:
+                file.problem("a file with series needs `framework`", "series")
+            continue
+        name = head.text("name", pattern=r"[a-z][a-z0-9_-]*")
+        heads.append((f"framework {name}", head, (head, defaults)))
+        bodies.setdefault(name, []).extend((f"series {table.text('series')}", table, defaults) for table in series)
+    found = []
+    for head, defaults in unique(context, heads):
+        name = head.text("name")
+        body = unique(context, ((label, table, (table, origin)) for label, table, origin in bodies.get(name, ())))
+        found.append(_framework(context, head, defaults, body, policy))
+        head.finish()
+    return tuple(sorted(found, key=lambda framework: framework.name))
+
+
+def _framework(context: Context, head: Table, defaults: Provenance, body: Files, policy: Policy) -> FrameworkTable:
+    origin = context.origin(head, defaults)
+    hints = []
+    for item in head.tables("hints"):
+        hints.append(NameHint(says=item.text("says").lower(), means=item.text("means"), because=item.text("because", "")))
+        item.finish()
+    head.allow(*_LEVELS)
+    _check_levels(context, head)
+    releases: list[tuple[str, Table, Release]] = []
+    for series, inherited in body:
+        series_origin = context.origin(series, inherited)
+        series.allow("series", "variants", *_LEVELS)
+        _check_levels(context, series)
+        for table in series.tables("releases", required=True):
+            parents = _Parents(framework=head, series=series, release=table, origin=series_origin)
+            releases.append((f"release {table.text('version')}", table, _release(context, parents, policy)))
+            table.finish()
+        series.finish()
+    return FrameworkTable(
+        name=head.text("name"),
+        title=head.text("title"),
+        short=head.text("short", pattern=r"[a-z][a-z0-9]*"),
+        aliases=tuple(alias.lower() for alias in head.texts("aliases", required=True, pattern=NAME)),
+        recipe=head.text("recipe", pattern=NAME),
+        hints=tuple(hints),
+        releases=_newest_first(context, releases),
+        origin=origin,
+    )
+
+
+def _check_levels(context: Context, table: Table) -> None:
+    """Values that are handed down are read once here, so that a problem in them shows even where no release uses them."""
+    table.text_map("options")
+    requirement_list(context, table, "constraints", "")
+    requirement_list(context, table, "requirements", "")
+    table.integer("margin_days", 0)
+
+
+def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) -> tuple[Release, ...]:
+    from packaging.version import InvalidVersion, Version
+
+    rows = list(rows)
+    ordered = []
+    for _, table, release in rows:
+        try:
+            ordered.append((Version(release.version), release))
+        except InvalidVersion:
+            table.problem(f"{release.version!r} is not a version", "version")
+    unique(context, rows)
+    kept = {release.version: (key, release) for key, release in ordered}
+    return tuple(release for _, release in sorted(kept.values(), key=lambda pair: pair[0], reverse=True))
+
+
+def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
+    table = parents.release
+    number = table.text("version")
+    released = table.date("released")
+    origin = context.origin(table, parents.origin, inherit_note=True)
+    table.allow(*_LEVELS)
+    _check_levels(context, table)
+    without = table.texts("without")
+    layers: dict[str, list[Table]] = {}
+    for level in (parents.series, table):
+        for name, variant in level.named_tables("variants"):
+            layers.setdefault(name, []).insert(0, variant)
+    for name in without:
+        if name not in layers:
+            table.problem(f"there is no variant {name!r} to leave out", "without")
+    variants = [_variant(context, name, tables, parents, origin) for name, tables in layers.items() if name not in without]
+    if not variants:
+        table.problem("the release has no variant")
+    variants.sort(key=lambda v: (not v.cuda, not v.default, [-n for n in numbers(v.cuda or "0")], v.name))
+    return Release(
+        version=number,
+        series=parents.series.text("series"),
+        released=released,
+        exclude_newer=table.date("exclude_newer", "") or _bound(parents, released, policy),
+        variants=tuple(variants),
+        origin=origin,
+    )
+
+
+def _bound(parents: _Parents, released: str, policy: Policy) -> str:
+    """The release date plus the margin of the nearest level that states one."""
+    margin = policy.dependency_margin_days
+    for level in (parents.framework, parents.series, parents.release):
+        margin = level.integer("margin_days", margin)
+    try:
+        return (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
+    except (ValueError, OverflowError):
+        if released:
+            parents.release.problem(f"{released!r} is not a whole date", "released")
+        return ""
+
+
+class _Layers:
+    """The tables of one variant, the most particular first: a key is read from the first that has it."""
+
+    def __init__(self, tables: list[Table]) -> None:
+        self.tables = tables
+
+    def of(self, key: str) -> Table:
+        for table in self.tables:
+            table.allow(key)
+        return next((table for table in self.tables if key in table), self.tables[-1])
+
+
+def _variant(context: Context, name: str, tables: list[Table], parents: _Parents, release_origin: Provenance) -> Variant:
+    layers = _Layers(tables)
+    of = layers.of
+    origin = release_origin
+    for table in reversed(tables):
+        origin = context.origin(table, origin, inherit_note=True)
+    libraries: CudaLibraries = of("cuda_libraries").choice("cuda_libraries", CUDA_LIBRARIES) or "none"
+    cuda = of("cuda").text("cuda", "", pattern=r"\d+\.\d+")
+    if (libraries == "none") != (not cuda):
+        of("cuda").problem(f"cuda_libraries {libraries} and cuda {cuda or 'absent'} contradict each other")
+    capabilities = of("capabilities").table("capabilities")
+    sass, ptx = ((), ()) if capabilities is None else (version_list(capabilities, "sass"), version_list(capabilities, "ptx"))
+    if capabilities is not None:
+        capabilities.finish()
+    package = of("package").text("package", pattern=NAME)
+    found = Variant(
+        name=name,
+        package=package,
+        requirement=of("requirement").text(
+            "requirement", package, pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?"
+        ),
+        local_version=of("local_version").text("local_version", "", pattern=r"\+[A-Za-z0-9.]+"),
+        requirements=_handed_down(context, of("requirements"), parents, "requirements", origin),
+        constraints=_handed_down(context, of("constraints"), parents, "constraints", origin),
+        python=of("python").texts("python", required=True, pattern=r"\d+\.\d+"),
+        cuda=cuda,
+        cuda_libraries=libraries,
+        cudnn=_need(of("cudnn"), "cudnn", libraries),
+        nccl=_need(of("nccl"), "nccl", libraries),
+        sass=sass,
+        ptx=ptx,
+        glibc=version(of("glibc"), "glibc"),
+        cpu_features=of("cpu_features").texts("cpu_features"),
+        index=of("index").text("index", "default", pattern=r"default|https?://\S+"),
+        systems=tuple(system.lower() for system in of("systems").texts("systems")),
+        options=_options(of("options"), parents),
+        bad_capabilities=_bad(context, of("bad_capabilities"), origin),
+        default=of("default").boolean("default"),
+        origin=origin,
+    )
+    for table in tables:
+        table.finish()
+    return found
+
+
+def _handed_down(context: Context, variant: Table, parents: _Parents, key: str, origin: Provenance) -> tuple[Requirement, ...]:
+    """The release's list, else the series'; the variant's own is added."""
+    level = parents.release if key in parents.release else parents.series
+    ours = requirement_list(context, variant, key, origin.source)
+    return requirement_list(context, level, key, origin.source) + ours
+
+
+def _options(variant: Table, parents: _Parents) -> tuple[tuple[str, str], ...]:
+    merged: dict[str, str] = {}
+    for level in (parents.framework, parents.series, parents.release, variant):
+        merged.update(level.text_map("options"))
+    return tuple(sorted(merged.items()))
+
+
+def _need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
+    if key not in table:
+        return None
+    if table.is_text(key):
+        exact = version(table, key)
+        return LibraryNeed(minimum=exact, below="", prefer=exact, exact=True, taken_from=libraries)
+    found = table.table(key)
+    if found is None:
+        return None
+    need = LibraryNeed(
+        minimum=version(found, "min", ""),
+        below=version(found, "below", ""),
+        prefer=version(found, "prefer", ""),
+        exact=False,
+        taken_from=found.choice("from", ("system", "bundled", "wheels"), libraries),
+    )
+    found.finish()
+    return need
+
+
+def _bad(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
+    found = []
+    for item in table.tables("bad_capabilities"):
+        found.append(
+            BadCapability(
+                capabilities=version_list(item, "capabilities", required=True),
+                reason=item.text("reason"),
+                source=context.document(item, "source", origin.source),
+            )
+        )
+        item.finish()
+    return tuple(found)

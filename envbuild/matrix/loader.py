@@ -1,0 +1,100 @@
+"""From the entry file to a :class:`Matrix`: read every file, report all problems at once, put the tables in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.matrix import frameworks, tables
+from envbuild.matrix.reading import Context, descending
+from envbuild.matrix.types import Matrix
+from envbuild.strictyaml import Table, load, raise_for
+
+SCHEMA = 1
+_TABLES = ("systems", "pythons", "architectures", "drivers", "driver_rules", "repositories", "cuda", "cudnn", "nccl", "gpus")
+
+
+def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
+    """The bytes of the entry file, of what it includes and of the overlays, by the name that messages use.
+
+    Overlays (``--matrix``) come last; a row there replaces the row of the same name.
+    """
+    problems: list[Problem] = []
+    found: dict[str, bytes] = {}
+    content = _read(entry, entry.name, problems)
+    if content is not None:
+        found[entry.name] = content
+        for name, line in _includes(content, entry.name):
+            path = entry.parent / name
+            if not path.resolve().is_relative_to(entry.parent.resolve()):
+                problems.append(Problem(where=entry.name, line=line, message=f"{name} lies outside"))
+            elif name in found:
+                problems.append(Problem(where=entry.name, line=line, message=f"{name} is included twice"))
+            elif (content := _read(path, name, problems)) is not None:
+                found[name] = content
+    for path in overlays:
+        if (content := _read(path, str(path), problems)) is not None:
+            found[str(path)] = content
+    raise_for(problems, "The matrix")
+    return found
+
+
+def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
+    """What the entry file includes. Its problems are found again, and reported, when it is compiled."""
+    table = load(content, where, [])
+    # A NUL, which YAML's escapes can spell, is no part of any path.
+    return [] if table is None else [(name.replace("\0", "?"), table.line_of("include")) for name in table.texts("include")]
+
+
+def _read(path: Path, name: str, problems: list[Problem]) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problems.append(Problem(where=name, line=0, message=f"cannot be read: {error.strerror or error}"))
+        return None
+
+
+def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -> Matrix:
+    """The matrix of the given files, the first being the entry. Raises :class:`InvalidInputError` with every problem."""
+    context = Context()
+    context.overlays = set(overlays)
+    read = [load(content, where, context.problems) for where, content in sources.items()]
+    documents = [table for table in read if table is not None]
+    if not documents or read[0] is None:
+        raise_for(context.problems, "The matrix")
+        raise InvalidInputError("The matrix has no entry file.")
+    for table in documents:
+        context.define_sources(table)
+    matrix = _assemble(context, documents)
+    raise_for(context.problems, "The matrix")
+    return matrix
+
+
+def _assemble(context: Context, documents: list[Table]) -> Matrix:
+    entry = documents[0]
+    if entry.integer("schema") != SCHEMA:
+        entry.problem(f"this program reads schema {SCHEMA}", "schema")
+    entry.allow("include")
+    policy = tables.policy(entry)
+    files = [(table, context.defaults(table)) for table in documents]
+    systems = tables.rows(context, files, "systems", lambda row: row.name, tables.system)
+    pythons = tables.rows(context, files, "pythons", lambda row: row.version, tables.python)
+    found = Matrix(
+        policy=policy,
+        systems=tuple(sorted(systems, key=lambda row: (-row.preference, row.name))),
+        pythons=tuple(sorted(pythons, key=lambda row: (-row.preference, row.version))),
+        architectures=tuple(tables.rows(context, files, "architectures", lambda row: row.key, tables.architecture)),
+        drivers=descending(tables.rows(context, files, "drivers", lambda row: row.branch, tables.driver), lambda r: r.branch),
+        driver_rules=tuple(tables.rows(context, files, "driver_rules", lambda row: row.cuda_major, tables.driver_rule)),
+        repositories=tuple(tables.rows(context, files, "repositories", lambda row: row.name, tables.repository)),
+        cuda=descending(tables.rows(context, files, "cuda", lambda row: row.version, tables.cuda), lambda r: r.version),
+        cudnn=tables.libraries(context, files, "cudnn"),
+        nccl=tables.libraries(context, files, "nccl"),
+        gpus=tuple(tables.rows(context, files, "gpus", lambda row: row.name, tables.gpu)),
+        frameworks=frameworks.frameworks(context, files, policy),
+    )
+    for table in documents:
+        table.allow("sources", "defaults", *_TABLES)
+        table.finish()
+    return found

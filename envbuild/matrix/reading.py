@@ -1,0 +1,131 @@
+"""What all tables share while they are read: the collected problems, the known sources, and a row's provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from envbuild.errors import Problem
+from envbuild.matrix.types import Provenance, Requirement
+from envbuild.matrix.versions import NUMBERS, SPECIFIER, numbers
+from envbuild.strictyaml import Table
+
+T = TypeVar("T")
+
+STATUSES = ("ok", "known-bad", "unknown", "base-deleted", "end-of-life")
+DOCUMENT = r"(https?://|pkg:)\S+"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
+NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at="")
+
+
+class Context:
+    """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace earlier ones."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.sources: dict[str, str] = {}
+        self.overlays: set[str] = set()
+
+    def define_sources(self, table: Table) -> None:
+        """Take in a file's ``sources``; ids are global, so that no two files may define the same one differently."""
+        for name, source in table.named_tables("sources"):
+            source.text("title")
+            url = source.text("url", pattern=DOCUMENT)
+            if self.sources.get(name, url) != url and table.where not in self.overlays:
+                source.problem(f"the source {name} is defined twice with different addresses")
+            self.sources[name] = url
+            source.finish()
+
+    def origin(self, table: Table, parent: Provenance, *, inherit_note: bool = False) -> Provenance:
+        """The provenance of a row: its own keys over what it inherits. A row without any source is a problem."""
+        status = table.choice("status", STATUSES, parent.status)
+        note = table.text("note", parent.note if inherit_note else "")
+        fields = table.table("field_source")
+        found = Provenance(
+            sources=self._documents(table, "source") or parent.sources,
+            checked=table.date("checked", parent.checked),
+            status=status,
+            note=note,
+            fields=() if fields is None else tuple((key, self._documents(fields, key)) for key in fields.keys()),  # noqa: SIM118
+            at=f"{table.where}:{table.line}",
+        )
+        if not found.sources:
+            table.problem("the row has no source")
+        if not found.checked:
+            table.problem("the row does not say when it was checked")
+        if status == "known-bad" and not note:
+            table.problem("a known-bad row needs a note that says why", "status")
+        return found
+
+    def defaults(self, table: Table) -> Provenance:
+        """A file's ``defaults``, the ancestor of its rows' provenance."""
+        found = table.table("defaults")
+        if found is None:
+            return NOTHING
+        origin = Provenance(
+            sources=self._documents(found, "source"),
+            checked=found.date("checked", ""),
+            status=found.choice("status", STATUSES, "ok"),
+            note="",
+            fields=(),
+            at="",
+        )
+        found.finish()
+        return origin
+
+    def document(self, table: Table, key: str, inherited: str = "") -> str:
+        """A single optional source: an id, a URL or a purl."""
+        found = self._documents(table, key)
+        return found[0] if found else inherited
+
+    def _documents(self, table: Table, key: str) -> tuple[str, ...]:
+        found: list[str] = []
+        for text in table.texts(key, one=True):
+            if text.startswith(("https://", "http://", "pkg:")):
+                found.append(text)
+            elif text in self.sources:
+                found.append(self.sources[text])
+            else:
+                table.problem(f"unknown source {text!r}: neither an id of `sources` nor a URL or purl", key)
+        return tuple(found)
+
+
+def version(table: Table, key: str, default: str | None = None) -> str:
+    """A version of dotted numbers."""
+    return table.text(key, default, pattern=NUMBERS)
+
+
+def version_list(table: Table, key: str, *, required: bool = False) -> tuple[str, ...]:
+    """A list of versions of dotted numbers."""
+    return table.texts(key, required=required, pattern=NUMBERS)
+
+
+def requirement_list(context: Context, table: Table, key: str, source: str) -> tuple[Requirement, ...]:
+    """PEP 508 strings, or mappings that limit them to some Pythons."""
+
+    def from_table(item: Table) -> Requirement:
+        found = Requirement(
+            requirement=item.text("requirement", pattern=r"\S.*"),
+            python=item.text("python", "", pattern=SPECIFIER),
+            source=context.document(item, "source", source),
+        )
+        item.finish()
+        return found
+
+    return table.mixed(key, lambda text: Requirement(requirement=text, python="", source=source), from_table)
+
+
+def descending(rows: Iterable[T], key: Callable[[T], str]) -> tuple[T, ...]:
+    """Rows by a dotted-number version, newest first; rows whose version was a problem come last."""
+    return tuple(sorted(rows, key=lambda row: numbers(key(row) or "0"), reverse=True))
+
+
+def unique(context: Context, rows: Iterable[tuple[str, Table, T]]) -> list[T]:
+    """Rows by name. A repeated name is a problem, except in an overlay, whose row replaces the earlier file's."""
+    found: dict[str, tuple[Table, T]] = {}
+    for name, table, row in rows:
+        first = found[name][0] if name in found else None
+        if first is not None and (first.where == table.where or table.where not in context.overlays):
+            table.problem(f"{name} is defined again; first in {first.where}:{first.line}")
+        found[name] = (table, row)
+    return [row for _, row in found.values()]

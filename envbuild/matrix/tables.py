@@ -1,0 +1,284 @@
+"""Readers of the tables that are not frameworks: one function per kind of row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, get_args
+
+from envbuild.matrix.reading import (
+    DOCUMENT,
+    NAME,
+    Context,
+    descending,
+    unique,
+    version,
+    version_list,
+)
+from envbuild.matrix.types import (
+    Architecture,
+    CudaRow,
+    DriverRow,
+    DriverRule,
+    Gpu,
+    LibraryPackage,
+    LibraryRow,
+    PackageRow,
+    Policy,
+    Provenance,
+    ProviderRow,
+    PythonRow,
+    PythonSupply,
+    RepositoryRow,
+    SystemPython,
+    SystemRow,
+)
+from envbuild.model import Provider, PythonFrom
+from envbuild.strictyaml import Table
+
+T = TypeVar("T")
+Files = list[tuple[Table, Provenance]]
+PROVIDERS = get_args(Provider)
+PYTHON_FROM = get_args(PythonFrom)
+
+
+def rows(
+    context: Context, files: Files, name: str, key: Callable[[T], str], read: Callable[[Context, Table, Provenance], T]
+) -> list[T]:
+    """All rows of one table over all files, in order."""
+
+    def each() -> Iterator[tuple[str, Table, T]]:
+        for file, defaults in files:
+            for table in file.tables(name):
+                row = read(context, table, defaults)
+                table.finish()
+                yield f"{name} {key(row)}", table, row
+
+    return unique(context, each())
+
+
+def policy(table: Table) -> Policy:
+    """The choices of the entry file; both have to be stated."""
+    found = table.table("policy", required=True)
+    if found is None:
+        return Policy(dependency_margin_days=0, python_from=())
+    order: tuple[Any, ...] = found.texts("python_from", required=True)
+    for text in order:
+        if text not in PYTHON_FROM:
+            found.problem(f"{text!r} is not one of {', '.join(PYTHON_FROM)}", "python_from")
+    result = Policy(
+        dependency_margin_days=found.integer("dependency_margin_days"),
+        python_from=tuple(text for text in order if text in PYTHON_FROM),
+    )
+    found.finish()
+    return result
+
+
+def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
+    """A row of ``systems``."""
+    init = table.table("init")
+    package, path = ("", "") if init is None else (init.text("package"), init.text("path", pattern=r"/\S+"))
+    if init is not None:
+        init.finish()
+    return SystemRow(
+        name=table.text("name", pattern=NAME).lower(),
+        family=table.text("family", pattern=NAME),
+        version=version(table, "version"),
+        codename=table.text("codename", pattern=NAME),
+        image=table.text("image", pattern=r"\S+"),
+        glibc=version(table, "glibc"),
+        released=table.date("released", ""),
+        end_of_life=table.date("end_of_life", ""),
+        bootstrap_suite=table.text("bootstrap_suite", ""),
+        init_package=package,
+        init=path,
+        packages=table.texts("packages"),
+        pythons=tuple(_system_python(item) for item in table.tables("pythons")),
+        preference=table.integer("preference", 0),
+        origin=context.origin(table, defaults),
+    )
+
+
+def _system_python(table: Table) -> SystemPython:
+    row = SystemPython(
+        version=version(table, "version"),
+        packages=table.texts("packages", required=True),
+        executable=table.text("executable", pattern=r"/\S+"),
+    )
+    table.finish()
+    return row
+
+
+def python(context: Context, table: Table, defaults: Provenance) -> PythonRow:
+    """A row of ``pythons``."""
+    supplies = []
+    for item in table.tables("from"):
+        by = item.choice("by", ("uv", "conda"))
+        supplies.append(
+            PythonSupply(
+                by=by,
+                glibc=version(item, "glibc"),
+                executable=item.text("executable", pattern=r"/\S+"),
+            )
+        )
+        item.finish()
+    return PythonRow(
+        version=table.text("version", pattern=r"\d+\.\d+"),
+        released=table.date("released", ""),
+        end_of_life=table.date("end_of_life", ""),
+        preference=table.integer("preference", 0),
+        supplies=tuple(supplies),
+        origin=context.origin(table, defaults),
+    )
+
+
+def architecture(context: Context, table: Table, defaults: Provenance) -> Architecture:
+    """A row of ``architectures``."""
+    return Architecture(
+        name=table.text("name"),
+        capabilities=version_list(table, "capabilities", required=True),
+        first_cuda=version(table, "first_cuda"),
+        last_cuda=version(table, "last_cuda", ""),
+        last_driver_branch=version(table, "last_driver_branch", ""),
+        origin=context.origin(table, defaults),
+    )
+
+
+def driver(context: Context, table: Table, defaults: Provenance) -> DriverRow:
+    """A row of ``drivers``."""
+    return DriverRow(
+        branch=table.text("branch", pattern=r"\d+"),
+        max_cuda=version(table, "max_cuda"),
+        end_of_life=table.date("end_of_life", ""),
+        origin=context.origin(table, defaults),
+    )
+
+
+def driver_rule(context: Context, table: Table, defaults: Provenance) -> DriverRule:
+    """A row of ``driver_rules``."""
+    return DriverRule(
+        cuda_major=table.text("cuda_major", pattern=r"\d+"),
+        driver_min=version(table, "driver_min"),
+        origin=context.origin(table, defaults),
+    )
+
+
+def repository(context: Context, table: Table, defaults: Provenance) -> RepositoryRow:
+    """A row of ``repositories``."""
+    return RepositoryRow(
+        name=table.text("name", pattern=NAME),
+        url=table.text("url", pattern=r"https?://\S+"),
+        suite=table.text("suite"),
+        components=table.text("components", ""),
+        key_url=table.text("key_url", pattern=r"https?://\S+"),
+        key_fingerprint=table.text("key_fingerprint", pattern=r"[0-9A-Fa-f]{40}").upper(),
+        origin=context.origin(table, defaults),
+    )
+
+
+def cuda(context: Context, table: Table, defaults: Provenance) -> CudaRow:
+    """A row of ``cuda``."""
+    number = table.text("version", pattern=r"\d+\.\d+")
+    limits = table.table("capabilities", required=True)
+    low, high = ("", "") if limits is None else (version(limits, "min"), version(limits, "max"))
+    if limits is not None:
+        limits.finish()
+    origin = context.origin(table, defaults)
+    return CudaRow(
+        version=number,
+        release=version(table, "release", number or "0"),
+        released=table.date("released", ""),
+        driver_min=version(table, "driver_min"),
+        capability_min=low,
+        capability_max=high,
+        require=table.text("require", ""),
+        providers=tuple(_provider(context, item, origin) for item in table.tables("providers")),
+        origin=origin,
+    )
+
+
+def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow:
+    kind = table.text("provider", choices=PROVIDERS)
+    row = ProviderRow(
+        provider=kind,
+        system=table.text("system", "" if kind not in ("apt", "tag") else None).lower(),
+        image=table.text("image", "" if kind not in ("tag", "conda") else None, pattern=r"\S+"),
+        repositories=table.texts("repositories", required=kind == "apt"),
+        packages=tuple(package(item) for item in table.tables("packages", required=kind == "apt")),
+        cudnn=version(table, "cudnn", ""),
+        nccl=version(table, "nccl", ""),
+        preference=table.integer("preference", 0),
+        origin=context.origin(table, parent),
+    )
+    table.finish()
+    return row
+
+
+def package(table: Table) -> PackageRow:
+    """An apt package of a provider."""
+    row = _package(table)
+    table.finish()
+    return row
+
+
+def _package(table: Table) -> PackageRow:
+    return PackageRow(
+        name=table.text("name", pattern=NAME),
+        version=table.text("version", pattern=r"[A-Za-z0-9.+:~-]+"),
+        repository=table.text("repository", "", pattern=NAME),
+        url=table.text("url", "", pattern=DOCUMENT),
+        sha256=table.text("sha256", "", pattern=r"[0-9a-f]{64}"),
+    )
+
+
+def library(context: Context, table: Table, defaults: Provenance, *, name: str) -> LibraryRow:
+    """A row of ``cudnn`` or ``nccl``."""
+    number = version(table, "version")
+    origin = context.origin(table, defaults)
+    packages = []
+    for item in table.tables("apt"):
+        packages.append(
+            LibraryPackage(
+                cuda=version(item, "cuda"),
+                system=item.text("system").lower(),
+                package=_package(item),
+                origin=context.origin(item, origin),
+            )
+        )
+        item.finish()
+    return LibraryRow(
+        library=name,
+        version=number,
+        release=table.text("release", number, pattern=r"[0-9.]+(-[0-9]+)?"),
+        released=table.date("released", ""),
+        cuda=version_list(table, "cuda", required=True),
+        apt=tuple(packages),
+        origin=origin,
+    )
+
+
+def gpu(context: Context, table: Table, defaults: Provenance) -> Gpu:
+    """A row of ``gpus``."""
+    return Gpu(
+        name=table.text("name"),
+        aliases=table.texts("aliases"),
+        architecture=table.text("architecture"),
+        capability=version(table, "capability"),
+        kind=table.text("class", ""),
+        memory_gb=table.number("memory_gb"),
+        memory_bandwidth_gb_s=table.number("memory_bandwidth_gb_s"),
+        fp32_gflops=table.number("fp32_gflops"),
+        fp64_gflops=table.number("fp64_gflops"),
+        fp16_gflops=table.number("fp16_gflops"),
+        tensor_gflops=table.number("tensor_gflops"),
+        power_w=table.number("power_w"),
+        gpus_per_board=table.integer("gpus_per_board", 1),
+        nvlink=table.boolean("nvlink"),
+        released=table.date("released", ""),
+        origin=context.origin(table, defaults),
+    )
+
+
+def libraries(context: Context, files: Files, name: str) -> tuple[LibraryRow, ...]:
+    """The ``cudnn`` or ``nccl`` table, newest first."""
+    found = rows(context, files, name, lambda row: row.version, lambda c, t, d: library(c, t, d, name=name))
+    return descending(found, lambda row: row.version)

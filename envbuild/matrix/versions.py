@@ -1,0 +1,42 @@
+"""Order of the versions that are plain dotted numbers: CUDA, drivers, Python, glibc, capabilities, cuDNN, NCCL.
+
+Framework versions have PEP 440's richer order; :mod:`packaging` orders those, once, when the matrix is compiled.
+"""
+
+from __future__ import annotations
+
+NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """``"9.0"`` as ``(9, 0)``; trailing zeros do not count, so that 9 equals 9.0."""
+    parts = [int(part) for part in version.split(".")]
+    while len(parts) > 1 and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)
+
+
+def has_prefix(version: str, prefix: str) -> bool:
+    """Whether ``prefix`` names ``version`` or a line that it belongs to: 9 names 9.0 and 9.2, not 90; empty names all."""
+    return not prefix or version == prefix or version.startswith(prefix + ".")
+
+
+def within(version: str, specifier: str) -> bool:
+    """Whether a dotted-number version satisfies clauses such as ``>=3.7,<3.10``; ``==`` and ``!=`` take prefixes."""
+    return all(_clause(version, clause.strip()) for clause in specifier.split(",") if clause.strip())
+
+
+def _clause(version: str, clause: str) -> bool:
+    operator = clause.rstrip("0123456789. *")
+    bound = clause.removeprefix(operator).strip().removesuffix(".*")
+    if operator in ("==", "="):
+        return has_prefix(version, bound)
+    if operator == "!=":
+        return not has_prefix(version, bound)
+    ours, theirs = numbers(version), numbers(bound)
+    if operator == "~=":
+        return ours >= theirs and has_prefix(version, bound.rpartition(".")[0])
+    return {">=": ours >= theirs, ">": ours > theirs, "<=": ours <= theirs, "<": ours < theirs}[operator]
+
+
+SPECIFIER = rf"\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*(,\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*)*"
