@@ -21,7 +21,7 @@ _KILL_GRACE_S = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """How a process ended. ``code`` is negative for a signal, as in :mod:`subprocess`; ``output`` joins both streams unless split."""
+    """How a process ended: ``code`` is negative for a signal, as in subprocess; ``output`` joins both streams unless split."""
 
     argv: tuple[str, ...]
     code: int
@@ -38,15 +38,17 @@ def run(
     timeout_s: float | None = None,
     split: bool = False,
     on_line: Callable[[str], None] | None = None,
+    dies_with_us: bool = False,
 ) -> Result:
     """Run to the end and return the result, whatever the exit code.
 
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) where the program does not exist. On any exception, Ctrl-C included, the whole
-    process group is stopped before the exception goes on.
+    process group is stopped before the exception goes on. With ``dies_with_us`` the kernel asks the program to end even
+    where this process is killed outright.
     """
-    process = _start(argv, env=env, cwd=cwd, stdin=input_text is not None)
+    process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, stdin=input_text is not None)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
     readers = [_reader(process.stdout, "out", lines), _reader(process.stderr, "err", lines)]
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -101,6 +103,12 @@ def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
 def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str | None:
     """The path of ``program``, looked for on PATH and then where administrators' programs live; None if absent."""
     return shutil.which(program) or shutil.which(program, path=os.pathsep.join(extra))
+
+
+def _bound(argv: Sequence[str]) -> Sequence[str]:
+    # setpriv is in util-linux, which every Debian and Ubuntu has; elsewhere the program outlives a kill -9 of ours.
+    setpriv = find("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--", *argv] if setpriv and shutil.which(argv[0]) else argv
 
 
 def _start(argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: bool) -> subprocess.Popen[str]:
