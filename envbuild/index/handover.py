@@ -1,0 +1,122 @@
+"""The index settings in the words of uv, of pip, and of a build's secrets. Pure but for reading the CA bundle."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+from envbuild.errors import UsageError
+from envbuild.index.settings import Settings
+
+ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
+CA_SECRET = "envbuild-ca"  # noqa: S105
+CA_IN_BUILD = "/run/secrets/envbuild-ca"
+# BuildKit's own limit for one secret: session/secrets/secrets.go, MaxSecretSize.
+MAX_SECRET = 500 * 1024
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+_CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
+
+
+def uv_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
+    """Variables for uv. One of its indexes is as good as another: files are chosen by the locked hash."""
+    values = {
+        "UV_NO_CONFIG": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_HTTP_TIMEOUT": str(round(settings.timeout_s)),
+        "UV_KEYRING_PROVIDER": "subprocess" if settings.keyring_provider == "subprocess" else "disabled",
+        "UV_FIND_LINKS": "",
+    }
+    if not settings.is_default:
+        values["UV_DEFAULT_INDEX"] = settings.index_url
+    if settings.extra_index_urls:
+        values["UV_INDEX"] = " ".join(settings.extra_index_urls)
+        values["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    if settings.trusted_hosts:
+        values["UV_INSECURE_HOST"] = " ".join(settings.trusted_hosts)
+    if settings.client_cert:
+        values["SSL_CLIENT_CERT"] = settings.client_cert
+    return values | _bundle_variables(ca_bundle) | _proxies(settings)
+
+
+def pip_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
+    """Variables for any pip. Those that would bring in sources of this machine alone are set to nothing."""
+    values = {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_FIND_LINKS": "",
+        "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls),
+        "PIP_TIMEOUT": str(round(settings.timeout_s)),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+    }
+    if not settings.is_default:
+        values["PIP_INDEX_URL"] = settings.index_url
+    if settings.trusted_hosts:
+        values["PIP_TRUSTED_HOST"] = " ".join(settings.trusted_hosts)
+    if settings.client_cert:
+        values["PIP_CLIENT_CERT"] = settings.client_cert
+    if ca_bundle:
+        values["PIP_CERT"] = ca_bundle
+    return values | _bundle_variables(ca_bundle) | _proxies(settings)
+
+
+def build_secrets(settings: Settings) -> dict[str, bytes]:
+    """Secret id → content: a file of ``export`` lines, and the CA bundle those lines point to.
+
+    Raises :class:`UsageError` where the bundle cannot travel as a secret, or the host's access needs a client certificate.
+    """
+    if settings.client_cert:
+        raise UsageError(
+            f"pip's client certificate ({settings.client_cert}) cannot be handed to a build.",
+            code="client-cert",
+            hint="Use an index that the build can reach by password or without one, for example a mirror.",
+        )
+    secrets = {}
+    bundle = _small_bundle(Path(settings.ca_bundle)) if settings.ca_bundle else b""
+    inside = CA_IN_BUILD if bundle else ""
+    if bundle:
+        secrets[CA_SECRET] = bundle
+    variables = pip_variables(settings, ca_bundle=inside) | uv_variables(settings, ca_bundle=inside)
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
+    secrets[ENV_SECRET] = "".join(lines).encode()
+    return secrets
+
+
+def _bundle_variables(path: str) -> dict[str, str]:
+    if not path:
+        return {}
+    return {name: path for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")}
+
+
+def _proxies(settings: Settings) -> dict[str, str]:
+    values = {}
+    for name in _PROXY_VARIABLES:
+        value = os.environ.get(name) or os.environ.get(name.upper())
+        if settings.proxy and name in ("http_proxy", "https_proxy"):
+            value = settings.proxy
+        if value:
+            values[name] = values[name.upper()] = value
+    return values
+
+
+def _small_bundle(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"The certificate bundle {path}, which pip is told to use here, cannot be read: {error.strerror or error}.",
+            code="ca-bundle",
+            hint="Correct `cert` in pip's configuration, or REQUESTS_CA_BUNDLE or SSL_CERT_FILE.",
+        ) from error
+    if len(content) <= MAX_SECRET:
+        return content
+    # Without the comments and doubles that tools put between the certificates it often fits.
+    reduced = b"".join(dict.fromkeys(part.rstrip(b"\n") + b"\n" for part in _CERTIFICATE.findall(content)))
+    if not reduced or len(reduced) > MAX_SECRET:
+        raise UsageError(
+            f"The certificate bundle {path} has {len(content)} bytes; a build secret holds at most {MAX_SECRET}.",
+            code="ca-bundle",
+            hint="Point REQUESTS_CA_BUNDLE or pip's `cert` to a bundle with only the authorities that your index needs.",
+        )
+    return reduced

@@ -1,0 +1,157 @@
+"""How this machine reaches package indexes: pip's own configuration, read by pip's own code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import ssl
+from dataclasses import dataclass
+from optparse import Values
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from envbuild.errors import UsageError
+
+# Where distributions keep the bundle that their ca-certificates package makes, private authorities included.
+_SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What pip would use here. ``notes`` says what was left out, and why; URLs may hold credentials: never show them raw."""
+
+    index_url: str
+    is_default: bool
+    extra_index_urls: tuple[str, ...]
+    ca_bundle: str
+    client_cert: str
+    proxy: str
+    trusted_hosts: tuple[str, ...]
+    timeout_s: float
+    keyring_provider: str
+    notes: tuple[str, ...]
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The main index, then the extra ones."""
+        return (self.index_url, *self.extra_index_urls)
+
+
+def read_settings() -> Settings:
+    """What environment variables and configuration files tell pip on this machine.
+
+    Sources that only this machine has (``file:`` indexes, find-links) are left out with a note: a lock made from them would
+    be worthless elsewhere. Raises :class:`UsageError` where nothing usable is left.
+    """
+    options = _pip_options()
+    if options.no_index:
+        raise UsageError(
+            "pip is configured with no-index on this machine, so no package index may be asked.",
+            code="no-index",
+            hint="Locking needs an index: unset PIP_NO_INDEX or no-index in pip's configuration, or lock on another machine.",
+        )
+    notes: list[str] = []
+    if _is_local(options.index_url):
+        raise UsageError(
+            f"pip's index-url on this machine is {without_credentials(options.index_url)}, which no other machine can reach.",
+            code="local-index",
+            hint="Set index-url to an index that is served over http(s), for example with PIP_INDEX_URL.",
+        )
+    extra = []
+    for url in options.extra_index_urls:
+        if _is_local(url):
+            notes.append(f"pip's extra index {without_credentials(url)} is local to this machine and is not used.")
+        else:
+            extra.append(url)
+    notes.extend(
+        f"pip's find-links {without_credentials(link)} is not an index and is not used." for link in options.find_links
+    )
+    settings = Settings(
+        index_url=options.index_url,
+        is_default=options.index_url.rstrip("/") == _builtin_index().rstrip("/"),
+        extra_index_urls=tuple(extra),
+        ca_bundle=_ca_bundle(options.cert),
+        client_cert=options.client_cert or "",
+        proxy=options.proxy or "",
+        trusted_hosts=tuple(options.trusted_hosts),
+        timeout_s=float(options.timeout),
+        keyring_provider=getattr(options, "keyring_provider", "auto"),
+        notes=tuple(notes),
+    )
+    for url in settings.indexes:
+        _refuse_insecure(url, settings.trusted_hosts)
+    return settings
+
+
+def without_credentials(url: str) -> str:
+    """``url`` as it may be shown: the user and password before the host are removed."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def host_of(url: str) -> str:
+    """The host, with its port if it has one, for messages and trusted-host rules."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or url
+
+
+def is_trusted(url: str, trusted_hosts: tuple[str, ...]) -> bool:
+    """Whether pip's trusted-host covers ``url``, with or without its port."""
+    return host_of(url) in trusted_hosts or (urlsplit(url).hostname or "") in trusted_hosts
+
+
+def _pip_options() -> Values:
+    # pip has no public interface for its configuration; its command-line parser applies files, sections and PIP_* variables
+    # in the right order, and has been where it is since 19.3. https://pip.pypa.io/en/stable/topics/configuration/
+    from pip._internal.commands import create_command
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+            options, _ = create_command("download").parser.parse_args([])
+    except (SystemExit, Exception) as error:
+        said = complaint.getvalue().strip().splitlines()
+        raise UsageError(
+            f"pip's configuration on this machine cannot be read: {said[-1] if said else error}",
+            code="pip-configuration",
+            hint="`pip config debug` shows which file or PIP_* variable it comes from.",
+        ) from error
+    return options
+
+
+def _builtin_index() -> str:
+    from pip._internal.models.index import PyPI
+
+    return PyPI.simple_url
+
+
+def _is_local(url: str) -> bool:
+    return urlsplit(url).scheme not in ("http", "https")
+
+
+def _refuse_insecure(url: str, trusted_hosts: tuple[str, ...]) -> None:
+    # As pip does: over plain http anybody on the way could choose the hashes that we lock.
+    if urlsplit(url).scheme == "https" or urlsplit(url).hostname in _LOCAL_HOSTS or is_trusted(url, trusted_hosts):
+        return
+    raise UsageError(
+        f"The package index at {host_of(url)} is reached over plain http, and pip does not trust that host.",
+        code="insecure-index",
+        hint=f"Use https, or say that you trust it: PIP_TRUSTED_HOST={urlsplit(url).hostname}.",
+    )
+
+
+def _ca_bundle(configured: str | None) -> str:
+    if configured:
+        return configured
+    for name in _BUNDLE_VARIABLES:
+        if os.environ.get(name):
+            return os.environ[name]
+    for candidate in (ssl.get_default_verify_paths().cafile, *_SYSTEM_BUNDLES):
+        if candidate and Path(candidate).is_file():
+            return candidate
+    import certifi
+
+    return certifi.where()

@@ -1,0 +1,104 @@
+"""Whether a lock still holds, without a network: its form, its decision, and that its pins serve that decision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from envbuild.errors import Conflict, InvalidInputError, Problem
+from envbuild.lock.offers import version_of
+from envbuild.lock.target import Target, read_requirement
+from envbuild.model import Artifact, Framework, Lock, Prefix
+
+
+def check(lock: Lock, refusals: Sequence[Conflict], *, path: Path | None = None) -> list[Problem]:
+    """Everything that is wrong with ``lock``, at once; empty where it holds.
+
+    ``refusals`` is what today's matrix says against the decision. ``path`` is where the lock lies, for its folder's name.
+    """
+    where = str(path) if path else lock.environment.name
+    messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
+    if path is not None and path.parent.name != lock.environment.name:
+        messages.append(f"the folder is named {path.parent.name}, the environment {lock.environment.name}")
+    if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
+        messages.append(f"base: {lock.base.digest} is not a digest")
+    if not lock.prefixes:
+        messages.append("it has no prefix, so nothing would be installed")
+    for prefix in lock.prefixes:
+        messages.extend(_check_prefix(lock, prefix))
+    return [Problem(where=where, line=0, message=message) for message in messages]
+
+
+def require(lock: Lock, refusals: Sequence[Conflict], *, path: Path | None = None) -> None:
+    """Raise :class:`InvalidInputError` (``stale-lock``), with every problem and the command to relock, unless it holds."""
+    problems = check(lock, refusals, path=path)
+    if problems:
+        raise InvalidInputError(
+            f"The lock of {lock.environment.name} no longer holds.",
+            code="stale-lock",
+            hint=f"Lock it again: `envbuild lock {lock.environment.name}`.",
+            problems=problems,
+        )
+
+
+def _check_prefix(lock: Lock, prefix: Prefix) -> Iterator[str]:
+    target = Target(python=prefix.python.version, glibc=lock.environment.system.glibc)
+    for kind, artifacts in (("artifact", prefix.artifacts), ("build artifact", prefix.build_artifacts)):
+        names = [artifact.name for artifact in artifacts]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"{prefix.name}: {kind} {name} is pinned {names.count(name)} times; one file per package is installed"
+        for artifact in artifacts:
+            for message in _check_artifact(artifact, target):
+                yield f"{prefix.name}: {kind} {artifact.filename}: {message}"
+    if any(not a.filename.endswith(".whl") for a in prefix.artifacts) and not prefix.build_artifacts:
+        yield f"{prefix.name}: it has source archives, and nothing that builds them"
+    by_name = {artifact.name: artifact for artifact in prefix.artifacts}
+    for framework in lock.environment.frameworks:
+        if framework.name in prefix.frameworks:
+            yield from (f"{prefix.name}: {message}" for message in _check_framework(framework, by_name, target))
+
+
+def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
+    if not re.fullmatch(r"[0-9a-f]{64}", artifact.sha256):
+        yield f"{artifact.sha256!r} is not a sha256"
+    if "/" in artifact.filename or artifact.filename.startswith("."):
+        yield "it is not a plain file name"
+    try:
+        pinned = Version(artifact.version)
+    except InvalidVersion:
+        yield f"{artifact.version!r} is not a version"
+        return
+    if version_of(artifact.filename, artifact.name) != pinned:
+        yield f"its name does not say {artifact.name} {artifact.version}"
+    elif artifact.filename.endswith(".whl") and target.rank_of_wheel(artifact.filename) is None:
+        yield f"it does not fit Python {target.python} on glibc {target.glibc}"
+
+
+def _check_framework(framework: Framework, by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
+    for text, must_be_there in [(t, True) for t in framework.requirements] + [(t, False) for t in framework.constraints]:
+        try:
+            requirement = read_requirement(text)
+        except InvalidRequirement as error:
+            yield f"{framework.name}: {text!r}: {error}"
+            continue
+        if not target.wants(requirement):
+            continue
+        artifact = by_name.get(canonicalize_name(requirement.name))
+        if artifact is None:
+            if must_be_there:
+                yield f"{framework.name} requires {text}, which is not pinned"
+        elif not _satisfies(artifact, requirement.specifier):
+            yield f"{framework.name} allows {text}, yet {artifact.version} is pinned"
+
+
+def _satisfies(artifact: Artifact, bounds: SpecifierSet) -> bool:
+    try:
+        return bounds.contains(Version(artifact.version), prereleases=True)
+    except InvalidVersion:
+        return False  # said already of the artifact itself

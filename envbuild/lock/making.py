@@ -1,0 +1,226 @@
+"""An environment with every file pinned: the one stage that asks a package index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import BuildError, InvalidInputError, Problem
+from envbuild.files import sha256_of
+from envbuild.lock.metadata import MetadataReader
+from envbuild.lock.offers import OfferBook
+from envbuild.lock.resolver import Candidate, resolve
+from envbuild.lock.target import Target, read_requirement
+from envbuild.model import (
+    Artifact,
+    BaseLock,
+    Environment,
+    Framework,
+    Lock,
+    Missing,
+    OnProgress,
+    Prefix,
+    Progress,
+    ignore_progress,
+)
+
+if TYPE_CHECKING:
+    from envbuild.index import Index
+
+PREFIX_NAME = "env"
+PREFIX_PATH = "/opt/env"
+DEFAULT_INDEX = "default"
+# uv installs into 3.6 and newer ("does not support -I" below that); older interpreters need the last pip that knew them, and
+# a virtualenv that brings its own pip and setuptools, as 20.0 and later do not.
+_OLDEST_FOR_UV = (3, 6)
+_INSTALLERS = ("pip", "virtualenv<20")
+_BUILDERS = ("pip", "setuptools", "wheel")
+
+PinBase = Callable[[Environment], BaseLock | Missing]
+
+
+def make(
+    environment: Environment,
+    *,
+    recipe_requirements: Sequence[str],
+    index: Index,
+    pin_base: PinBase,
+    downloads: Path,
+    on_progress: OnProgress = ignore_progress,
+) -> Lock:
+    """Choose and pin every Python package of ``environment``; the base is pinned by ``pin_base``.
+
+    What cannot be pinned stands in the lock's ``missing``. Same environment and same index, same lock, byte for byte. Raises
+    :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
+    cannot be asked.
+    """
+    missing = [*_unpinned_packages(environment)]
+    maker = _PrefixMaker(environment, index, downloads, on_progress)
+    frameworks = []
+    for framework in environment.frameworks:
+        gap = maker.unreachable(framework)
+        if gap:
+            missing.append(gap)
+        else:
+            frameworks.append(framework)
+    prefix = maker.make(frameworks, recipe_requirements)
+    on_progress(Progress(stage="lock", message=f"pinning the base {environment.base.image}"))
+    base = pin_base(environment)
+    if isinstance(base, Missing):
+        missing.append(base)
+        base = BaseLock(image=environment.base.image, digest=None, bootstrap=None)
+    return Lock(environment=environment, base=base, prefixes=(prefix,), missing=tuple(missing))
+
+
+def _unpinned_packages(environment: Environment) -> list[Missing]:
+    return [
+        Missing(
+            what=f"sha256 of {package.name} {package.version}",
+            why=f"no public source gives it; apt checks it at build time against the signed index of {package.repository}",
+        )
+        for package in environment.base.packages
+        if not package.sha256
+    ]
+
+
+class _PrefixMaker:
+    """Locks the packages of one prefix; holds what its steps share."""
+
+    def __init__(self, environment: Environment, index: Index, downloads: Path, on_progress: OnProgress) -> None:
+        self._environment = environment
+        self._index = index
+        self._downloads = downloads
+        self._on_progress = on_progress
+        self._target = Target(python=environment.python.version, glibc=environment.system.glibc)
+        self._reader = MetadataReader(index, downloads, on_progress)
+        self._index_of: dict[str, str] = {canonicalize_name(f.package): f.index for f in environment.frameworks}
+        self._picked = 0
+
+    def unreachable(self, framework: Framework) -> Missing | None:
+        """What is missing if ``framework`` stands on an index of its own that cannot be asked now."""
+        if framework.index == DEFAULT_INDEX:
+            return None
+        try:
+            self._index.project_files(framework.package, framework.index)
+        except BuildError as error:
+            if error.code != "index-unreachable":
+                raise
+            return Missing(
+                what=f"the files of {framework.package} {framework.version} and of what it requires",
+                why=f"its package index {framework.index} could not be reached",
+            )
+        return None
+
+    def make(self, frameworks: Sequence[Framework], recipe_requirements: Sequence[str]) -> Prefix:
+        """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them."""
+        asked = self._read([text for f in frameworks for text in f.requirements] + list(recipe_requirements))
+        constraints = self._read([text for f in frameworks for text in f.constraints])
+        self._say(f"asking for {', '.join(sorted({str(r) for r in asked}))}")
+        book = self._book(undated=frozenset(canonicalize_name(f.package) for f in frameworks))
+        chosen = self._resolve(asked, constraints, book)
+        backend: Literal["uv", "pip"] = "uv" if self._target.python_info >= _OLDEST_FOR_UV else "pip"
+        tools = self._tools(chosen, backend)
+        return Prefix(
+            name=PREFIX_NAME,
+            path=PREFIX_PATH,
+            python=self._environment.python,
+            frameworks=tuple(f.name for f in frameworks),
+            backend=backend,
+            artifacts=self._artifacts(chosen),
+            build_artifacts=self._artifacts(tools),
+        )
+
+    def _tools(self, chosen: Sequence[Candidate], backend: Literal["uv", "pip"]) -> list[Candidate]:
+        """Wheels only: the installer's own at their last versions, the rest as old as the packages they build."""
+        wanted: list[str] = list(_INSTALLERS) if backend == "pip" else []
+        sources = [c for c in chosen if not c.offer.is_wheel]
+        if sources:
+            wanted += _BUILDERS
+            self._say("built from source: " + ", ".join(f"{c.project} {c.offer.version}" for c in sources), log=True)
+        if not wanted:
+            return []
+        requirements = self._read(wanted)
+        for source in sources:
+            declared = self._reader.read(source.offer.file, source.offer.version).build_requires
+            requirements += [requirement for requirement in declared if self._target.wants(requirement)]
+        book = self._book(undated=frozenset(canonicalize_name(r.name) for r in self._read(_INSTALLERS)), wheels_only=True)
+        return self._resolve(list(dict.fromkeys(requirements)), [], book)
+
+    def _resolve(
+        self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook
+    ) -> list[Candidate]:
+        self._prefetch(canonicalize_name(r.name) for r in requirements)
+        return resolve(
+            requirements,
+            constraints=constraints,
+            target=self._target,
+            book=book,
+            reader=self._reader,
+            prefetch=self._prefetch,
+            on_pick=self._news,
+        )
+
+    def _book(self, *, undated: frozenset[str], wheels_only: bool = False) -> OfferBook:
+        return OfferBook(
+            target=self._target,
+            pages=lambda project: self._index.project_files(project, self._index_of.get(project, DEFAULT_INDEX)),
+            exclude_newer=self._environment.exclude_newer,
+            undated=undated,
+            wheels_only=wheels_only,
+        )
+
+    def _prefetch(self, projects: Iterable[str]) -> None:
+        for project in projects:
+            self._index.prefetch([project], self._index_of.get(project, DEFAULT_INDEX))
+
+    def _read(self, texts: Iterable[str]) -> list[Requirement]:
+        """The requirements that hold on the target, doubles left out. Raises InvalidInputError for all unreadable ones."""
+        found, problems = [], []
+        for text in dict.fromkeys(texts):
+            try:
+                found.append(read_requirement(text))
+            except ValueError as error:
+                problems.append(Problem(where=self._environment.name, line=0, message=f"requirement {text!r}: {error}"))
+        if problems:
+            raise InvalidInputError(
+                f"Requirements of {self._environment.name} cannot be read.",
+                code="bad-requirement",
+                hint="Correct the row in the matrix, or the recipe.",
+                problems=problems,
+            )
+        return [requirement for requirement in found if self._target.wants(requirement)]
+
+    def _artifacts(self, candidates: Sequence[Candidate]) -> tuple[Artifact, ...]:
+        files = [candidate.offer.file for candidate in candidates]
+        self._say(f"asking for the sizes of {len(files)} files")
+        sizes = self._index.sizes(files)
+        return tuple(
+            Artifact(
+                name=candidate.project,
+                version=str(candidate.offer.version),
+                filename=file.filename,
+                sha256=file.sha256 or sha256_of(self._index.download(file, self._downloads / "unhashed", self._on_progress)),
+                index=file.index,
+                project=file.project,
+                size=size,
+            )
+            for candidate, file, size in zip(candidates, files, sizes, strict=True)
+        )
+
+    def _news(self, candidate: Candidate) -> None:
+        self._picked += 1
+        self._on_progress(
+            Progress(
+                stage="lock",
+                message=f"reading {candidate.project} {candidate.offer.version}",
+                done=self._picked,
+                unit="files",
+            )
+        )
+
+    def _say(self, message: str, *, log: bool = False) -> None:
+        self._on_progress(Progress(stage="lock", message=message, log=log))

@@ -1,0 +1,182 @@
+"""What a published file says of itself, read without running any of its code and, for wheels, without downloading it."""
+
+from __future__ import annotations
+
+import email.parser
+import hashlib
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from envbuild.files import write_atomic
+from envbuild.lock import sdist
+from envbuild.lock.target import read_requirement
+from envbuild.model import OnProgress
+
+if TYPE_CHECKING:
+    from envbuild.index import Index, IndexFile
+
+# A wheel's directory of contents stands at its end; one read of this size takes it in for all but the largest.
+_TAIL = 64 * 1024
+_BLOCK = 512 * 1024
+
+
+class UnusableFileError(Exception):
+    """This file cannot be taken: its metadata contradicts its name, or cannot be known without running it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metadata:
+    """Dependencies as the file declares them, markers not yet evaluated; ``build_requires`` only for sdists."""
+
+    requires: tuple[Requirement, ...]
+    requires_python: str
+    build_requires: tuple[Requirement, ...]
+
+
+class MetadataReader:
+    """Reads metadata through an index and keeps what it read below ``folder``, so that a second run asks nothing again."""
+
+    def __init__(self, index: Index, folder: Path, on_progress: OnProgress) -> None:
+        self._index = index
+        self._folder = folder
+        self._on_progress = on_progress
+        self._known: dict[str, Metadata | UnusableFileError] = {}
+
+    def read(self, file: IndexFile, version: Version) -> Metadata:
+        """The metadata of ``file``, which the index offers as ``version``. Raises :class:`UnusableFileError`."""
+        key = file.sha256 or file.url
+        if key not in self._known:
+            try:
+                self._known[key] = self._read(file, version)
+            except UnusableFileError as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, UnusableFileError):
+            raise known
+        return known
+
+    def _read(self, file: IndexFile, version: Version) -> Metadata:
+        if file.filename.endswith(".whl"):
+            message = email.parser.Parser().parsestr(self._wheel_text(file), headersonly=True)
+            _must_agree(file, version, message.get("Name", ""), message.get("Version", ""))
+            return Metadata(
+                requires=_requirements(message.get_all("Requires-Dist") or (), file),
+                requires_python=message.get("Requires-Python") or "",
+                build_requires=(),
+            )
+        path = self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
+        try:
+            found = sdist.read(path)
+        except sdist.UnreadableSdistError as error:
+            raise UnusableFileError(f"{file.filename}: {error}") from error
+        _must_agree(file, version, found.name, found.version)
+        return Metadata(
+            requires=_requirements(found.requires, file),
+            requires_python=found.requires_python,
+            build_requires=_requirements(found.build_requires, file),
+        )
+
+    def _wheel_text(self, file: IndexFile) -> str:
+        kept = self._folder / "metadata" / f"{file.sha256}.txt"
+        if file.sha256 and kept.is_file():
+            return kept.read_text(encoding="utf-8")
+        text = self._served_text(file) or self._inner_text(file)
+        if file.sha256:
+            write_atomic(kept, text)
+        return text
+
+    def _served_text(self, file: IndexFile) -> str:
+        """METADATA that the index serves beside the wheel (PEP 658); empty where it does not."""
+        if file.metadata is None:
+            return ""
+        content = self._index.fetch_bytes(f"{file.url}.metadata")
+        if file.metadata and hashlib.sha256(content).hexdigest() != file.metadata.removeprefix("sha256="):
+            return ""
+        return content.decode("utf-8", errors="replace")
+
+    def _inner_text(self, file: IndexFile) -> str:
+        remote = _open_remote(self._index, file)
+        source = remote or self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
+        try:
+            with zipfile.ZipFile(source) as archive:
+                names = [n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
+                if len(names) != 1:
+                    raise UnusableFileError(f"{file.filename}: it holds {len(names)} METADATA files instead of one")
+                return archive.read(names[0]).decode("utf-8", errors="replace")
+        except zipfile.BadZipFile as error:
+            raise UnusableFileError(f"{file.filename}: it is not a readable wheel ({error})") from error
+
+
+def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> None:
+    # pip and uv refuse such files too, so a lock with one could not be installed.
+    try:
+        same = canonicalize_name(name) == file.project and Version(found) == version
+    except InvalidVersion:
+        same = False
+    if not same:
+        raise UnusableFileError(f"{file.filename}: its metadata says {name} {found}")
+
+
+def _requirements(texts: Sequence[str], file: IndexFile) -> tuple[Requirement, ...]:
+    requirements = []
+    for text in texts:
+        try:
+            requirements.append(read_requirement(text))
+        except InvalidRequirement as error:
+            raise UnusableFileError(f"{file.filename}: its requirement {text!r} cannot be read") from error
+    return tuple(requirements)
+
+
+def _open_remote(index: Index, file: IndexFile) -> io.BufferedIOBase | None:
+    """The file as a seekable stream of which only the parts that are read travel; None where the server has no parts."""
+    tail = index.read_range(file.url, -_TAIL, None)
+    if tail is None:
+        return None
+    return io.BufferedReader(_RemoteFile(index, file.url, *tail), buffer_size=_BLOCK)
+
+
+class _RemoteFile(io.RawIOBase):
+    def __init__(self, index: Index, url: str, tail: bytes, size: int) -> None:
+        self._index = index
+        self._url = url
+        self._tail = tail
+        self._size = size
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        self._place = max(0, start + offset)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]  # a buffer protocol object, unnamed before 3.12
+        wanted = min(len(buffer), self._size - self._place)
+        if wanted <= 0:
+            return 0
+        start_of_tail = self._size - len(self._tail)
+        if self._place >= start_of_tail:
+            piece = self._tail[self._place - start_of_tail :][:wanted]
+        else:
+            answer = self._index.read_range(self._url, self._place, self._place + wanted - 1)
+            if answer is None:
+                raise zipfile.BadZipFile("the server stopped serving parts of it")
+            piece = answer[0]
+        buffer[: len(piece)] = piece
+        self._place += len(piece)
+        return len(piece)

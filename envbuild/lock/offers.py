@@ -1,0 +1,137 @@
+"""Which versions of a project could be locked for a target, and the one file that each would be locked as."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from envbuild.errors import BuildError
+from envbuild.lock.target import Target
+
+if TYPE_CHECKING:
+    from envbuild.index import IndexFile
+
+SDIST_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """One version and its best file for the target."""
+
+    version: Version
+    file: IndexFile
+    is_wheel: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offers:
+    """What a project offers, best first: newest wheel to oldest, then newest source archive to oldest.
+
+    Any wheel comes before any source archive: the newest version of an old project is often an archive that would have to be
+    compiled, or that today's tools cannot build. ``refused`` counts why other files were left out.
+    """
+
+    project: str
+    best_first: tuple[Offer, ...]
+    refused: dict[str, int]
+
+
+def cutoff(exclude_newer: str) -> str:
+    """The first moment (ISO, UTC) that is too new for a bound given as a date, whose whole day counts as not newer."""
+    if not exclude_newer:
+        return ""
+    day = datetime.date.fromisoformat(exclude_newer[:10])
+    return (day + datetime.timedelta(days=1)).isoformat()
+
+
+class OfferBook:
+    """Reads each project's page once, through ``pages``, and keeps what it made of it."""
+
+    def __init__(
+        self,
+        *,
+        target: Target,
+        pages: Callable[[str], list[IndexFile]],
+        exclude_newer: str,
+        undated: frozenset[str],
+        wheels_only: bool = False,
+    ) -> None:
+        self._target = target
+        self._pages = pages
+        self._cutoff = cutoff(exclude_newer)
+        self._undated = undated
+        self._wheels_only = wheels_only
+        self._known: dict[str, Offers] = {}
+
+    def of(self, project: str) -> Offers:
+        """The offers of ``project``. Raises what the index raises, and BuildError where it gives no upload times at all."""
+        if project not in self._known:
+            self._known[project] = self._read(project)
+        return self._known[project]
+
+    def _read(self, project: str) -> Offers:
+        refused: Counter[str] = Counter()
+        best: dict[Version, tuple[tuple[int, int, tuple[int, str], str], IndexFile]] = {}
+        files = self._pages(project)
+        dated = self._cutoff and project not in self._undated
+        if dated and files and not any(file.uploaded for file in files):
+            raise BuildError(
+                f"The package index gives no upload times for {project}, so its versions cannot be bounded by date.",
+                code="index-undated",
+                hint="Use an index that gives them (PEP 700); a proxy that passes the original pages on is enough.",
+            )
+        for file in files:
+            found = self._judge(file, bool(dated))
+            if isinstance(found, str):
+                refused[found] += 1
+                continue
+            version, rank = found
+            order = (int(file.yanked), *rank, file.filename)
+            if version not in best or order < best[version][0]:
+                best[version] = (order, file)
+        offers = [
+            Offer(version=version, file=file, is_wheel=file.filename.endswith(".whl")) for version, (_, file) in best.items()
+        ]
+        offers.sort(key=lambda offer: (offer.is_wheel, offer.version), reverse=True)
+        return Offers(project=project, best_first=tuple(offers), refused=dict(refused))
+
+    def _judge(self, file: IndexFile, dated: bool) -> tuple[Version, tuple[int, tuple[int, str]]] | str:
+        """The version and rank of a file, or in words why it is left out."""
+        version = version_of(file.filename, file.project)
+        if version is None:
+            return "are of no known kind"
+        if dated and (not file.uploaded or file.uploaded >= self._cutoff):
+            return "were published too late"
+        if not self._target.accepts_python(file.requires_python):
+            return f"refuse Python {self._target.python}"
+        if file.filename.endswith(".whl"):
+            rank = self._target.rank_of_wheel(file.filename)
+            return (version, rank) if rank else f"are for another platform than Python {self._target.python} on Linux x86_64"
+        if self._wheels_only:
+            return "are source archives"
+        return version, (len(self._target.rank), (0, ""))
+
+
+def version_of(filename: str, project: str) -> Version | None:
+    """The version that a wheel's or source archive's name spells; None for other files and other projects' names."""
+    try:
+        if filename.endswith(".whl"):
+            name, version, _, _ = parse_wheel_filename(filename)
+            return version if name == canonicalize_name(project) else None
+        suffix = next((s for s in SDIST_SUFFIXES if filename.endswith(s)), None)
+        if suffix is None:
+            return None
+        stem = filename.removesuffix(suffix)
+        # The name itself may hold dashes, so that every dash is tried as the one before the version.
+        for place in (i for i, letter in enumerate(stem) if letter == "-"):
+            if canonicalize_name(stem[:place]) == canonicalize_name(project):
+                return Version(stem[place + 1 :])
+    except (InvalidVersion, InvalidWheelFilename, InvalidSdistFilename):
+        return None
+    return None

@@ -1,0 +1,231 @@
+"""Chooses one version of every package: resolvelib, which pip uses too, asking our index about our target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import resolvelib
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from resolvelib.resolvers import RequirementInformation
+
+from envbuild.errors import Conflict, ConflictError
+from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
+from envbuild.lock.offers import Offer, OfferBook, Offers, version_of
+from envbuild.lock.target import Target
+
+_MAX_ROUNDS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    project: str
+    extras: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One version of a project, asked for with ``extras``."""
+
+    project: str
+    extras: frozenset[str]
+    offer: Offer
+
+
+_Information = RequirementInformation[Requirement, Candidate]
+
+
+class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
+    def __init__(
+        self,
+        *,
+        target: Target,
+        book: OfferBook,
+        reader: MetadataReader,
+        constraints: Mapping[str, SpecifierSet],
+        prefetch: Callable[[Iterable[str]], None],
+        on_pick: Callable[[Candidate], None],
+    ) -> None:
+        self._target = target
+        self._book = book
+        self._reader = reader
+        self._constraints = constraints
+        self._prefetch = prefetch
+        self._on_pick = on_pick
+        self.unusable: dict[str, str] = {}
+
+    def identify(self, requirement_or_candidate: Requirement | Candidate) -> _Key:
+        """The project with its extras: ``x[a]`` is resolved apart from ``x`` and depends on the same version of it."""
+        if isinstance(requirement_or_candidate, Candidate):
+            return _Key(requirement_or_candidate.project, requirement_or_candidate.extras)
+        return _key(requirement_or_candidate)
+
+    def get_preference(
+        self,
+        identifier: _Key,
+        resolutions: Mapping[_Key, Candidate],  # noqa: ARG002 - resolvelib passes all by name
+        candidates: Mapping[_Key, Iterator[Candidate]],  # noqa: ARG002
+        information: Mapping[_Key, Iterator[_Information]],
+        backtrack_causes: Sequence[_Information],
+    ) -> Any:
+        """Conflicts first, then the user's own, then exact pins, then what has an upper bound; the name breaks ties."""
+        asked = list(information[identifier])
+        bounds = [specifier for found in asked for specifier in found.requirement.specifier]
+        return (
+            not any(self.identify(cause.requirement) == identifier for cause in backtrack_causes),
+            all(found.parent is not None for found in asked),
+            not any(bound.operator in ("==", "===") and not bound.version.endswith(".*") for bound in bounds),
+            not any(bound.operator in ("<", "<=", "~=", "==") for bound in bounds),
+            identifier.project,
+            sorted(identifier.extras),
+        )
+
+    def find_matches(
+        self,
+        identifier: _Key,
+        requirements: Mapping[_Key, Iterator[Requirement]],
+        incompatibilities: Mapping[_Key, Iterator[Candidate]],
+    ) -> list[Candidate]:
+        """The versions that every requirement and constraint allows, best first."""
+        bounds = self._constraints.get(identifier.project, SpecifierSet())
+        for requirement in requirements[identifier]:
+            bounds &= requirement.specifier
+        refused = {candidate.offer.version for candidate in incompatibilities[identifier]}
+        return [
+            Candidate(identifier.project, identifier.extras, offer)
+            for offer in allowed(self._book.of(identifier.project), bounds)
+            if offer.version not in refused and offer.file.filename not in self.unusable
+        ]
+
+    def is_satisfied_by(self, requirement: Requirement, candidate: Candidate) -> bool:
+        """Pre-releases count here: whether they may be taken at all was settled in :meth:`find_matches`."""
+        return requirement.specifier.contains(candidate.offer.version, prereleases=True)
+
+    def get_dependencies(self, candidate: Candidate) -> list[Requirement]:
+        """What the file declares, as far as it holds on the target."""
+        self._on_pick(candidate)
+        metadata = self._metadata(candidate.offer)
+        if candidate.extras:
+            wanted = [r for r in metadata.requires if self._target.wants(r, candidate.extras)]
+            wanted.append(Requirement(f"{candidate.project}=={candidate.offer.version}"))
+        else:
+            wanted = [r for r in metadata.requires if self._target.wants(r)]
+        self._prefetch(sorted({canonicalize_name(r.name) for r in wanted}))
+        return wanted
+
+    def _metadata(self, offer: Offer) -> Metadata:
+        try:
+            metadata = self._reader.read(offer.file, offer.version)
+            if not self._target.accepts_python(metadata.requires_python):
+                raise UnusableFileError(f"{offer.file.filename}: it refuses Python {self._target.python}")
+        except UnusableFileError as error:
+            self.unusable[offer.file.filename] = str(error)
+            raise
+        return metadata
+
+
+def resolve(
+    requirements: Sequence[Requirement],
+    *,
+    constraints: Sequence[Requirement],
+    target: Target,
+    book: OfferBook,
+    reader: MetadataReader,
+    prefetch: Callable[[Iterable[str]], None],
+    on_pick: Callable[[Candidate], None],
+) -> list[Candidate]:
+    """One candidate per project, sorted by name, that together satisfy ``requirements`` within ``constraints``.
+
+    Same pages and metadata, same answer. Raises :class:`ConflictError` (``unsatisfiable``) with the requirements that clash.
+    """
+    bounds: dict[str, SpecifierSet] = {}
+    for constraint in constraints:
+        name = canonicalize_name(constraint.name)
+        bounds[name] = bounds.get(name, SpecifierSet()) & constraint.specifier
+    provider = _Provider(target=target, book=book, reader=reader, constraints=bounds, prefetch=prefetch, on_pick=on_pick)
+    while True:
+        resolver: resolvelib.Resolver[Requirement, Candidate, _Key]
+        resolver = resolvelib.Resolver(provider, resolvelib.BaseReporter())
+        try:
+            result = resolver.resolve(requirements, max_rounds=_MAX_ROUNDS)
+        except UnusableFileError:
+            continue  # the provider leaves that file out from now on; all else that was read is kept
+        except resolvelib.ResolutionImpossible as error:
+            raise _unsatisfiable(list(error.causes), provider, book, bounds) from error
+        except resolvelib.ResolutionTooDeep as error:
+            raise ConflictError(
+                f"No versions that fit each other were found within {_MAX_ROUNDS} steps.",
+                code="unsatisfiable",
+                hint="A constraint in the matrix row, on the packages with many versions, would guide the search.",
+            ) from error
+        chosen = {candidate.project: candidate for candidate in result.mapping.values() if not candidate.extras}
+        return [chosen[project] for project in sorted(chosen)]
+
+
+def allowed(offers: Offers, bounds: SpecifierSet) -> list[Offer]:
+    """The offers within ``bounds``, order kept: pre-releases only where asked for by a bound or where nothing else is left
+    (PEP 440), yanked ones only by an exact pin (PEP 592).
+    """
+    pinned = any(bound.operator in ("==", "===") and not bound.version.endswith(".*") for bound in bounds)
+    fitting = [
+        offer
+        for offer in offers.best_first
+        if bounds.contains(offer.version, prereleases=True) and (pinned or not offer.file.yanked)
+    ]
+    final = [offer for offer in fitting if not offer.version.is_prerelease]
+    return final if final and not bounds.prereleases else fitting
+
+
+def _key(requirement: Requirement) -> _Key:
+    return _Key(canonicalize_name(requirement.name), frozenset(canonicalize_name(e) for e in requirement.extras))
+
+
+def _unsatisfiable(
+    causes: Sequence[_Information], provider: _Provider, book: OfferBook, bounds: Mapping[str, SpecifierSet]
+) -> ConflictError:
+    conflicts = []
+    for project in sorted({canonicalize_name(cause.requirement.name) for cause in causes}):
+        for cause in causes:
+            if canonicalize_name(cause.requirement.name) == project:
+                conflicts.append(_conflict(cause))
+        if project in bounds:
+            conflicts.append(
+                Conflict(row="constraints", reason=f"allow {project}{bounds[project]}", source=f"pkg:pypi/{project}")
+            )
+        conflicts.append(_what_there_is(book.of(project), provider.unusable))
+    unique = list(dict.fromkeys(conflicts))
+    clash = ", ".join(sorted({canonicalize_name(cause.requirement.name) for cause in causes}))
+    return ConflictError(
+        f"No versions of the packages fit each other: {clash}.",
+        code="unsatisfiable",
+        hint="The matrix row's constraints or its date would have to change; the lines above say what clashes.",
+        conflicts=unique,
+    )
+
+
+def _conflict(cause: _Information) -> Conflict:
+    wanted = f"{cause.requirement.name}{cause.requirement.specifier}"
+    if cause.parent is None:
+        return Conflict(
+            row="requirements", reason=f"ask for {wanted}", source=f"pkg:pypi/{canonicalize_name(cause.requirement.name)}"
+        )
+    parent = f"{cause.parent.project}@{cause.parent.offer.version}"
+    return Conflict(
+        row=f"{cause.parent.project} {cause.parent.offer.version}", reason=f"requires {wanted}", source=f"pkg:pypi/{parent}"
+    )
+
+
+def _what_there_is(offers: Offers, unusable: Mapping[str, str]) -> Conflict:
+    versions = [str(offer.version) for offer in offers.best_first]
+    shown = ", ".join(versions[:8]) + (" …" if len(versions) > 8 else "")
+    left_out = [f"{count} files {why}" for why, count in sorted(offers.refused.items())]
+    left_out += [why for name, why in sorted(unusable.items()) if version_of(name, offers.project)]
+    return Conflict(
+        row=offers.project,
+        reason=(f"offers {shown}" if versions else "offers nothing that fits")
+        + (f" ({'; '.join(left_out)})" if left_out else ""),
+        source=f"pkg:pypi/{offers.project}",
+    )

@@ -1,0 +1,137 @@
+"""What a source archive declares, read from its own files; none of its code runs, so any machine reads the same. Pure."""
+
+from __future__ import annotations
+
+import configparser
+import email.message
+import email.parser
+import re
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+# What setuptools' own build backend would ask for where an archive says nothing (PEP 517).
+_DEFAULT_BUILD = ("setuptools", "wheel")
+_WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py", "requires.txt")
+
+
+class UnreadableSdistError(Exception):
+    """The archive is damaged, or only running it would tell its dependencies."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sdist:
+    """PEP 508 strings as the archive declares them."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...]
+    requires_python: str
+    build_requires: tuple[str, ...]
+
+
+def read(path: Path) -> Sdist:
+    """The declarations of the archive at ``path``. Raises :class:`UnreadableSdistError`."""
+    try:
+        files = _texts(path)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
+    if "PKG-INFO" not in files:
+        raise UnreadableSdistError("it has no PKG-INFO")
+    message = email.parser.Parser().parsestr(files["PKG-INFO"], headersonly=True)
+    try:
+        project = tomllib.loads(files.get("pyproject.toml", ""))
+    except tomllib.TOMLDecodeError as error:
+        raise UnreadableSdistError(f"its pyproject.toml cannot be read ({error})") from error
+    return Sdist(
+        name=message.get("Name", ""),
+        version=message.get("Version", ""),
+        requires=_requires(message, files, project),
+        requires_python=message.get("Requires-Python") or "",
+        build_requires=_build_requires(files, project),
+    )
+
+
+def _texts(path: Path) -> dict[str, str]:
+    """The few files that declare something, by base name; of several with one name the outermost counts."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            return {base: _decode(archive.read(name)) for base, name in _declaring(archive.namelist()).items()}
+    with tarfile.open(path) as tar:
+        names = [member.name for member in tar.getmembers() if member.isfile()]
+        streams = {base: tar.extractfile(name) for base, name in _declaring(names).items()}
+        return {base: _decode(stream.read()) for base, stream in streams.items() if stream}
+
+
+def _declaring(names: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda n: (n.count("/"), n)):
+        place = PurePosixPath(name)
+        inner = place.name == "requires.txt" and place.parent.name.endswith(".egg-info")
+        if place.name in _WANTED and place.name not in found and (len(place.parts) == 2 or inner):
+            found[place.name] = name
+    return found
+
+
+def _decode(content: bytes) -> str:
+    return content.decode("utf-8", errors="replace")
+
+
+def _requires(message: email.message.Message, files: dict[str, str], project: dict[str, object]) -> tuple[str, ...]:
+    dynamic = {value.lower() for value in message.get_all("Dynamic") or ()}
+    version = tuple(int(part) for part in re.findall(r"\d+", message.get("Metadata-Version", "1.0"))[:2])
+    if version >= (2, 2) and "requires-dist" not in dynamic:
+        return tuple(message.get_all("Requires-Dist") or ())
+    if "requires.txt" in files:
+        return tuple(_egg_requires(files["requires.txt"]))
+    table = project.get("project")
+    if isinstance(table, dict) and "dependencies" not in table.get("dynamic", ()):
+        return tuple(table.get("dependencies", ()))
+    if message.get_all("Requires-Dist"):
+        return tuple(message.get_all("Requires-Dist") or ())
+    declared = _setup_cfg(files).get("options", "install_requires", fallback="")
+    if declared:
+        return tuple(line.strip() for line in declared.splitlines() if line.strip())
+    if "install_requires" in files.get("setup.py", ""):
+        raise UnreadableSdistError("only running its setup.py would tell what it requires")
+    return ()
+
+
+def _egg_requires(text: str) -> Iterator[str]:
+    """setuptools' requires.txt: sections named ``[extra]``, ``[:marker]`` or ``[extra:marker]``."""
+    extra = marker = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line:
+            continue
+        if line.startswith("[") and line.endswith("]"):
+            extra, _, marker = line[1:-1].partition(":")
+            continue
+        requirement, _, own = line.partition(";")
+        conditions = [f"({part.strip()})" for part in (own, marker) if part.strip()]
+        conditions += [f'extra == "{extra}"'] if extra else []
+        yield f"{requirement.strip()} ; {' and '.join(conditions)}" if conditions else requirement.strip()
+
+
+def _build_requires(files: dict[str, str], project: dict[str, object]) -> tuple[str, ...]:
+    table = project.get("build-system")
+    wanted = list(table.get("requires", ())) if isinstance(table, dict) else []
+    wanted += _DEFAULT_BUILD
+    listed = re.search(r"setup_requires\s*=\s*\[([^\]]*)\]", files.get("setup.py", ""))
+    if listed:
+        wanted += re.findall(r"""["']([A-Za-z0-9][^"']*)["']""", listed.group(1))
+    configured = _setup_cfg(files).get("options", "setup_requires", fallback="")
+    wanted += [line.strip() for line in configured.splitlines() if line.strip()]
+    return tuple(dict.fromkeys(wanted))
+
+
+def _setup_cfg(files: dict[str, str]) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(files.get("setup.cfg", ""))
+    except configparser.Error:
+        return configparser.ConfigParser()
+    return parser
