@@ -1,1 +1,65 @@
-"""TODO owner."""
+"""Lock and recipes to the files of a build context: pure, the same bytes for the same arguments.
+
+No clock, network, environment variable or working directory is read here, and no tool's version is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envbuild.errors import InvalidInputError, UsageError
+from envbuild.model import Lock
+from envbuild.recipes import Recipe
+from envbuild.render.requirements import split
+
+DIALECTS = ("baseline",)
+_UNSUPPORTED = {
+    "classic": "the classic builder cannot mount secrets, which would put proxies and index settings into the image",
+    "link": "COPY --link needs a newer Dockerfile frontend than Docker 20.10 has, and the baseline builds there too",
+}
+
+
+def render(
+    lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], *, dialect: str = "baseline"
+) -> dict[str, str]:
+    """The rendering of ``lock``: relative path to text, ``Dockerfile`` and the requirements files.
+
+    Raises :class:`UsageError` for a dialect that is not rendered, :class:`InvalidInputError` where the lock holds something
+    that a Dockerfile cannot, or that no template knows how to install.
+    """
+    if dialect not in DIALECTS:
+        why = f": {_UNSUPPORTED[dialect]}" if dialect in _UNSUPPORTED else ""
+        raise UsageError(
+            f"The Dockerfile dialect {dialect!r} is not rendered{why}.",
+            code="unknown-dialect",
+            hint=f"Use {' or '.join(DIALECTS)}, which Docker Engine 20.10 and newer build.",
+        )
+    from envbuild.render.dockerfile import dockerfile
+
+    _check(lock, recipes)
+    used = [recipes[framework.recipe] for framework in lock.environment.frameworks]
+    patterns = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.large))
+    files = [split(prefix, patterns, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
+    rendering = {file.name: file.text() for each in files for file in each.all()}
+    rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
+    return dict(sorted(rendering.items()))
+
+
+def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
+    environment = lock.environment
+    for framework in environment.frameworks:
+        if framework.recipe not in recipes:
+            raise InvalidInputError(
+                f"No recipe {framework.recipe!r} for {framework.name}.",
+                code="unknown-recipe",
+                hint=f"Add images/recipes/{framework.recipe}/, or correct the matrix. Known: {', '.join(sorted(recipes))}.",
+            )
+    if not lock.prefixes:
+        raise InvalidInputError(f"The lock of {environment.name} installs nothing.", hint="Make the lock again: envbuild lock.")
+    conda = environment.base.provider == "conda" or any(p.python.provided_by == "conda" for p in lock.prefixes)
+    if conda:
+        raise InvalidInputError(
+            f"{environment.name} takes CUDA or Python from conda, which is not rendered yet.",
+            code="unsupported-provider",
+            hint="Choose another base with --base apt, wheels or IMAGE.",
+        )

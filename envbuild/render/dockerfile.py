@@ -1,0 +1,154 @@
+"""The baseline dialect: a Dockerfile that BuildKit 0.8 (Docker 20.10) builds without a ``# syntax`` line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from envbuild import codec
+from envbuild.errors import InvalidInputError
+from envbuild.model import AptPackage, Environment, Lock
+from envbuild.recipes import Recipe
+from envbuild.render import filters
+from envbuild.render.requirements import PrefixFiles
+
+if TYPE_CHECKING:
+    import jinja2
+
+_MAIN = "partials/Dockerfile.j2"
+
+
+def dockerfile(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles]) -> str:
+    """The text of the Dockerfile: a pure function of its arguments."""
+    import jinja2
+
+    try:
+        text = _jinja(templates).get_template(_MAIN).render(**_values(lock, recipes, files))
+    except jinja2.TemplateError as error:
+        where = f"{getattr(error, 'name', None) or 'the templates'}, line {getattr(error, 'lineno', None) or '?'}"
+        raise InvalidInputError(
+            f"A Dockerfile template is wrong ({where}): {error.message or error}.",
+            code="invalid-template",
+            hint="Correct the template below images/partials or images/recipes.",
+        ) from error
+    return _tidy(text)
+
+
+def _jinja(templates: Mapping[str, str]) -> jinja2.Environment:
+    """Comments are ``{## … ##}`` because bash's ``${#array[@]}`` would open Jinja's default ones.
+
+    Escaping is on so that macros answer Markup: ``finalize`` can then tell what passed a filter from what did not.
+    """
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.DictLoader(dict(templates)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",
+        comment_end_string="##}",
+        autoescape=True,
+        finalize=filters.only_filtered,
+    )
+    made.filters.update(word=filters.word, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
+    return made
+
+
+def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFiles]) -> dict[str, Any]:
+    environment = lock.environment
+    used = [recipes[framework.recipe] for framework in environment.frameworks]
+    fetched = [package for package in environment.base.packages if _is_fetched(package)]
+    return {
+        "environment": environment,
+        "base_image": lock.base.image + (f"@{lock.base.digest}" if lock.base.digest else ""),
+        "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
+        "apt_runtime": _unique([name for recipe in used for name in recipe.apt_runtime]),
+        "apt_build": _unique([name for recipe in used for name in recipe.apt_build]),
+        "fetched_packages": fetched,
+        "package_argument": _package_argument,
+        "prefixes": [_prefix(each) for each in files],
+        "has_sdists": any(each.sdists for each in files),
+        "large": [file for each in files for file in each.large],
+        "small": [file for each in files for file in each.small],
+        "frameworks": [_framework(lock, name.name, name.recipe) for name in environment.frameworks],
+        "env": _env(environment, used),
+        "labels": _labels(lock, used),
+    }
+
+
+def _prefix(each: PrefixFiles) -> dict[str, Any]:
+    """A prefix with its files, for the templates."""
+    prefix = each.prefix
+    return {
+        "name": prefix.name,
+        "path": prefix.path,
+        "python": prefix.python,
+        "backend": prefix.backend,
+        "sdists": each.sdists,
+        "build": each.build,
+    }
+
+
+def _framework(lock: Lock, name: str, recipe: str) -> dict[str, Any]:
+    framework = next(f for f in lock.environment.frameworks if f.name == name)
+    prefix = next(p for p in lock.prefixes if name in p.frameworks)
+    return {"template": f"recipes/{recipe}/install.j2", "framework": framework, "prefix": prefix}
+
+
+def _is_fetched(package: AptPackage) -> bool:
+    """Whether the package is a file with a known hash: stronger than its repository's signature, and needs no repository."""
+    return bool(package.url and package.sha256)
+
+
+def _package_argument(package: AptPackage) -> str:
+    if _is_fetched(package):
+        return f"/tmp/cuda/packages/{package.name}.deb"  # noqa: S108 - inside the build
+    return f"{package.name}={package.version}"
+
+
+def _env(environment: Environment, used: Sequence[Recipe]) -> list[tuple[str, str]]:
+    values: dict[str, str] = {}
+    for recipe in used:
+        values.update(recipe.env)
+    if environment.cuda is not None:
+        values.update(NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="compute,utility")
+        if environment.require_cuda:
+            values["NVIDIA_REQUIRE_CUDA"] = environment.require_cuda
+    return sorted(values.items())
+
+
+def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
+    environment = lock.environment
+    titles = dict(zip((f.name for f in environment.frameworks), (recipe.title for recipe in used), strict=True))
+    holds = [f"{titles[f.name]} {f.version}" for f in environment.frameworks]
+    holds.append(f"CUDA {environment.cuda}" if environment.cuda else "CPU")
+    holds.append(f"Python {environment.python.version}")
+    labels = {
+        "org.envbuild.lock": hashlib.sha256(codec.dumps(lock).encode()).hexdigest(),
+        "org.envbuild.name": environment.name,
+        "org.opencontainers.image.base.name": lock.base.image,
+        "org.opencontainers.image.description": ", ".join(holds),
+        "org.opencontainers.image.title": environment.name,
+        "org.opencontainers.image.version": "+".join(f.version for f in environment.frameworks),
+    }
+    if lock.base.digest:
+        labels["org.opencontainers.image.base.digest"] = lock.base.digest
+    return sorted(labels.items())
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def _tidy(text: str) -> str:
+    """No trailing blanks, no runs of blank lines, no blank line inside a stage's step: templates need not count them."""
+    lines: list[str] = []
+    for line in (each.rstrip() for each in text.splitlines()):
+        if line or (lines and lines[-1]):
+            lines.append(line)
+    while lines and not lines[-1]:
+        lines.pop()
+    return "\n".join(lines) + "\n"

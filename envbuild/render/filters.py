@@ -1,0 +1,69 @@
+"""What may stand where in a Dockerfile: every value that a template prints passes through one of these.
+
+A filter answers :class:`markupsafe.Markup`, and the environment refuses to print anything else, so that a template that
+forgets its filter fails at once instead of trusting a value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any
+
+from markupsafe import Markup
+
+from envbuild.errors import InvalidInputError
+
+# One word for Dockerfile and shell alike: nothing that either would expand, split, quote or end, nor take for an option.
+_WORD = re.compile(r"[A-Za-z0-9/._][A-Za-z0-9/._:@+=~%,-]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+
+
+def word(value: object) -> Markup:
+    """``value`` as it is, if it is one plain word."""
+    text = str(value)
+    if not _WORD.fullmatch(text):
+        raise _refused(text, "a plain word (letters, digits and / . _ : @ + = ~ % , -)")
+    return Markup(text)  # noqa: S704 - checked above
+
+
+def sh(value: object) -> Markup:
+    """``value`` as one quoted word of a shell command. Here-documents are a feature of newer Dockerfile frontends: refused."""
+    text = _one_line(value)
+    if "<<" in text or text.endswith("\\"):
+        raise _refused(text, "text for a shell command")
+    return Markup(shlex.quote(text))  # noqa: S704 - quoted
+
+
+def quoted(value: object) -> Markup:
+    """``value`` as a double-quoted value of ENV, ARG or LABEL, in which nothing is expanded."""
+    text = _one_line(value).replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return Markup(f'"{text}"')  # noqa: S704 - quoted
+
+
+def as_json(value: object) -> Markup:
+    """``value`` as a JSON string, for the exec forms."""
+    return Markup(json.dumps(_one_line(value)))  # noqa: S704 - quoted
+
+
+def only_filtered(value: Any) -> Any:
+    """The environment's ``finalize``: what went through no filter is a mistake of a template, so a plain error."""
+    if not isinstance(value, Markup):
+        raise TypeError(f"a template prints {value!r} without a filter that knows its place")
+    return value
+
+
+def _one_line(value: object) -> str:
+    text = str(value)
+    if _CONTROL.search(text):
+        raise _refused(text, "one line without control characters")
+    return text
+
+
+def _refused(text: str, expected: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{text!r} cannot stand in a Dockerfile: {expected} is expected here.",
+        code="unsafe-value",
+        hint="Correct the matrix row, the recipe or the lock that says so.",
+    )

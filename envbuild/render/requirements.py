@@ -1,0 +1,124 @@
+"""The requirements files of a lock: which file each artifact goes into, and their text with hashes."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envbuild.errors import InvalidInputError
+from envbuild.model import Artifact, Prefix
+
+BUILD = "build"
+SDISTS = "sdists"
+_PLACE = {"name": r"[A-Za-z0-9][A-Za-z0-9._-]*", "version": r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", "sha256": r"[0-9a-f]{64}"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequirementsFile:
+    """One requirements file. ``stage`` names the Dockerfile stage of a group of large wheels, empty for the others."""
+
+    name: str
+    stage: str
+    prefix: Prefix
+    index: str
+    artifacts: tuple[Artifact, ...]
+
+    def text(self) -> str:
+        """One pinned line with its hash for each artifact, in the lock's order."""
+        return "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefixFiles:
+    """What one prefix installs, in this order: groups of large wheels, small wheels, what ``build`` makes of ``sdists``."""
+
+    prefix: Prefix
+    large: tuple[RequirementsFile, ...]
+    small: tuple[RequirementsFile, ...]
+    sdists: RequirementsFile | None
+    build: RequirementsFile | None
+
+    def all(self) -> list[RequirementsFile]:
+        """Every file of this prefix."""
+        return [*self.large, *self.small, *(f for f in (self.build, self.sdists) if f)]
+
+
+def split(prefix: Prefix, patterns: Sequence[str], *, alone: bool) -> PrefixFiles:
+    """The files of ``prefix``. ``patterns`` match canonical project names and make one group each, the first that matches wins.
+
+    ``alone`` (the only prefix) keeps the prefix's name out of the file names. Raises :class:`InvalidInputError` where the lock
+    has sdists but not what builds them.
+    """
+    for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+        _check(artifact)
+    start = "requirements" if alone else f"requirements-{prefix.name}"
+    wheels = [a for a in prefix.artifacts if _is_wheel(a)]
+    sdists = [a for a in prefix.artifacts if not _is_wheel(a)]
+    groups: dict[str, list[Artifact]] = {pattern: [] for pattern in patterns}
+    small: list[Artifact] = []
+    for artifact in wheels:
+        pattern = next((p for p in patterns if fnmatch.fnmatchcase(canonical(artifact.name), p)), None)
+        (small if pattern is None else groups[pattern]).append(artifact)
+    large: list[RequirementsFile] = []
+    for pattern, members in groups.items():
+        group = pattern.rstrip("*").rstrip("-")
+        large += _by_index(prefix, f"{start}-{group}", group if alone else f"{prefix.name}-{group}", members)
+    files = PrefixFiles(
+        prefix=prefix,
+        large=tuple(large),
+        small=tuple(_by_index(prefix, start, "", small)),
+        sdists=_one(prefix, f"{start}-{SDISTS}", sdists),
+        build=_one(prefix, f"{start}-{BUILD}", list(prefix.build_artifacts)) if sdists else None,
+    )
+    _check_build_tools(files)
+    return files
+
+
+def canonical(name: str) -> str:
+    """A project's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _is_wheel(artifact: Artifact) -> bool:
+    return artifact.filename.endswith(".whl")
+
+
+def _by_index(prefix: Prefix, stem: str, stage: str, artifacts: list[Artifact]) -> list[RequirementsFile]:
+    """One file for each index that ``artifacts`` come from: an installer that is told of two mixes them."""
+    indexes = sorted({a.index for a in artifacts}, key=lambda index: (index != "default", index))
+    found = []
+    for number, index in enumerate(indexes, start=1):
+        suffix = "" if number == 1 else f"-{number}"
+        members = tuple(a for a in artifacts if a.index == index)
+        name, place = f"{stem}{suffix}.txt", f"{stage}{suffix}" if stage else ""
+        found.append(RequirementsFile(name=name, stage=place, prefix=prefix, index=index, artifacts=members))
+    return found
+
+
+def _one(prefix: Prefix, stem: str, artifacts: list[Artifact]) -> RequirementsFile | None:
+    found = _by_index(prefix, stem, "", artifacts)
+    if len(found) > 1:
+        raise _invalid(f"The source packages and build tools of {prefix.name} come from several indexes.")
+    return found[0] if found else None
+
+
+def _check(artifact: Artifact) -> None:
+    for field, pattern in _PLACE.items():
+        value = getattr(artifact, field)
+        if not re.fullmatch(pattern, value):
+            raise _invalid(f"The lock's {field} {value!r} of {artifact.filename!r} does not have the expected form.")
+
+
+def _check_build_tools(files: PrefixFiles) -> None:
+    if files.sdists is None:
+        return
+    tools = {canonical(a.name) for a in files.build.artifacts if _is_wheel(a)} if files.build else set()
+    if missing := sorted({"pip", "setuptools", "wheel"} - tools):
+        names = ", ".join(a.name for a in files.sdists.artifacts)
+        raise _invalid(f"{names} must be built from source, but the lock has no wheel of {', '.join(missing)} to build with.")
+
+
+def _invalid(message: str) -> InvalidInputError:
+    return InvalidInputError(message, code="invalid-lock", hint="Make the lock again with: envbuild lock NAME --update")

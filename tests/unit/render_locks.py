@@ -1,0 +1,143 @@
+"""Toy locks: every shape that rendering knows, with names that no real framework has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from envbuild.model import (
+    AptPackage,
+    AptRepository,
+    Artifact,
+    Base,
+    BaseLock,
+    ComputeCapability,
+    Environment,
+    Framework,
+    Lock,
+    Prefix,
+    Python,
+    System,
+)
+from envbuild.recipes import Recipe
+
+NEW = System(
+    name="toyos12", family="debian", version="12", codename="toy", image="toyos:12", glibc="2.36", bootstrap_suite="toy",
+    init_package="tini", init="/usr/bin/tini", packages=("ca-certificates",),
+)  # fmt: skip
+OLD = replace(NEW, name="toyos4", version="4", image="toyos:4", init_package="dumb-init", init="/usr/bin/dumb-init")
+
+RECIPES = {
+    "alpha": Recipe(
+        name="alpha", title="Alpha", requirements=("numpy",), apt_runtime=(), apt_build=("gcc",),
+        env={"ALPHA_LOG": "1"}, large=("vendor-*", "alpha*"), module="alpha",
+    ),
+    "beta": Recipe(
+        name="beta", title="Beta", requirements=("numpy",), apt_runtime=("libgomp1",), apt_build=(), env={}, large=("beta",),
+        module="beta",
+    ),
+}  # fmt: skip
+
+
+def artifact(name: str, version: str, *, sdist: bool = False, index: str = "default") -> Artifact:
+    """A pinned file whose hash is recognisable."""
+    suffix = ".tar.gz" if sdist else "-py3-none-any.whl"
+    digest = (name.encode().hex() * 64)[:64]
+    return Artifact(
+        name=name, version=version, filename=f"{name}-{version}{suffix}", sha256=digest, index=index, project=name, size=1
+    )
+
+
+def framework(name: str = "alpha", **changes: object) -> Framework:
+    """A framework of the recipe of its own name."""
+    made = Framework(
+        name=name, version="1.12.3", package=name, variant="cpu", requirements=(f"{name}==1.12.3",), constraints=(), recipe=name,
+        released="2019-06-21", index="default", cuda_libraries="none", options={"api": "1"},
+    )  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def cpu() -> Lock:
+    """One framework on a current system, wheels only."""
+    python = Python(version="3.11", provided_by="distribution", executable="/usr/bin/python3.11", packages=("python3",))
+    environment = Environment(
+        name="al-1.12.3-cpu-py311-toyos12", frameworks=(framework(),), python=python, system=NEW, cuda=None, cudnn=None, nccl=None,
+        base=Base(provider="distribution", image="toyos:12", is_default=True, repositories=(), packages=(), other_providers=()),
+        driver_min=None, compute_capability=None, require_cuda=None, exclude_newer="2019-08-20",
+    )  # fmt: skip
+    prefix = Prefix(
+        name="env", path="/opt/env", python=python, frameworks=("alpha",), backend="uv",
+        artifacts=(artifact("alpha", "1.12.3"), artifact("numpy", "1.26.4"), artifact("six", "1.16.0")), build_artifacts=(),
+    )  # fmt: skip
+    base = BaseLock(image="toyos:12", digest="sha256:" + "ab" * 32, bootstrap=None)
+    return Lock(environment=environment, base=base, prefixes=(prefix,), missing=())
+
+
+def gpu() -> Lock:
+    """CUDA from apt on an old system, an old Python installed by pip, source packages, a package that is a known file."""
+    lock = cpu()
+    python = Python(version="2.7", provided_by="distribution", executable="/usr/bin/python2.7", packages=("python2.7",))
+    repositories = tuple(
+        AptRepository(
+            name=name, url=f"https://vendor.example/{name}", suite="/", components="",
+            key_url=f"https://vendor.example/{name}.pub", key_fingerprint=letter * 40,
+        )
+        for name, letter in (("vendor-cuda", "A"), ("vendor-ml", "B"))
+    )  # fmt: skip
+    packages = (
+        AptPackage(name="cuda-cudart-9-0", version="9.0.176-1", repository="vendor-cuda", url="", sha256=""),
+        AptPackage(
+            name="libcudnn7", version="7.4.2.24-1+cuda9.0", repository="vendor-ml", url="https://vendor.example/c.deb",
+            sha256="cd" * 32,
+        ),
+    )  # fmt: skip
+    environment = replace(
+        lock.environment, name="al-1.12.3-cuda9.0-py27-toyos4", python=python, system=OLD, cuda="9.0", cudnn="7.4.2",
+        frameworks=(framework(package="alpha-gpu", variant="gpu", cuda_libraries="system"),),
+        base=Base(
+            provider="apt", image="toyos:4", is_default=True, repositories=repositories, packages=packages, other_providers=("tag",)
+        ),
+        driver_min="384.81", compute_capability=ComputeCapability(sass=("3.5",), ptx=("7.0",)), require_cuda="cuda>=9.0",
+    )  # fmt: skip
+    tools = ("pip", "setuptools", "virtualenv", "wheel")
+    prefix = replace(
+        lock.prefixes[0], python=python, backend="pip",
+        artifacts=(artifact("alpha-gpu", "1.12.3"), artifact("numpy", "1.16.6"), artifact("termcolor", "1.1.0", sdist=True)),
+        build_artifacts=tuple(artifact(name, "1.0") for name in tools),
+    )  # fmt: skip
+    return Lock(
+        environment=environment, base=BaseLock(image="toyos:4", digest=None, bootstrap=None), prefixes=(prefix,), missing=()
+    )
+
+
+def wheels() -> Lock:
+    """CUDA from wheels, two frameworks, one of them from an index of its own, and a source package built for uv."""
+    lock = cpu()
+    beta = framework("beta", version="2.1.0", index="https://wheels.example/cu126", cuda_libraries="wheels", variant="cu126")
+    environment = replace(
+        lock.environment, name="al-1.12.3+be-2.1.0-cuda12.6-py311-toyos12", frameworks=(framework(), beta), cuda="12.6",
+        base=replace(lock.environment.base, provider="wheels"), require_cuda="cuda>=12.0", driver_min="525.60.13",
+    )  # fmt: skip
+    prefix = replace(
+        lock.prefixes[0], frameworks=("alpha", "beta"),
+        artifacts=(
+            artifact("alpha", "1.12.3"), artifact("beta", "2.1.0", index="https://wheels.example/cu126"),
+            artifact("numpy", "1.26.4"), artifact("old_source", "0.1", sdist=True), artifact("vendor-cublas", "12.6.4"),
+        ),
+        build_artifacts=(artifact("pip", "24.0"), artifact("setuptools", "70.0"), artifact("wheel", "0.43")),
+    )  # fmt: skip
+    return replace(lock, environment=environment, prefixes=(prefix,))
+
+
+def image_base() -> Lock:
+    """The user's own image, which brings its Python."""
+    lock = cpu()
+    python = Python(version="3.6", provided_by="base", executable="python3.6", packages=())
+    environment = replace(
+        lock.environment, name="al-1.12.3-cpu-py36-toyos12-local-py36", python=python,
+        base=replace(lock.environment.base, provider="local", image="local/py36:toy", is_default=False),
+    )  # fmt: skip
+    base = BaseLock(image="local/py36:toy", digest=None, bootstrap=None)
+    return replace(lock, environment=environment, base=base, prefixes=(replace(lock.prefixes[0], python=python),))
+
+
+ALL = {"cpu": cpu, "gpu": gpu, "wheels": wheels, "image-base": image_base}
