@@ -1,0 +1,275 @@
+"""What an image really holds, told by its own Python: run from outside as ``python -S -s -E -B -c <this text> CONFIG``.
+
+CONFIG is JSON: {"out": FILE, "prefixes": [FOLDER], "quick": bool, "paths": [PATH]}. The answer is one JSON object in FILE.
+Lines "progress DONE TOTAL" (bytes) go to standard output. Standard library only, Python 2.7 and 3.5 on. It judges nothing:
+the host compares. It never imports what it examines, so that a modified package cannot answer for itself.
+"""
+from __future__ import print_function, unicode_literals
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import sys
+
+PIECE = 1 << 20
+SMALL = 1 << 20  # "quick" hashes files up to this size and compares only the size of larger ones
+SKIPPED = ('/proc', '/sys', '/dev')
+# Made by venv, virtualenv and uv themselves, not by any distribution.
+OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
+OF_THE_BIN = re.compile(r'^(python[\d.]*(-config)?|activate.*|Activate\.ps1|deactivate.*|pydoc\.bat)$')
+
+
+def read_text(path):
+    with io.open(path, encoding='utf-8', errors='replace') as stream:
+        return stream.read()
+
+
+def headers(path):
+    """The first Name and Version of a METADATA or PKG-INFO file."""
+    found = {}
+    for line in read_text(path).splitlines():
+        if not line.strip():
+            break
+        key, _, value = line.partition(':')
+        if key in ('Name', 'Version'):
+            found.setdefault(key, value.strip())
+    return found.get('Name', ''), found.get('Version', '')
+
+
+def record_rows(path):
+    """(relative path, 'sha256=…' or '', size or '') of each line; the csv module wants bytes on Python 2."""
+    if sys.version_info[0] == 2:
+        with open(path, 'rb') as stream:
+            rows = [[cell.decode('utf-8', 'replace') for cell in row] for row in csv.reader(stream)]
+    else:
+        with io.open(path, encoding='utf-8', errors='replace', newline='') as stream:
+            rows = list(csv.reader(stream))
+    return [(row + ['', ''])[:3] for row in rows if row and row[0]]
+
+
+def distributions(site):
+    """Every distribution installed in the folder ``site``, with the files it says are its own."""
+    found = []
+    for entry in sorted(os.listdir(site)):
+        folder = os.path.join(site, entry)
+        if entry.endswith('.dist-info') and os.path.isdir(folder):
+            found.append(from_dist_info(site, folder, entry))
+        elif entry.endswith('.egg-info'):
+            found.append(from_egg_info(site, folder, entry))
+        elif entry.endswith(('.egg', '.egg-link')):
+            found.append({'name': entry, 'version': '', 'folder': entry, 'kind': 'egg', 'rows': []})
+    return found
+
+
+def from_dist_info(site, folder, entry):
+    metadata, record = os.path.join(folder, 'METADATA'), os.path.join(folder, 'RECORD')
+    name, version = headers(metadata) if os.path.isfile(metadata) else ('', '')
+    rows = record_rows(record) if os.path.isfile(record) else None
+    return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'wheel' if rows is not None else 'no-record',
+            'rows': [(os.path.normpath(os.path.join(site, path)), digest, size) for path, digest, size in rows or []]}
+
+
+def from_egg_info(site, folder, entry):
+    """An old in-place installation: it lists files, without hashes."""
+    inside = os.path.isdir(folder)
+    about = os.path.join(folder, 'PKG-INFO') if inside else folder
+    name, version = headers(about) if os.path.isfile(about) else ('', '')
+    listing = os.path.join(folder, 'installed-files.txt')
+    lines = read_text(listing).splitlines() if inside and os.path.isfile(listing) else []
+    return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'egg-info',
+            'rows': [(os.path.normpath(os.path.join(folder, line)), '', '') for line in lines if line]}
+
+
+class Progress(object):
+    def __init__(self, total):
+        self.done, self.total, self.shown = 0, total, 0
+
+    def add(self, count):
+        self.done += count
+        if self.done - self.shown >= 64 * PIECE or self.done >= self.total:
+            self.shown = self.done
+            print('progress %d %d' % (self.done, self.total))
+            sys.stdout.flush()
+
+
+def digest_of(path, kind, progress):
+    calculated = hashlib.new(kind)
+    with open(path, 'rb') as stream:
+        for piece in iter(lambda: stream.read(PIECE), b''):
+            calculated.update(piece)
+            progress.add(len(piece))
+    return base64.urlsafe_b64encode(calculated.digest()).rstrip(b'=').decode('ascii')
+
+
+def compare(row, quick, progress):
+    """'' when the file is as recorded, else 'missing', 'modified' or 'unreadable'; and whether its bytes were hashed."""
+    path, recorded, size = row
+    try:
+        there = os.stat(path)
+    except OSError:
+        return 'missing', False
+    if size.isdigit() and int(size) != there.st_size:
+        return 'modified', False
+    kind, _, wanted = recorded.partition('=')
+    if not wanted or (quick and there.st_size > SMALL):
+        return '', False
+    try:
+        return ('' if digest_of(path, kind, progress) == wanted.rstrip('=') else 'modified'), True
+    except (IOError, OSError, ValueError):
+        return 'unreadable', False
+
+
+def size_of(row, quick):
+    try:
+        size = os.stat(row[0]).st_size
+    except OSError:
+        return 0
+    return 0 if (quick and size > SMALL) or not row[1] else size
+
+
+def examine(prefix, quick):
+    """One prefix: its distributions, and every file that is not what its distribution recorded."""
+    sites = sites_of(prefix)
+    found = [dict(one, site=site) for site in sites for one in distributions(site)]
+    progress = Progress(sum(size_of(row, quick) for one in found for row in one['rows']))
+    answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': []}
+    known = set()
+    for one in found:
+        hashed = 0
+        for row in one['rows']:
+            known.add(row[0])
+            state, was_hashed = compare(row, quick, progress)
+            hashed += was_hashed
+            if state and not (state == 'missing' and row[0].endswith('.pyc')):  # recorded bytecode may be left out on purpose
+                answer[state].append({'path': row[0], 'of': one['name']})
+        about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
+        answer['distributions'].append(dict(about, files=len(one['rows']), hashed=hashed))
+    answer['unrecorded'] = unrecorded(prefix, sites, known, [os.path.join(one['site'], one['folder']) for one in found])
+    answer['bytes'] = progress.done
+    return answer
+
+
+def sites_of(prefix):
+    """The folders of installed packages below ``prefix``, each once (lib64 is a link to lib)."""
+    found = []
+    for lib in ('lib', 'lib64'):
+        base = os.path.join(prefix, lib)
+        for entry in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+            for folder in ('site-packages', 'dist-packages'):
+                site = os.path.join(base, entry, folder)
+                if entry.startswith('python') and os.path.isdir(site):
+                    found.append(os.path.realpath(site))
+    return sorted(set(found))
+
+
+def unrecorded(prefix, sites, known, owned):
+    """Files that no distribution recorded: bytecode of a recorded source and the prefix's own files are left out."""
+    found = []
+    for site in sites:
+        for folder, folders, files in os.walk(site):
+            folders.sort()
+            for name in files:
+                path = os.path.join(folder, name)
+                if path in known or is_bytecode_of(path, known):
+                    continue
+                if folder == site and OF_THE_PREFIX.match(name) or folder in owned or path in owned:
+                    continue
+                found.append(path)
+    scripts = os.path.join(prefix, 'bin')
+    for name in sorted(os.listdir(scripts)) if os.path.isdir(scripts) else ():
+        path = os.path.join(scripts, name)
+        if path not in known and not OF_THE_BIN.match(name) and not os.path.isdir(path):
+            found.append(path)
+    return found
+
+
+def is_bytecode_of(path, known):
+    folder, name = os.path.split(path)
+    if not name.endswith(('.pyc', '.pyo')):
+        return False
+    if os.path.basename(folder) == '__pycache__':
+        return os.path.join(os.path.dirname(folder), name.split('.')[0] + '.py') in known or \
+            os.path.join(os.path.dirname(folder), re.sub(r'\.[^.]+(\.opt-\d)?\.py[co]$', '', name) + '.py') in known
+    return path[:-1] in known
+
+
+def packages():
+    """The distribution's installed packages: name -> version, from dpkg's own database; None without one."""
+    path = '/var/lib/dpkg/status'
+    if not os.path.isfile(path):
+        return None
+    found = {}
+    for block in read_text(path).split('\n\n'):
+        fields = dict(line.split(': ', 1) for line in block.splitlines() if ': ' in line and not line.startswith(' '))
+        if fields.get('Status', '').endswith(' installed'):
+            found[fields.get('Package', '')] = fields.get('Version', '')
+    return found
+
+
+def owned_files(wanted):
+    """Which package owns each of the paths ``wanted``, by dpkg's file lists; /bin and /usr/bin count as one place."""
+    places = {}
+    for path in wanted:
+        places[path] = path
+        places[path[4:] if path.startswith('/usr/') else '/usr' + path] = path
+    owners = {}
+    info = '/var/lib/dpkg/info'
+    for entry in sorted(os.listdir(info)) if os.path.isdir(info) else ():
+        if entry.endswith('.list'):
+            for line in read_text(os.path.join(info, entry)).splitlines():
+                if line in places:
+                    owners[places[line]] = entry[:-5].split(':')[0]
+    return owners
+
+
+def permissions():
+    """Files that give rights: setuid, setgid, capabilities; and what anybody may write."""
+    privileged, writable = [], []
+    for folder, folders, files in os.walk('/'):
+        folders[:] = sorted(name for name in folders if os.path.join(folder, name) not in SKIPPED)
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            try:
+                mode = os.lstat(path).st_mode
+            except OSError:
+                continue
+            if stat.S_ISREG(mode) and (mode & (stat.S_ISUID | stat.S_ISGID) or has_capability(path)):
+                privileged.append({'path': path, 'mode': oct(stat.S_IMODE(mode)).replace('0o', '').lstrip('0')})
+            if (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                writable.append({'path': path, 'kind': 'folder' if stat.S_ISDIR(mode) else 'file'})
+    owners = owned_files([one['path'] for one in privileged])
+    return [dict(one, package=owners.get(one['path'], '')) for one in privileged], writable
+
+
+def has_capability(path):
+    try:
+        return bool(getattr(os, 'getxattr')(path, 'security.capability', follow_symlinks=False))
+    except (AttributeError, OSError):  # Python 2 has no getxattr; a file without the attribute raises
+        return False
+
+
+def about(path):
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    return {'folder': stat.S_ISDIR(mode), 'executable': bool(mode & 0o111)}
+
+
+def main(config):
+    prefixes = {prefix: examine(prefix, config.get('quick', False)) for prefix in config['prefixes']}
+    privileged, writable = permissions()
+    answer = {'python': '.'.join(str(part) for part in sys.version_info[:3]), 'prefixes': prefixes, 'packages': packages(),
+              'privileged': privileged, 'writable': writable, 'paths': {path: about(path) for path in config.get('paths', ())}}
+    text = json.dumps(answer)
+    with io.open(config['out'], 'w', encoding='utf-8') as stream:
+        stream.write(text if not isinstance(text, bytes) else text.decode('ascii'))
+
+
+if __name__ == '__main__':
+    main(json.loads(sys.argv[1]))

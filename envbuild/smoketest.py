@@ -1,0 +1,305 @@
+"""The host's side of the smoke test: start the guest in a container, fetch its report, check it, write the pages."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from envbuild import files, report
+from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, UnknownNameError, UsageError
+from envbuild.model import Lock, OnProgress, Progress, ignore_progress
+
+if TYPE_CHECKING:
+    from envbuild.engine import Engine, ImageInfo, RunResult
+
+Status = Literal["pass", "fail", "inconclusive", "error"]
+
+COMMAND = "envbuild-smoke"
+# Inside the container: writable for every user, on the container's own layer (no mount), so that it can be copied out of
+# any engine, a remote one and one with user namespaces included.
+_ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
+_FILES = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
+_EXIT_OF_STATUS = {"pass": 0, "fail": 9, "inconclusive": 10, "error": 9}
+_EXIT_OF_GUEST = {0: 0, 1: 9, 2: 2, 3: 10, 4: 9, 5: 9}
+_LOG_LINES = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmokeOptions:
+    """What to run. Empty values leave the choice to the guest.
+
+    ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all
+    that the host has, where the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the
+    guest as they are. ``timeout_s`` is the user's own limit for the whole test.
+    """
+
+    counts: tuple[int, ...] = (1, 2)
+    workload: str = ""
+    allow_cpu: bool = False
+    expect: str = ""
+    expect_gpus: int | None = None
+    gpus: tuple[str, ...] = ()
+    min_speedup: str = ""
+    strict: bool = False
+    timeout_s: float | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmokeOutcome:
+    """The verdict. ``exit_code`` is the host's (0, 9 or 10); ``paths`` are json, html, markdown, junit."""
+
+    status: Status
+    exit_code: int
+    sentence: str
+    hint: str
+    report: dict[str, Any]
+    paths: dict[str, Path]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trial:
+    """One run of the guest: everything its steps share."""
+
+    engine: Engine
+    image: str
+    info: ImageInfo
+    lock: Lock
+    options: SmokeOptions
+    on_progress: OnProgress
+
+
+def run(  # noqa: PLR0917 - the form that all stages have
+    engine: Engine,
+    image: str,
+    lock: Lock,
+    options: SmokeOptions,
+    folder: Path,
+    on_progress: OnProgress = ignore_progress,
+) -> SmokeOutcome:
+    """Train in a container of ``image`` and write the report's files below ``folder``.
+
+    A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises
+    :class:`UsageError` when the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) for an image that does
+    not carry it, :class:`TimedOutError` after the user's limit, once the report of that is written. Ctrl-C leaves no
+    container and no file.
+    """
+    info = engine.image(image)
+    if info is None:
+        raise UnknownNameError(
+            f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
+        )
+    trial = _Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress)
+    try:
+        content = _judge(trial, _run(trial))
+    except TimedOutError as error:
+        cause = f"The time limit of {options.timeout_s:g} s passed."
+        _write(folder, _replacement(trial, cause, "Raise --timeout, or look at the log for what was slow.", error.details))
+        raise
+    paths = _write(folder, content)
+    return _outcome(content, paths)
+
+
+def load_outcome(folder: Path) -> SmokeOutcome | None:
+    """The outcome that :func:`run` left in ``folder``, None where there is none, or not the whole of it, or not a valid one."""
+    paths = {kind: folder / name for kind, name in _FILES.items()}
+    if not all(path.is_file() for path in paths.values()):
+        return None
+    content, problems = _read(paths["json"].read_bytes())
+    if content is None or problems:
+        return None
+    return _outcome(content, paths)
+
+
+def _outcome(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
+    verdict = report.verdict_of(content)
+    sentence, hint = report.summary(content)
+    return SmokeOutcome(
+        status=verdict, exit_code=_EXIT_OF_STATUS[verdict], sentence=sentence, hint=hint, report=content, paths=paths
+    )
+
+
+def _run(trial: _Trial) -> RunResult:
+    gpus = _gpus(trial)
+    try:
+        return _start(trial, gpus)
+    except EngineError as error:
+        if error.code != "no-gpu-support" or not trial.options.allow_cpu:
+            raise
+        trial.on_progress(Progress(stage="smoke", message=f"{error.message} Going on without, as --allow-cpu says.", log=True))
+        return _start(trial, None)
+
+
+def _start(trial: _Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
+    def listen(line: str) -> None:
+        trial.on_progress(Progress(stage="smoke", message=line, log=True))
+
+    trial.on_progress(Progress(stage="smoke", message=f"starting {trial.image}" + (" with GPUs" if gpus else "")))
+    try:
+        return trial.engine.run(
+            trial.info.id,
+            [COMMAND, "run", *_arguments(trial.options)],
+            env={"ENVBUILD_IMAGE": trial.image, "ENVBUILD_IMAGE_ID": trial.info.id, **_driver()},
+            gpus=gpus,
+            shm_size="1g",  # 64 MB, the default, is too little for collectives: https://github.com/NVIDIA/nccl/issues/290
+            ulimits={"memlock": -1, "stack": 64 << 20},
+            network="none",
+            timeout_s=trial.options.timeout_s,
+            collect=[_ANSWER],
+            on_line=listen,
+        )
+    except EngineError as error:
+        if COMMAND in error.message and "not found" in error.message:  # an image without an init of its own
+            raise _no_guest(trial.image) from error
+        raise
+
+
+def _arguments(options: SmokeOptions) -> list[str]:
+    """The guest's arguments for ``options``."""
+    pairs = (
+        ("--counts", ",".join(map(str, options.counts))),
+        ("--workload", options.workload),
+        ("--expect", options.expect),
+        ("--expect-gpus", "" if options.expect_gpus is None else str(options.expect_gpus)),
+        ("--min-speedup", options.min_speedup),
+    )
+    words = ["--json", _ANSWER]
+    for flag, value in pairs:
+        words += [flag, value] if value else []
+    words += ["--allow-cpu"] if options.allow_cpu else []
+    words += ["--strict"] if options.strict else []
+    return [*words, *options.arguments]
+
+
+def _gpus(trial: _Trial) -> str | tuple[str, ...] | None:
+    """What to ask of the engine: the GPUs named, all where image and host have some, else none."""
+    if trial.lock.environment.cuda is None or trial.options.expect == "cpu":
+        return None
+    if trial.options.gpus:
+        return trial.options.gpus
+    from envbuild import host
+
+    local = trial.engine.endpoint.startswith("unix://")
+    return "all" if (bool(host.gpus()) if local else "nvidia" in trial.engine.info.runtimes) else None
+
+
+def _driver() -> dict[str, str]:
+    from envbuild import host
+
+    version = host.driver()
+    return {"ENVBUILD_HOST_DRIVER": str(version)} if version else {}
+
+
+def _judge(trial: _Trial, result: RunResult) -> dict[str, Any]:
+    """The guest's report if it can be believed, else one of ours that says what happened; never a pass by default."""
+    tail = result.output.splitlines()[-_LOG_LINES:]
+    answer = next(iter(result.files.values()), None)
+    if answer is None:
+        if result.code == 2:
+            raise UsageError(f"{COMMAND} refused its arguments: {' '.join(tail[-1:])}", details=tail)
+        if result.code in (126, 127) and COMMAND in result.output:  # what an init answers when it cannot find the command
+            raise _no_guest(trial.image)
+        return _replacement(trial, f"The smoke test left no report: {_cause(result)}.", _next_step(result), tail)
+    content, problems = _read(answer)
+    if content is None or problems:
+        cause = f"The smoke test's report is not valid: {'; '.join(problems)}."
+        step = "The image may carry an older guest: build it again with this version of envbuild."
+        return _replacement(trial, cause, step, tail)
+    return _agreed(content, result)
+
+
+def _agreed(content: dict[str, Any], result: RunResult) -> dict[str, Any]:
+    """The report, unless the way the guest ended contradicts a pass: then the worse of the two holds."""
+    if content["status"] != "pass" or result.code == 0:
+        return content
+    status = {9: "fail", 10: "inconclusive"}.get(_EXIT_OF_GUEST.get(result.code, 1), "error")
+    return {**content, "status": status, "reason": f"The report says pass, but the guest {_cause(result)}."}
+
+
+def _cause(result: RunResult) -> str:
+    if result.oom_killed:
+        return "was killed: the container ran out of memory"
+    if result.code > 128:
+        try:
+            name = signal.Signals(result.code - 128).name
+        except ValueError:
+            name = f"signal {result.code - 128}"
+        return f"was killed by {name}"
+    meaning = {4: " (a worker hung)", 5: " (warnings under --strict)"}.get(result.code, "")
+    return f"ended with exit code {result.code}{meaning}"
+
+
+def _next_step(result: RunResult) -> str:
+    if result.oom_killed or result.code == 128 + signal.SIGKILL:
+        return "Give the engine more memory, or train with fewer workers (--counts 1)."
+    return "The last lines of its output are in the report."
+
+
+def _no_guest(image: str) -> SmokeFailedError:
+    return SmokeFailedError(
+        f"{image} carries no smoke test ({COMMAND} is not in it).",
+        code="no-guest",
+        hint="Only images that envbuild built carry it: `envbuild build NAME`.",
+    )
+
+
+def _read(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
+    """The report in ``data`` and what is wrong with it by its schema."""
+    import jsonschema
+
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        return None, [f"not JSON ({error})"]
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("smoke-report.json").read_text(encoding="utf-8"))
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    problems = sorted(validator.iter_errors(content), key=lambda problem: problem.json_path)
+    said = [f"{problem.json_path}: {problem.message[:200]}" for problem in problems[:5]]
+    return (content if isinstance(content, dict) else None), said
+
+
+def _replacement(trial: _Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
+    """The report of a test that made none: an error, with the cause as its one check and the last lines of output."""
+    return {
+        "schema": "envbuild-smoke/1",
+        "status": "error",
+        "exit_code": 1,
+        "reason": cause,
+        "started_utc": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "environment": {"name": trial.lock.environment.name},
+        "image": {"ref": trial.image, "id": trial.info.id},
+        "checks": [
+            {
+                "id": "REPORT",
+                "title": "The guest reports",
+                "status": "fail",
+                "severity": "fail",
+                "message": cause,
+                "next_step": step,
+            }
+        ],
+        "runs": [],
+        "training": [],
+        "logs": {"container": "\n".join(lines)},
+    }
+
+
+def _write(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
+    """All formats, the report itself last: where it is, the others are."""
+    pages = {
+        "html": report.html(content),
+        "markdown": report.markdown(content),
+        "junit": report.junit(content),
+        "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+    }
+    paths = {kind: folder / name for kind, name in _FILES.items()}
+    paths["json"].unlink(missing_ok=True)  # a kill between two files must not leave new pages beside an old report
+    for kind, page in pages.items():
+        files.write_atomic(paths[kind], page)
+    return paths
