@@ -1,0 +1,164 @@
+"""Images as tar streams: a root file system in, layers out. Nothing is unpacked to a disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from envbuild import files
+from envbuild.engine.model import LayerFile
+from envbuild.errors import BuildError
+from envbuild.model import OnProgress, Progress
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_PIECE = 1 << 20
+_ENV = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+_ARCHITECTURES = {"amd64": "amd64", "arm64": "arm64"}
+
+
+def image_config(rootfs_sha256: str, *, architecture: str, created: str, comment: str) -> bytes:
+    """The image configuration of a one-layer image; its sha256 is the image id, so that equal layers make equal images."""
+    config = {
+        "architecture": architecture,
+        "config": {"Env": _ENV, "Cmd": ["bash"]},
+        "created": created,
+        "history": [{"created": created, "created_by": comment}],
+        "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{rootfs_sha256}"]},
+    }
+    return json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
+
+
+def load_rootfs(
+    client: DockerClient,
+    rootfs: Path,
+    reference: str,
+    *,
+    created: str,
+    comment: str,
+    on_progress: OnProgress,
+    architecture: str = "amd64",
+) -> str:
+    """Load ``rootfs`` (a plain tar file) as the one layer of ``reference``; see ``Engine.import_rootfs``.
+
+    ``docker import`` would stamp the present time into the image, and every import would be another image and invalidate
+    all layers that were built on the last one.
+    """
+    from docker.errors import DockerException
+
+    config = image_config(files.sha256_of(rootfs), architecture=architecture, created=created, comment=comment)
+    image = hashlib.sha256(config).hexdigest()
+    manifest = json.dumps([{"Config": f"{image}.json", "RepoTags": [reference], "Layers": ["rootfs/layer.tar"]}]).encode()
+    total = rootfs.stat().st_size
+
+    def pieces() -> Iterator[bytes]:
+        yield from _entry(f"{image}.json", len(config), [config])
+        with rootfs.open("rb") as stream:
+            content = iter(functools.partial(stream.read, _PIECE), b"")
+            yield from _entry("rootfs/layer.tar", total, _counted(content, total, reference, on_progress))
+        yield from _entry("manifest.json", len(manifest), [manifest])
+        yield b"\0" * 1024
+
+    try:
+        api: Any = client.api
+        for news in api.load_image(pieces(), quiet=True):
+            if "error" in news:
+                raise _not_loaded(reference, str(news["error"]))
+    except DockerException as error:
+        raise _not_loaded(reference, str(error)) from error
+    return f"sha256:{image}"
+
+
+def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
+    """Walk ``docker save`` of ``image``: the older format's ``<id>/layer.tar`` the newer's ``blobs/sha256/<digest>``."""
+    stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
+    seen: set[str] = set()
+    with tarfile.open(fileobj=stream, mode="r|") as outer:
+        for member in outer:
+            content = outer.extractfile(member) if member.isfile() else None
+            if content is None or member.name in seen:
+                continue
+            seen.add(member.name)
+            yield from _entries(member.name, content)
+
+
+def _entries(name: str, content: IO[bytes]) -> Iterator[LayerFile]:
+    if not (name.endswith("/layer.tar") or name.startswith("blobs/sha256/")):
+        return
+    peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
+    if peekable.peek(1)[:1] in (b"{", b"[", b""):  # manifests and configurations are blobs, too
+        return
+    with tarfile.open(fileobj=peekable, mode="r|*") as layer:
+        for entry in layer:
+            yield LayerFile(
+                layer=name,
+                path=f"/{entry.name.removeprefix('./').lstrip('/')}",
+                kind=_kind(entry),
+                size=entry.size,
+                open=functools.partial(_open, layer, entry),
+            )
+
+
+def _kind(entry: tarfile.TarInfo) -> Literal["file", "folder", "link", "other"]:
+    if entry.isdir():
+        return "folder"
+    return "file" if entry.isfile() else "link" if entry.issym() else "other"
+
+
+def _open(layer: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    content = layer.extractfile(entry) if entry.isfile() else None
+    return content if content is not None else io.BytesIO()
+
+
+class _Chunks(io.RawIOBase):
+    """The pieces of an HTTP answer as a file."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            try:
+                self._rest = next(self._pieces)
+            except StopIteration:
+                return 0
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+def _entry(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    yield info.tobuf(tarfile.USTAR_FORMAT if size < 8 << 30 else tarfile.GNU_FORMAT)
+    yield from content
+    yield b"\0" * (-size % 512)
+
+
+def _counted(pieces: Iterable[bytes], total: int, reference: str, on_progress: OnProgress) -> Iterator[bytes]:
+    done = 0
+    for piece in pieces:
+        done += len(piece)
+        on_progress(Progress(stage="base", message=f"loading {reference}", done=float(done), total=float(total), unit="bytes"))
+        yield piece
+
+
+def _not_loaded(reference: str, words: str) -> BuildError:
+    full = "no space left" in words.lower()
+    return BuildError(
+        f"The engine did not take the root file system of {reference} ({' '.join(words.split())}).",
+        code="no-space" if full else "build-step",
+        hint="Free some space where the engine keeps its data." if full else "",
+    )

@@ -1,0 +1,208 @@
+"""The engine as the rest of the project sees it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild.engine import archive, buildkit, containers, dockercli, registry
+from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, RunResult
+from envbuild.errors import EngineError
+from envbuild.model import OnProgress, ignore_progress
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_PATIENCE_S = 3600  # between two answers: exporting or loading a large image is silent for minutes
+
+
+class Engine:
+    """One container engine, open for use. Make one with :func:`envbuild.engine.connect`."""
+
+    def __init__(self, *, client: DockerClient, endpoint: str, origin: Origin) -> None:
+        client.api.timeout = _PATIENCE_S
+        self.client = client
+        self.endpoint = endpoint
+        self.origin = origin
+
+    @functools.cached_property
+    def cli(self) -> dockercli.DockerCli:
+        """The docker program that builds; found on first use, because asking costs a tenth of a second."""
+        return dockercli.choose(self.endpoint, dockercli.candidates(os.environ))
+
+    @functools.cached_property
+    def info(self) -> EngineInfo:
+        """Which engine this is and what it can do."""
+        facts: dict[str, Any] = self.client.info()
+        version: dict[str, Any] = self.client.version()
+        return EngineInfo(
+            endpoint=self.endpoint,
+            origin=self.origin,
+            version=version.get("Version", ""),
+            api_version=version.get("ApiVersion", ""),
+            builder=self.cli.builder,
+            builder_version=self.cli.version,
+            cli=self.cli.path,
+            storage_driver=facts.get("Driver", ""),
+            data_root=facts.get("DockerRootDir", ""),
+            free_bytes=self._free(facts.get("DockerRootDir", "")),
+            runtimes=tuple(sorted(facts.get("Runtimes") or {})),
+            cgroup_driver=facts.get("CgroupDriver", ""),
+            cgroup_version=str(facts.get("CgroupVersion", "1")),
+            operating_system=facts.get("OperatingSystem", ""),
+            architecture=facts.get("Architecture", ""),
+            kernel=facts.get("KernelVersion", ""),
+            cpus=int(facts.get("NCPU", 0)),
+            memory_bytes=int(facts.get("MemTotal", 0)),
+        )
+
+    def build(
+        self,
+        context: Path,
+        *,
+        tag: str | Sequence[str],
+        dialect: str = "baseline",
+        secrets: Mapping[str, bytes] | None = None,
+        build_args: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        on_progress: OnProgress = ignore_progress,
+        no_cache: bool = False,
+    ) -> BuiltImage:
+        """Build ``context`` and give the image all tags.
+
+        ``secrets`` never touch a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
+        :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) where the
+        builder cannot do what ``dialect`` or the secrets need.
+        """
+        return buildkit.build(
+            self,
+            buildkit.Order(
+                context=context,
+                tags=(tag,) if isinstance(tag, str) else tuple(tag),
+                dialect=dialect,
+                secrets=dict(secrets or {}),
+                build_args=dict(build_args or {}),
+                labels=dict(labels or {}),
+                no_cache=no_cache,
+            ),
+            on_progress,
+        )
+
+    def image(self, reference: str) -> ImageInfo | None:
+        """What the engine holds under ``reference`` (tag, id or digest), None where it holds nothing."""
+        from docker.errors import ImageNotFound, NotFound
+
+        api: Any = self.client.api
+        try:
+            raw: dict[str, Any] = api.inspect_image(reference)
+        except (ImageNotFound, NotFound):
+            return None
+        config: dict[str, Any] = raw.get("Config") or {}
+        return ImageInfo(
+            id=raw["Id"],
+            tags=tuple(raw.get("RepoTags") or ()),
+            digests=tuple(raw.get("RepoDigests") or ()),
+            labels=dict(config.get("Labels") or {}),
+            env=tuple(config.get("Env") or ()),
+            entrypoint=tuple(config.get("Entrypoint") or ()),
+            cmd=tuple(config.get("Cmd") or ()),
+            user=config.get("User") or "",
+            working_dir=config.get("WorkingDir") or "",
+            layers=tuple((raw.get("RootFS") or {}).get("Layers") or ()),
+            size=int(raw.get("Size") or 0),
+            created=raw.get("Created") or "",
+            architecture=raw.get("Architecture") or "",
+        )
+
+    def run(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        mounts: Sequence[Mount] = (),
+        env: Mapping[str, str] | None = None,
+        gpus: str | Sequence[str] | None = None,
+        shm_size: str | None = None,
+        ulimits: Mapping[str, int] | None = None,
+        network: str | None = None,
+        user: str | None = None,
+        read_only: bool = False,
+        timeout_s: float | None = None,
+        stdin: bytes | None = None,
+        entrypoint: Sequence[str] | None = None,
+        collect: Sequence[str] = (),
+        on_line: Callable[[str], None] | None = None,
+    ) -> RunResult:
+        """Run ``argv`` in a new container of ``image`` and return how it ended, whatever its exit code.
+
+        ``gpus`` is ``all`` or a list of indexes or UUIDs. ``collect`` names files or folders that are copied out at the end
+        (also where the engine is on another machine). The container is removed in every case, Ctrl-C included. Raises
+        :class:`TimedOutError` after ``timeout_s``, its ``details`` holding the last lines.
+        """
+        return containers.run(
+            self.client,
+            containers.Order(
+                image=image,
+                argv=tuple(argv),
+                mounts=tuple(mounts),
+                env=dict(env or {}),
+                gpus=gpus,
+                shm_size=shm_size,
+                ulimits=dict(ulimits or {}),
+                network=network,
+                user=user,
+                read_only=read_only,
+                timeout_s=timeout_s,
+                stdin=stdin,
+                entrypoint=None if entrypoint is None else tuple(entrypoint),
+                collect=tuple(collect),
+            ),
+            on_line,
+        )
+
+    def tag(self, image: str, reference: str) -> None:
+        """Give ``image`` one more name, taking it from whatever had it."""
+        repository, _, tag = reference.rpartition(":")
+        if not self.client.api.tag(image, repository, tag):
+            raise EngineError(f"The engine did not accept the name {reference}.", code="refused")
+
+    def import_rootfs(
+        self, rootfs: Path, reference: str, *, created: str, comment: str, on_progress: OnProgress = ignore_progress
+    ) -> str:
+        """Make an image of one layer from a tar file; the same bytes give the same image id. Returns the id."""
+        return archive.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
+
+    def registry_digest(self, reference: str) -> str:
+        """The digest that ``reference`` has in its registry now, asked through the engine; nothing is pulled."""
+        return registry.digest(self.client, reference)
+
+    def pull(self, reference: str, on_progress: OnProgress = ignore_progress) -> str:
+        """Pull ``reference`` (a tag or ``name@sha256:…``) and return its digest."""
+        return registry.pull(self.client, reference, on_progress)
+
+    def remove_image(self, reference: str) -> None:
+        """Take the name away, and the image with it where that was its last; nothing happens where it is absent."""
+        from docker.errors import ImageNotFound
+
+        try:
+            self.client.api.remove_image(reference, force=True)
+        except ImageNotFound:
+            return
+
+    def layer_files(self, image: str) -> Iterator[LayerFile]:
+        """Every entry of every layer of ``image``, streamed, lowest layer first where the engine's format keeps that order."""
+        return archive.layer_files(self.client, image)
+
+    def history(self, image: str) -> list[str]:
+        """The command of each history entry, newest first, uncut."""
+        api: Any = self.client.api
+        entries: list[dict[str, Any]] = api.history(image)
+        return [str(entry.get("CreatedBy") or "") for entry in entries]
+
+    def _free(self, data_root: str) -> int | None:
+        local = self.endpoint.startswith("unix://") and data_root and Path(data_root).is_dir()
+        return shutil.disk_usage(data_root).free if local else None

@@ -1,0 +1,101 @@
+"""Chooses the engine: DOCKER_HOST, the default socket, the private engine, in that order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild.engine import embedded
+from envbuild.engine.client import Engine
+from envbuild.engine.model import EngineInfo, Origin
+from envbuild.errors import EngineError
+from envbuild.workspace import Workspace
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+DEFAULT_SOCKET = "/var/run/docker.sock"
+_HANDSHAKE_S = 10
+
+
+def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
+    """The first engine that answers.
+
+    Where DOCKER_HOST is set nothing else is tried: another engine than the one named would surprise. Raises
+    :class:`EngineError` with code ``no-engine`` where none is there and ``refused`` where one is and turned us away.
+    """
+    refusals: list[str] = []
+    for endpoint, origin in _endpoints(workspace, environ):
+        try:
+            client = _client(endpoint, environ if origin == "DOCKER_HOST" else {})
+        except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
+            refusals.append(f"{origin} {endpoint}: {_why(error)}")
+            continue
+        return Engine(client=client, endpoint=endpoint, origin=origin)
+    raise _none_answers(refusals, named=bool(environ.get("DOCKER_HOST")))
+
+
+def describe(workspace: Workspace) -> EngineInfo:
+    """What :func:`connect` would give, as facts; for ``doctor``."""
+    return connect(workspace).info
+
+
+def _endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
+    named = environ.get("DOCKER_HOST")
+    if named:
+        yield named, "DOCKER_HOST"
+        return
+    if Path(DEFAULT_SOCKET).exists():
+        yield f"unix://{DEFAULT_SOCKET}", "default socket"
+    private = embedded.status(workspace)
+    if private.running:
+        yield f"unix://{private.socket}", "private engine"
+
+
+def _client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
+    import docker
+
+    if environ.get("DOCKER_TLS_VERIFY") or endpoint.startswith("ssh://"):
+        client = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
+    else:
+        client = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
+    client.ping()
+    return client
+
+
+def _why(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    for phrase, meaning in (
+        ("PermissionError", "permission denied"),
+        ("Permission denied", "permission denied"),
+        ("FileNotFoundError", "the socket does not exist"),
+        ("No such file", "the socket does not exist"),
+        ("Connection refused", "nothing listens there"),
+        ("ConnectionRefusedError", "nothing listens there"),
+        ("timed out", "no answer in time"),
+    ):
+        if phrase in text:
+            return meaning
+    return text
+
+
+def _none_answers(refusals: list[str], *, named: bool) -> EngineError:
+    if named:
+        return EngineError(
+            f"The container engine that DOCKER_HOST names does not serve us ({refusals[0]}).",
+            code="refused",
+            hint="Start it, correct DOCKER_HOST, or unset it to use the default socket or a private engine.",
+        )
+    if refusals:
+        return EngineError(
+            f"No container engine serves us: {'; '.join(refusals)}.",
+            code="refused",
+            hint="Join the group of the socket (usually `docker`), or run `envbuild engine up` as root for a private engine.",
+        )
+    return EngineError(
+        f"No container engine answers: DOCKER_HOST is not set, {DEFAULT_SOCKET} does not exist, and no private engine runs.",
+        code="no-engine",
+        hint="`envbuild engine up` starts a private one (as root, with docker.io installed).",
+    )

@@ -1,0 +1,240 @@
+"""Runs one command in one container and removes the container, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import tarfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild.engine.model import Mount, RunResult
+from envbuild.errors import EngineError, TimedOutError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_OWNER = "org.envbuild.owner"
+_TAIL = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What to run and how; see :meth:`envbuild.engine.client.Engine.run`."""
+
+    image: str
+    argv: tuple[str, ...]
+    mounts: tuple[Mount, ...]
+    env: dict[str, str]
+    gpus: str | Sequence[str] | None
+    shm_size: str | None
+    ulimits: dict[str, int]
+    network: str | None
+    user: str | None
+    read_only: bool
+    timeout_s: float | None
+    stdin: bytes | None
+    entrypoint: tuple[str, ...] | None
+    collect: tuple[str, ...]
+
+
+def run(client: DockerClient, order: Order, on_line: Callable[[str], None] | None) -> RunResult:
+    """Create, start, follow, collect, remove."""
+    from docker.errors import APIError
+
+    sweep(client)
+    started = time.monotonic()
+    container = ""
+    try:
+        container = _create(client, order)
+        stream = client.api.attach(container, stdout=True, stderr=True, stream=True, logs=True)
+        with _limit(client, container, order.timeout_s) as passed:
+            _start(client, container, order)
+            output = _follow(stream, on_line)
+            code = int(client.api.wait(container)["StatusCode"])
+        state: dict[str, Any] = client.api.inspect_container(container)["State"]
+        files = _collect(client, container, order.collect)
+    except APIError as error:
+        raise _refused(order, error) from error
+    finally:
+        if container:
+            _remove(client, container)
+    if passed.is_set():
+        raise TimedOutError(
+            f"The container of {order.image} was stopped: its time limit of {order.timeout_s:g} s passed.",
+            details=output.splitlines()[-_TAIL:],
+        )
+    return RunResult(
+        code=code,
+        output=output,
+        seconds=time.monotonic() - started,
+        oom_killed=bool(state.get("OOMKilled")),
+        files=files,
+    )
+
+
+def sweep(client: DockerClient) -> int:
+    """Remove the containers of runs on this machine whose process was killed; returns how many there were."""
+    from docker.errors import APIError
+
+    removed = 0
+    for found in client.api.containers(all=True, filters={"label": _OWNER}):
+        host, _, identity = str(found["Labels"][_OWNER]).partition("/")
+        if host == socket.gethostname() and not _alive(identity):
+            with contextlib.suppress(APIError):
+                client.api.remove_container(found["Id"], force=True, v=True)
+                removed += 1
+    return removed
+
+
+def _create(client: DockerClient, order: Order) -> str:
+    api: Any = client.api
+    host_config = api.create_host_config(
+        mounts=[{"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only} for m in order.mounts],
+        shm_size=order.shm_size,
+        ulimits=[{"Name": name, "Soft": value, "Hard": value} for name, value in order.ulimits.items()],
+        network_mode=order.network,
+        read_only=order.read_only,
+        tmpfs={"/tmp": "exec,mode=1777"} if order.read_only else None,  # noqa: S108 - inside the container
+        device_requests=_devices(order.gpus),
+    )
+    created: dict[str, Any] = api.create_container(
+        order.image,
+        command=list(order.argv),
+        entrypoint=None if order.entrypoint is None else list(order.entrypoint),
+        environment=order.env,
+        user=order.user,
+        stdin_open=order.stdin is not None,
+        host_config=host_config,
+        labels={_OWNER: f"{socket.gethostname()}/{_identity(os.getpid())}"},
+    )
+    return str(created["Id"])
+
+
+def _devices(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:
+    if not gpus:
+        return None
+    which: dict[str, Any] = {"Count": -1} if gpus == "all" else {"DeviceIDs": [gpus] if isinstance(gpus, str) else list(gpus)}
+    return [{"Driver": "", "Capabilities": [["gpu"]], "Options": {}, **which}]
+
+
+def _start(client: DockerClient, container: str, order: Order) -> None:
+    if order.stdin is None:
+        client.api.start(container)
+        return
+    channel = client.api.attach_socket(container, params={"stdin": 1, "stream": 1})
+    client.api.start(container)
+    raw: socket.socket = getattr(channel, "_sock", channel)
+    threading.Thread(target=_feed, args=(raw, channel, order.stdin), daemon=True).start()
+
+
+def _feed(raw: socket.socket, channel: Any, content: bytes) -> None:
+    # In a thread of its own: a program that writes before it has read everything would block both sides.
+    with contextlib.suppress(OSError), contextlib.closing(channel):
+        raw.sendall(content)
+        raw.shutdown(socket.SHUT_WR)
+
+
+@contextlib.contextmanager
+def _limit(client: DockerClient, container: str, seconds: float | None) -> Iterator[threading.Event]:
+    passed = threading.Event()
+
+    def stop() -> None:
+        passed.set()
+        with contextlib.suppress(Exception):  # it may have ended at this very moment
+            client.api.kill(container)
+
+    timer = threading.Timer(seconds, stop) if seconds is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield passed
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _follow(stream: Iterator[bytes], on_line: Callable[[str], None] | None) -> str:
+    whole = io.StringIO()
+    rest = b""
+    for piece in stream:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            _say(line, whole, on_line)
+    if rest:
+        _say(rest, whole, on_line)
+    return whole.getvalue()
+
+
+def _say(line: bytes, whole: io.StringIO, on_line: Callable[[str], None] | None) -> None:
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    whole.write(f"{text}\n")
+    if on_line is not None:
+        on_line(text)
+
+
+def _collect(client: DockerClient, container: str, paths: Sequence[str]) -> dict[str, bytes]:
+    from docker.errors import NotFound
+
+    files: dict[str, bytes] = {}
+    for path in paths:
+        try:
+            pieces, _ = client.api.get_archive(container, path)
+        except NotFound:
+            continue
+        parent = path.rstrip("/").rpartition("/")[0]
+        with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+            for entry in archive:
+                content = archive.extractfile(entry) if entry.isfile() else None
+                if content is not None:
+                    files[f"{parent}/{entry.name}"] = content.read()
+    return files
+
+
+def _remove(client: DockerClient, container: str) -> None:
+    from docker.errors import NotFound
+
+    with contextlib.suppress(NotFound):
+        client.api.remove_container(container, force=True, v=True)
+
+
+def _refused(order: Order, error: Exception) -> EngineError:
+    words = " ".join(str(getattr(error, "explanation", "") or error).split())
+    if order.gpus and ("device driver" in words or "nvidia" in words.lower()):
+        return EngineError(
+            f"The engine cannot give GPUs to a container ({words}).",
+            code="no-gpu-support",
+            hint="Install the NVIDIA driver and nvidia-container-toolkit and restart the engine; `envbuild doctor` checks.",
+        )
+    if "No such image" in words:
+        return EngineError(
+            f"The engine does not hold the image {order.image}.", code="no-image", hint="`envbuild build` makes it."
+        )
+    return EngineError(f"The engine could not run {order.image} ({words}).", code="refused")
+
+
+def _identity(pid: int) -> str:
+    """The process ``pid`` told apart from a later one of the same number, by its start time."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return f"{pid}@{stat.rpartition(')')[2].split()[19]}"
+
+
+def _alive(identity: str) -> bool:
+    pid = identity.partition("@")[0]
+    return pid.isdigit() and _identity(int(pid)) == identity
+
+
+def last_lines(text: str, count: int = _TAIL) -> list[str]:
+    """The last ``count`` lines of ``text``."""
+    return list(deque(text.splitlines(), maxlen=count))

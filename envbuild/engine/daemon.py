@@ -1,0 +1,128 @@
+"""How the private engine's daemon is started: programs, configuration, command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envbuild import procs
+from envbuild.errors import EngineError
+
+# dockerd uses whatever containerd it finds at /run/containerd/containerd.sock
+# (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go), with the same containerd namespace as the
+# machine's own engine, and shims put their sockets there. A private tmpfs over it keeps both apart, and short of the limit
+# that socket paths have.
+HIDDEN = Path("/run/containerd")
+
+# The first process of the namespace: it reaps what is left to it, passes SIGTERM on, and ends when dockerd ends, which
+# makes the kernel end everything else in the namespace.
+INIT = f"""set -eu
+mkdir -p {HIDDEN}
+mount -t tmpfs -o mode=0711 envbuild {HIDDEN}
+"$@" & child=$!
+trap 'kill -TERM $child' TERM INT
+code=0
+while kill -0 $child 2>/dev/null; do code=0; wait $child || code=$?; done
+exit $code
+"""
+
+_HOST_CONFIGURATION = Path("/etc/docker/daemon.json")
+# What an administrator set there for every engine of this machine. The rest (addresses, storage, data-root) is its own.
+_TAKEN_OVER = (
+    "default-runtime",
+    "dns",
+    "dns-opts",
+    "dns-search",
+    "insecure-registries",
+    "mtu",
+    "proxies",
+    "registry-mirrors",
+    "runtimes",
+)
+_CACHE_LIMIT = "30GB"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Programs:
+    """Where the programs are that the daemon needs."""
+
+    dockerd: str
+    unshare: str
+
+    @staticmethod
+    def find() -> Programs:
+        """Find them; raises :class:`EngineError` (``missing-program``) naming the package of the first that is absent."""
+        packages = {
+            "dockerd": "docker.io",
+            "containerd": "containerd",
+            "runc": "runc",
+            "iptables": "iptables",
+            "ip": "iproute2",
+            "unshare": "util-linux",
+        }
+        found: dict[str, str] = {}
+        for program, package in packages.items():
+            path = procs.find(program)
+            if path is None:
+                raise EngineError(
+                    f"The private engine needs the program {program}, which is not installed.",
+                    code="missing-program",
+                    hint=f"Install it: apt-get install --no-install-recommends docker.io iproute2 (missing: {package}). "
+                    "`make demo` does this by itself.",
+                )
+            found[program] = path
+        return Programs(dockerd=found["dockerd"], unshare=found["unshare"])
+
+
+def data_option(data: Path) -> str:
+    """The option that tells our daemon apart from every other on this machine."""
+    return f"--data-root={data}"
+
+
+def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge: str, cgroup: str) -> list[str]:
+    """The command line of the daemon in its namespaces."""
+    return [
+        programs.unshare,
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--mount-proc",
+        "--propagation=slave",  # disks mounted later are seen; what is mounted inside stays inside
+        "sh",
+        "-c",
+        INIT,
+        "envbuild-engine",
+        programs.dockerd,
+        f"--config-file={config}",
+        data_option(data),
+        f"--exec-root={HIDDEN}/envbuild",
+        f"--pidfile={HIDDEN}/dockerd.pid",
+        f"--host={endpoint}",
+        "--group=root",
+        f"--bridge={bridge}",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-masq=false",
+        "--userland-proxy=false",
+        f"--cgroup-parent={cgroup}",
+        # systemd would read the process numbers of another namespace
+        "--exec-opt=native.cgroupdriver=cgroupfs",
+    ]
+
+
+def configuration(host: Path = _HOST_CONFIGURATION) -> str:
+    """The daemon's configuration file: the machine-wide settings of the host's own, GPUs, and a bounded build cache."""
+    try:
+        given = json.loads(host.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        given = {}
+    config: dict[str, Any] = {key: given[key] for key in _TAKEN_OVER if isinstance(given, dict) and key in given}
+    runtime = procs.find("nvidia-container-runtime")
+    if runtime is not None:
+        config.setdefault("runtimes", {}).setdefault("nvidia", {"path": runtime, "runtimeArgs": []})
+    config["builder"] = {"gc": {"enabled": True, "defaultKeepStorage": _CACHE_LIMIT}}
+    config["shutdown-timeout"] = 5
+    return json.dumps(config, indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,92 @@
+"""Finds a docker program that can really build with BuildKit against one engine: by asking, never by its path or version.
+
+A program may be first on PATH and still be useless here: from version 23 on ``docker build`` needs the buildx plugin, which
+distributions package apart (https://docs.docker.com/build/buildkit/#getting-started).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import procs
+from envbuild.engine.model import Builder
+from envbuild.errors import EnvbuildError
+
+_USUAL = ("/usr/bin/docker", "/usr/local/bin/docker", "/snap/bin/docker")
+_ASK_S = 20.0
+_ANSWER = "FROM scratch\nLABEL org.envbuild.question=buildkit\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DockerCli:
+    """A program and the way to build with it; ``path`` is empty where ``builder`` is ``classic`` (the SDK builds then)."""
+
+    path: str
+    builder: Builder
+    version: str
+
+    def build_argv(self) -> list[str]:
+        """The words that begin a build, output options included."""
+        if self.builder == "buildx":
+            # "default" is the engine's own BuildKit: another builder would not see the images that this engine holds.
+            # Attestations make the image an index of several manifests, which engines before 25 cannot load.
+            return [self.path, "buildx", "build", "--builder=default", "--load", "--provenance=false", "--sbom=false"]
+        return [self.path, "build"]
+
+
+def environment(endpoint: str) -> dict[str, str]:
+    """What the docker program's environment must say so that it talks to ``endpoint`` and uses BuildKit."""
+    return {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1", "BUILDX_BUILDER": "default", "BUILDKIT_PROGRESS": "plain"}
+
+
+def candidates(environ: Mapping[str, str]) -> list[str]:
+    """Every docker program worth asking, in the order of PATH, then the usual places; each real file once."""
+    named = environ.get("ENVBUILD_DOCKER")
+    folders = [Path(p) / "docker" for p in environ.get("PATH", "").split(os.pathsep) if p]
+    found: dict[Path, str] = {}
+    for path in [Path(named)] if named else [*folders, *map(Path, _USUAL)]:
+        if path.is_file() and os.access(path, os.X_OK):
+            found.setdefault(path.resolve(), str(path))
+    return list(found.values())
+
+
+def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
+    """The best of ``programs``: one whose buildx answers, else one whose BuildKit build works, else ``classic``."""
+    for path in programs:
+        version = _buildx_version(path, endpoint)
+        if version:
+            return DockerCli(path=path, builder="buildx", version=version)
+    for path in programs:
+        if _buildkit_works(path, endpoint):
+            return DockerCli(path=path, builder="docker-buildkit", version=_version(path, endpoint))
+    return DockerCli(path="", builder="classic", version="")
+
+
+def _ask(argv: Sequence[str], endpoint: str, question: str | None = None) -> procs.Result | None:
+    try:
+        return procs.run(argv, env=environment(endpoint), input_text=question, timeout_s=_ASK_S, split=True)
+    except (EnvbuildError, OSError):  # a broken program is no candidate; the next one is asked
+        return None
+
+
+def _buildx_version(path: str, endpoint: str) -> str:
+    answer = _ask([path, "buildx", "version"], endpoint)
+    if answer is None or answer.code != 0:
+        return ""
+    build = _ask([path, "buildx", "build", "--builder=default", "--output=type=cacheonly", "-"], endpoint, _ANSWER)
+    return " ".join(answer.output.split()[1:2]) if build is not None and build.code == 0 else ""
+
+
+def _buildkit_works(path: str, endpoint: str) -> bool:
+    # The result goes to standard output as a tar file, so that the question leaves no image behind. The classic builder
+    # does not know --output.
+    answer = _ask([path, "build", "--progress=plain", "--output=-", "-"], endpoint, _ANSWER)
+    return answer is not None and answer.code == 0
+
+
+def _version(path: str, endpoint: str) -> str:
+    answer = _ask([path, "version", "--format", "{{.Client.Version}}"], endpoint)
+    return answer.output.strip() if answer is not None and answer.code == 0 else ""

@@ -1,0 +1,267 @@
+"""The private engine: a Docker daemon of our own, below the user's cache folder, that leaves nothing behind.
+
+It runs as the second process of a PID and mount namespace of its own. When the first one goes, by ``down`` or by
+``kill -9``, the kernel ends every process inside (containerd, shims, containers, build steps) and drops every mount.
+Which process is ours is read from the command lines in /proc, where the data folder stands, so that no pid file can be stale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import files, procs
+from envbuild.engine import daemon, network
+from envbuild.errors import EngineError
+from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.workspace import Workspace
+
+_START_S = 60.0
+_STOP_S = 30.0
+_SOCKET_LIMIT = 107  # sizeof(sockaddr_un.sun_path) - 1, see unix(7)
+_NETWORK_LOCK = Path("/run/lock/envbuild-network")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """The private engine as it is now. ``pid`` is dockerd's, None while it does not run; sizes in bytes."""
+
+    running: bool
+    pid: int | None
+    socket: str
+    data_root: str
+    log: str
+    bridge: str
+    processes: int
+    data_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Places:
+    folder: Path
+
+    @property
+    def mark(self) -> str:
+        return hashlib.sha256(bytes(self.folder)).hexdigest()[:8]
+
+    @property
+    def bridge(self) -> str:
+        return f"envb{self.mark}"  # an interface's name has at most 15 bytes
+
+    @property
+    def socket(self) -> Path:
+        beside = self.folder / "docker.sock"
+        return beside if len(bytes(beside)) <= _SOCKET_LIMIT else Path(f"/run/envbuild-{self.mark}.sock")
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "docker.log"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.folder / "docker.pid"
+
+    @property
+    def cgroup(self) -> str:
+        return f"/envbuild-{self.mark}"
+
+
+def status(workspace: Workspace) -> Status:
+    """How the private engine stands; needs no root and starts nothing."""
+    places = _Places(folder=workspace.engine)
+    found = _processes(places)
+    pid = found.get("dockerd")
+    return Status(
+        running=pid is not None and places.socket.exists(),
+        pid=pid,
+        socket=str(places.socket),
+        data_root=str(places.data),
+        log=str(places.log),
+        bridge=places.bridge if network.exists(places.bridge) else "",
+        processes=len(found),
+        data_exists=places.data.exists(),
+    )
+
+
+def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Status:
+    """Start the private engine and wait until it answers; a running one is left alone.
+
+    Raises :class:`EngineError`: ``not-root``, ``missing-program``, ``no-network``, or ``engine`` with the log's last lines.
+    Whatever was started is stopped again before an error or Ctrl-C goes on.
+    """
+    places = _Places(folder=workspace.engine)
+    if status(workspace).running and _answers(places.socket):
+        return status(workspace)
+    programs = _require()
+    places.folder.mkdir(parents=True, exist_ok=True)
+    with files.locked(places.folder / "lock"):
+        if status(workspace).running and _answers(places.socket):  # another run was faster
+            return status(workspace)
+        on_progress(Progress(stage="engine", message="starting a private Docker engine"))
+        _clear(places)
+        try:
+            _start(places, programs)
+            _await(places, on_progress)
+        except BaseException:
+            _clear(places)
+            raise
+        files.write_atomic(places.pid_file, f"{_processes(places)['dockerd']}\n")
+    on_progress(Progress(stage="engine", message=f"the private engine answers at unix://{places.socket}"))
+    return status(workspace)
+
+
+def down(workspace: Workspace, *, purge: bool = False, on_progress: OnProgress = ignore_progress) -> Status:
+    """Stop the private engine and remove its bridge, rules, control groups and socket; its images too with ``purge``."""
+    places = _Places(folder=workspace.engine)
+    if not places.folder.exists():
+        return status(workspace)
+    if os.geteuid() != 0:
+        raise _not_root()
+    with files.locked(places.folder / "lock"):
+        on_progress(Progress(stage="engine", message="stopping the private engine"))
+        _clear(places)
+        if purge:
+            shutil.rmtree(places.data, ignore_errors=True)
+            places.log.unlink(missing_ok=True)
+    return status(workspace)
+
+
+def _require() -> daemon.Programs:
+    if os.geteuid() != 0:
+        raise _not_root()
+    return daemon.Programs.find()
+
+
+def _not_root() -> EngineError:
+    return EngineError(
+        "The private engine can only be started and stopped by root.",
+        code="not-root",
+        hint="Run the command with sudo -E, or name an engine that you may use with DOCKER_HOST.",
+    )
+
+
+def _start(places: _Places, programs: daemon.Programs) -> None:
+    with files.locked(_NETWORK_LOCK):  # two private engines must not choose one subnet
+        subnet = network.choose_subnet(network.taken_subnets())
+        network.up(places.bridge, subnet)
+    config = places.folder / "daemon.json"
+    files.write_atomic(config, daemon.configuration())
+    argv = daemon.argv(
+        programs,
+        config=config,
+        data=places.data,
+        endpoint=f"unix://{places.socket}",
+        bridge=places.bridge,
+        cgroup=places.cgroup,
+    )
+    places.log.unlink(missing_ok=True)
+    procs.start_daemon(argv, log=places.log)
+
+
+def _await(places: _Places, on_progress: OnProgress) -> None:
+    started = time.monotonic()
+    while not _answers(places.socket):
+        waited = time.monotonic() - started
+        alive = bool(_processes(places))
+        if waited > _START_S or (waited > 1 and not alive):
+            lines = places.log.read_text(encoding="utf-8", errors="replace").splitlines() if places.log.exists() else []
+            raise EngineError(
+                f"The private engine did not {'answer in time' if alive else 'start'}: {_cause(lines)}",
+                hint=f"Its log was {places.log}; the last lines are above.",
+                details=lines[-15:],
+            )
+        on_progress(Progress(stage="engine", message="waiting for the engine", done=waited, total=None, unit="seconds"))
+        time.sleep(0.1)
+
+
+def _cause(lines: list[str]) -> str:
+    telling = [line for line in lines if "failed to start daemon" in line or "level=fatal" in line or line.startswith("mount:")]
+    return (telling or lines or ["it wrote no log"])[-1]
+
+
+def _clear(places: _Places) -> None:
+    """Stop what runs and remove what a stopped or killed engine leaves; fine where there is nothing."""
+    _stop(places)
+    network.down(places.bridge)
+    _remove_cgroups(places.cgroup)
+    places.socket.unlink(missing_ok=True)
+    places.pid_file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty, or not there: another engine's
+        daemon.HIDDEN.rmdir()
+
+
+def _stop(places: _Places) -> None:
+    found = _processes(places)
+    if "sh" in found:  # asks dockerd, which stops its containers; see daemon.INIT
+        _signal(found["sh"], signal.SIGTERM)
+        _wait_gone(places, _STOP_S)
+    for pid in _processes(places).values():  # ends everything in the namespace at once
+        _signal(pid, signal.SIGKILL)
+    if not _wait_gone(places, _STOP_S):
+        raise EngineError(
+            f"The private engine's processes do not end: {', '.join(map(str, _processes(places).values()))}.",
+            hint="A disk or kernel problem holds them; see `dmesg`.",
+        )
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _wait_gone(places: _Places, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not _processes(places):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _processes(places: _Places) -> dict[str, int]:
+    """Our namespace's outer processes by program name (unshare, sh, dockerd) → pid."""
+    wanted = os.fsencode(daemon.data_option(places.data))
+    found: dict[str, int] = {}
+    for entry in _numbers(Path("/proc")):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to read
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if wanted in words:
+                found[os.fsdecode(words[0]).rpartition("/")[2]] = int(entry.name)
+    return found
+
+
+def _numbers(folder: Path) -> Iterator[Path]:
+    return (entry for entry in folder.iterdir() if entry.name.isdigit())
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.settimeout(5)
+            channel.connect(str(path))
+            channel.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+            return b" 200 " in channel.recv(1024)
+    except OSError:
+        return False
+
+
+def _remove_cgroups(name: str) -> None:
+    root = Path("/sys/fs/cgroup")
+    tops = [root / name.lstrip("/"), *(folder / name.lstrip("/") for folder in root.glob("*") if folder.is_dir())]
+    for top in tops:
+        if top.is_dir():
+            for folder, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()

@@ -1,0 +1,106 @@
+"""What a builder's words mean: a table from patterns in its output to an error code, and the error made from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envbuild.errors import BuildError
+
+_KEPT_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One row: where ``text`` is found in the output, the failure is ``code``. ``example`` is a real line, used as its test."""
+
+    code: str
+    text: str
+    example: str
+
+
+# The first row that is found decides, so that the more telling ones stand first: a full disk makes downloads fail too.
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern("no-space", r"no space left on device", "write /var/lib/x: no space left on device"),
+    Pattern(
+        "no-space", r"No space left on device", "E: You don't have enough free space: No space left on device (os error 28)"
+    ),
+    Pattern("no-space", r"[Dd]isk quota exceeded", "OSError: [Errno 122] Disk quota exceeded"),
+    Pattern(
+        "no-space", r"You don't have enough free space", "E: You don't have enough free space in /var/cache/apt/archives/."
+    ),
+    Pattern(
+        "base-unreachable",
+        r"\[internal\] load metadata for .*ERROR",
+        "[internal] load metadata for registry.example/os:1 ERROR: failed to do request: no such host",
+    ),
+    Pattern(
+        "base-unreachable",
+        r"failed to resolve source metadata",
+        "ERROR: failed to solve: os:1: failed to resolve source metadata for registry.example/os:1: manifest unknown",
+    ),
+    Pattern(
+        "base-unreachable", r"manifest(?: for \S+)?(?: not found|.* unknown)", "manifest for os:1 not found: manifest unknown"
+    ),
+    Pattern("base-unreachable", r"pull access denied", "pull access denied for os, repository does not exist"),
+    Pattern(
+        "index-unreachable", r"Temporary failure (?:in name resolution|resolving)", "Err:1 Temporary failure resolving 'a.b'"
+    ),
+    Pattern("index-unreachable", r"Could not resolve(?: host)?[: ]", "curl: (6) Could not resolve host: index.example"),
+    Pattern("index-unreachable", r"Name or service not known", "[Errno -2] Name or service not known"),
+    Pattern("index-unreachable", r"failed to lookup address information", "dns error: failed to lookup address information"),
+    Pattern(
+        "index-unreachable", r"error sending request for url", "Caused by: error sending request for url (https://a.b/simple)"
+    ),
+    Pattern("index-unreachable", r"Failed to establish a new connection", "Failed to establish a new connection: [Errno 111]"),
+    Pattern("index-unreachable", r"(?:HTTPSConnectionPool|Max retries exceeded)", "Max retries exceeded with url: /simple/a/"),
+    Pattern("index-unreachable", r"Connection to \S+ timed out", "ConnectTimeoutError: Connection to a.b timed out."),
+    Pattern(
+        "index-unreachable", r"Could not connect to \S+", "Err:1 Could not connect to a.b:80 (10.0.0.1), connection timed out"
+    ),
+    Pattern("index-unreachable", r"Unable to connect to \S+", "Err:2 Unable to connect to a.b:http:"),
+    Pattern("index-unreachable", r"Connection timed out", "ssh: connect: Connection timed out"),
+    Pattern("index-unreachable", r"Connection refused", "curl: (7) Failed to connect to a.b port 443: Connection refused"),
+    Pattern("index-unreachable", r"Network is unreachable", "OSError: [Errno 101] Network is unreachable"),
+    Pattern(
+        "index-unreachable", r"[Cc]ertificate[ _]verif\w+ failed", "SSL: CERTIFICATE_VERIFY_FAILED certificate verify failed"
+    ),
+    Pattern("index-unreachable", r"invalid peer certificate", "invalid peer certificate: UnknownIssuer"),
+    Pattern("index-unreachable", r"curl: \((?:5|6|7|28|35|60)\)", "curl: (28) Operation timed out"),
+    Pattern("index-unreachable", r"E: Failed to fetch \S+", "E: Failed to fetch http://a.b/x.deb  404  Not Found"),
+)
+
+_HINTS = {
+    "no-space": "Free space where the engine keeps its data (`docker system prune`), or set ENVBUILD_HOME to a larger disk.",
+    "base-unreachable": "`envbuild show NAME` lists the other providers of this environment; choose one with --base.",
+    "index-unreachable": "Check the network, the proxy and the certificates of this machine; what was built so far is kept.",
+    "build-step": "The last lines of the failing step are above; -v shows all of them.",
+}
+
+
+def classify(text: str) -> str:
+    """The error code that the output of a failed build stands for; ``build-step`` where no row of the table fits."""
+    for pattern in PATTERNS:
+        if re.search(pattern.text, text):
+            return pattern.code
+    return "build-step"
+
+
+def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildError:
+    """The error for a failed build: the instruction, why it failed, and the last lines that it wrote."""
+    tail = tuple(lines[-_KEPT_LINES:])
+    code = classify("\n".join([f"{instruction} ERROR: {reason}", *tail]))
+    where = f" in: {_shorten(instruction)}" if instruction else ""
+    what = {
+        "no-space": "The build ran out of disk space",
+        "base-unreachable": "The base image cannot be reached",
+        "index-unreachable": "A package source cannot be reached from the build",
+        "build-step": "A build step failed",
+    }[code]
+    return BuildError(f"{what}{where} ({_shorten(reason)}).", code=code, hint=_HINTS[code], details=tail)
+
+
+def _shorten(text: str, limit: int = 300) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"

@@ -1,0 +1,98 @@
+"""What the rest of the project learns from the engine: plain values, no SDK objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO, Literal
+
+Origin = Literal["DOCKER_HOST", "default socket", "private engine"]
+Builder = Literal["buildx", "docker-buildkit", "classic"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineInfo:
+    """Which engine answers and what it can do.
+
+    ``origin`` says why this one was chosen. ``free_bytes`` is the space left at ``data_root``, None where that disk is not ours
+    to see. ``builder`` is what the docker program at ``cli`` proved able to do against this very engine.
+    """
+
+    endpoint: str
+    origin: Origin
+    version: str
+    api_version: str
+    builder: Builder
+    builder_version: str
+    cli: str
+    storage_driver: str
+    data_root: str
+    free_bytes: int | None
+    runtimes: tuple[str, ...]
+    cgroup_driver: str
+    cgroup_version: str
+    operating_system: str
+    architecture: str
+    kernel: str
+    cpus: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltImage:
+    """What a build made. ``cached`` and ``steps`` count the instructions that were replayed and that there were."""
+
+    id: str
+    seconds: float
+    steps: int
+    cached: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageInfo:
+    """An image that the engine has. ``layers`` are the diff ids, lowest first; ``digests`` are ``name@sha256:…``."""
+
+    id: str
+    tags: tuple[str, ...]
+    digests: tuple[str, ...]
+    labels: dict[str, str]
+    env: tuple[str, ...]
+    entrypoint: tuple[str, ...]
+    cmd: tuple[str, ...]
+    user: str
+    working_dir: str
+    layers: tuple[str, ...]
+    size: int
+    created: str
+    architecture: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """A folder or file of the engine's machine seen inside a container."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunResult:
+    """How a container ended. ``files`` holds what was collected from it: path → bytes, absent paths left out."""
+
+    code: int
+    output: str
+    seconds: float
+    oom_killed: bool
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerFile:
+    """One entry of one layer. ``open`` reads a regular file's bytes, valid only until the next entry is asked for."""
+
+    layer: str
+    path: str
+    kind: Literal["file", "folder", "link", "other"]
+    size: int
+    open: Callable[[], IO[bytes]]

@@ -1,0 +1,76 @@
+"""Asks and pulls from a registry through the engine, failing within seconds where it cannot be reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from envbuild.errors import BuildError
+from envbuild.model import OnProgress, Progress
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_ASK_S = 10
+_SILENCE_S = 60
+
+
+def digest(client: DockerClient, reference: str) -> str:
+    """The digest behind ``reference``; raises :class:`BuildError` (``base-unreachable``) where the registry does not say."""
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    before, client.api.timeout = client.api.timeout, _ASK_S
+    try:
+        api: Any = client.api
+        answer: dict[str, Any] = api.inspect_distribution(reference)
+    except (DockerException, RequestException) as error:
+        raise _unreachable(reference, error) from error
+    finally:
+        client.api.timeout = before
+    return str(answer["Descriptor"]["digest"])
+
+
+def pull(client: DockerClient, reference: str, on_progress: OnProgress) -> str:
+    """Pull and return the digest; raises :class:`BuildError` (``base-unreachable`` or ``no-space``)."""
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    wanted = reference if "@" in reference else f"{reference.partition('@')[0]}@{digest(client, reference)}"
+    name = reference.partition("@")[0]
+    repository = name.rpartition(":")[0] if ":" in name.rsplit("/", 1)[-1] else name
+    pinned = f"{repository}@{wanted.partition('@')[2]}"
+    before, client.api.timeout = client.api.timeout, _SILENCE_S
+    layers: dict[str, tuple[float, float]] = {}
+    try:
+        for news in client.api.pull(pinned, stream=True, decode=True):
+            if "error" in news:
+                raise _failed(reference, str(news["error"]))
+            _tell(news, layers, reference, on_progress)
+    except (DockerException, RequestException) as error:
+        raise _unreachable(reference, error) from error
+    finally:
+        client.api.timeout = before
+    return pinned.partition("@")[2]
+
+
+def _tell(news: dict[str, Any], layers: dict[str, tuple[float, float]], reference: str, on_progress: OnProgress) -> None:
+    detail = news.get("progressDetail") or {}
+    if news.get("status") == "Downloading" and detail.get("total"):
+        layers[str(news.get("id"))] = (float(detail["current"]), float(detail["total"]))
+        done, total = (sum(column) for column in zip(*layers.values(), strict=True))
+        on_progress(Progress(stage="base", message=f"pulling {reference}", done=done, total=total, unit="bytes"))
+
+
+def _failed(reference: str, words: str) -> BuildError:
+    if "no space left" in words.lower():
+        return BuildError(
+            f"The engine's disk is full: {reference} could not be pulled ({words}).",
+            code="no-space",
+            hint="Free some space there (`docker system prune`).",
+        )
+    return BuildError(f"The base image {reference} could not be pulled ({words}).", code="base-unreachable")
+
+
+def _unreachable(reference: str, error: Exception) -> BuildError:
+    words = " ".join(str(getattr(error, "explanation", "") or error).split())
+    return BuildError(f"The base image {reference} cannot be reached ({words}).", code="base-unreachable")
