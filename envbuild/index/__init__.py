@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from packaging.utils import canonicalize_name
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.files import explain_os_error, locked, sha256_of
 from envbuild.index.pages import ACCEPT, IndexFile, parse
+from envbuild.index.pool import DaemonPool
 from envbuild.index.settings import Settings, host_of, is_trusted, read_settings, without_credentials
 from envbuild.model import Artifact, OnProgress, Progress, ignore_progress
 
@@ -40,7 +42,8 @@ class Index:
         self._session: requests.Session | None = None
         self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
         self._guard = Lock()
-        self._pool = ThreadPoolExecutor(max_workers=_PARALLEL, thread_name_prefix="index")
+        self._pool = DaemonPool(_PARALLEL)
+        self._down: dict[str, BuildError] = {}
 
     @property
     def settings(self) -> Settings:
@@ -85,19 +88,18 @@ class Index:
     def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
         """The file, whole and checked, in ``folder``; at once where it is there already.
 
-        Interrupting at any moment leaves at most a ``.part`` file, which the next download of that file overwrites.
+        A kill at any moment leaves at most a ``.part`` file, which the next download of that file overwrites.
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
         with locked(folder / f".{file.filename}.lock"):
-            if target.is_file() and (not wanted or sha256_of(target) == wanted):
+            if wanted and target.is_file() and sha256_of(target) == wanted:
                 return target
             part = folder / f".{file.filename}.part"
             try:
                 self._stream(file, part, on_progress)
                 found = sha256_of(part)
                 if wanted and found != wanted:
-                    part.unlink()
                     raise BuildError(
                         f"{file.filename} from {host_of(file.url)} is not the expected file: sha256 {found}, not {wanted}.",
                         code="hash-differs",
@@ -106,6 +108,8 @@ class Index:
                 part.replace(target)
             except OSError as error:
                 raise explain_os_error(error, target) from error
+            finally:
+                part.unlink(missing_ok=True)
         return target
 
     def read_range(self, url: str, start: int, end: int | None) -> tuple[bytes, int] | None:
@@ -128,13 +132,14 @@ class Index:
         """The file's size in bytes: as the index says, else as its server says."""
         if file.size is not None:
             return file.size
-        with self._get(file.url, method="HEAD") as answer:
-            length = answer.headers.get("Content-Length", "")
+        with self._get(file.url, method="HEAD", any_status=True) as answer:
+            length = answer.headers.get("Content-Length", "") if answer.ok else ""
         return int(length) if length.isdigit() else None
 
     def sizes(self, files: Iterable[IndexFile]) -> list[int | None]:
         """:meth:`size_of` for several files at once, in their order."""
-        return list(self._pool.map(self.size_of, files))
+        _ = self._http()
+        return [future.result() for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def uv_environment(self) -> dict[str, str]:
         """Variables that make uv on this machine use the same indexes, certificates and proxies."""
@@ -167,9 +172,10 @@ class Index:
         files: dict[tuple[str, str], IndexFile] = {}
         found = False
         for base in bases:
-            answer = self._get(urljoin(base.rstrip("/") + "/", f"{project}/"), headers={"Accept": ACCEPT}, missing_ok=True)
+            answer = self._get(urljoin(base.rstrip("/") + "/", f"{project}/"), headers={"Accept": ACCEPT}, any_status=True)
             if answer.status_code in (404, 410):
                 continue
+            _must_be_ok(answer, base)
             found = True
             kind = answer.headers.get("Content-Type", "")
             try:
@@ -204,6 +210,8 @@ class Index:
                     on_progress(Progress(stage="download", message=file.filename, done=done, total=total, unit="bytes"))
             except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
                 raise _unreachable(file.url, f"the download of {file.filename} broke off: {_why(error)}") from error
+            out.flush()
+            os.fsync(out.fileno())
             if total is not None and done != total:
                 raise _unreachable(file.url, f"the download of {file.filename} broke off after {done} of {length} bytes")
 
@@ -214,11 +222,13 @@ class Index:
         method: str = "GET",
         headers: dict[str, str] | None = None,
         stream: bool = False,
-        missing_ok: bool = False,
+        any_status: bool = False,
     ) -> requests.Response:
         import requests
 
-        settings = self.settings
+        settings, host = self.settings, host_of(url)
+        if host in self._down:
+            raise self._down[host]
         try:
             answer = self._http().request(
                 method,
@@ -231,10 +241,11 @@ class Index:
                 verify=False if is_trusted(url, settings.trusted_hosts) else settings.ca_bundle,
             )
         except (requests.RequestException, OSError) as error:
-            raise _unreachable(url, _why(error)) from error
-        if answer.status_code >= 400 and not (missing_ok and answer.status_code in (404, 410)):
-            answer.close()
-            raise _unreachable(url, f"it answered {answer.status_code} {answer.reason or ''}".strip())
+            # Not asked again by this object: dozens of queued questions would each wait for the same time-out.
+            self._down[host] = _unreachable(url, _why(error))
+            raise self._down[host] from error
+        if not any_status:
+            _must_be_ok(answer, url)
         return answer
 
     def _http(self) -> requests.Session:
@@ -251,7 +262,12 @@ def _make_session(settings: Settings) -> requests.Session:
 
     session = requests.Session()
     retries = urllib3.Retry(
-        total=_RETRIES, backoff_factor=0.3, status_forcelist=(500, 502, 503, 504), raise_on_status=False, read=_RETRIES
+        total=_RETRIES,
+        connect=1,
+        backoff_factor=0.3,
+        status_forcelist=(500, 502, 503, 504),
+        raise_on_status=False,
+        read=_RETRIES,
     )
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(max_retries=retries, pool_maxsize=_PARALLEL * 2))
@@ -267,6 +283,12 @@ def _make_session(settings: Settings) -> requests.Session:
     if settings.trusted_hosts:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return session
+
+
+def _must_be_ok(answer: requests.Response, url: str) -> None:
+    if answer.status_code >= 400:
+        answer.close()
+        raise _unreachable(url, f"it answered {answer.status_code} {answer.reason or ''}".strip())
 
 
 def _why(error: BaseException) -> str:

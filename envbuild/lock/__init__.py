@@ -1,7 +1,7 @@
 """Environment → lock (the networked step), lock ↔ JSON, and whether a lock still holds."""
 
 from envbuild.lock.checking import check, require
-from envbuild.lock.making import make
+from envbuild.lock.making import complete, make
 from envbuild.lock.store import digest, dumps, read, write
 
-__all__ = ["check", "digest", "dumps", "make", "read", "require", "write"]
+__all__ = ["check", "complete", "digest", "dumps", "make", "read", "require", "write"]

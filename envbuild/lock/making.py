@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -58,22 +59,85 @@ def make(
     :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
     cannot be asked.
     """
-    missing = [*_unpinned_packages(environment)]
     maker = _PrefixMaker(environment, index, downloads, on_progress)
-    frameworks = []
-    for framework in environment.frameworks:
-        gap = maker.unreachable(framework)
-        if gap:
-            missing.append(gap)
-        else:
-            frameworks.append(framework)
-    prefix = maker.make(frameworks, recipe_requirements)
+    gaps = [gap for framework in environment.frameworks if (gap := maker.unreachable(framework))]
+    absent = {gap.framework for gap in gaps}
+    prefix = maker.make([f for f in environment.frameworks if f.name not in absent], recipe_requirements)
+    base, base_gap = _pin_base(environment, pin_base, on_progress)
+    missing = (*_unpinned_packages(environment), *(gap.missing for gap in gaps), *base_gap)
+    return Lock(environment=environment, base=base, prefixes=(prefix,), missing=missing)
+
+
+def complete(
+    lock: Lock,
+    *,
+    recipe_requirements: Sequence[str],
+    index: Index,
+    pin_base: PinBase,
+    downloads: Path,
+    on_progress: OnProgress = ignore_progress,
+) -> Lock:
+    """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
+
+    An equal lock where nothing new could be had. No index is asked, and none has to answer, where none was missing.
+    """
+    environment = lock.environment
+    missing, base, prefixes = list(lock.missing), lock.base, lock.prefixes
+    pinned = {name for prefix in prefixes for name in prefix.frameworks}
+    absent = [framework for framework in environment.frameworks if framework.name not in pinned]
+    maker = _PrefixMaker(environment, index, downloads, on_progress)
+    if absent and (prefix := _retry(maker, environment, recipe_requirements, absent, prefixes[0])):
+        prefixes = (prefix, *prefixes[1:])
+        answered = {_gap_of(framework).missing for framework in absent}
+        missing = [gap for gap in missing if gap not in answered]
+    if base.digest is None and base.bootstrap is None:
+        base, still = _pin_base(environment, pin_base, on_progress)
+        if not still:
+            ours = {*_unpinned_packages(environment), *(_gap_of(f).missing for f in environment.frameworks)}
+            missing = [gap for gap in missing if gap in ours]
+    return Lock(environment=environment, base=base, prefixes=prefixes, missing=tuple(missing))
+
+
+def _retry(
+    maker: _PrefixMaker,
+    environment: Environment,
+    recipe_requirements: Sequence[str],
+    absent: Sequence[Framework],
+    prefix: Prefix,
+) -> Prefix | None:
+    """``prefix`` with the ``absent`` frameworks added, None where an index that is needed for that still does not answer."""
+    if any(maker.unreachable(framework) for framework in absent):
+        return None
+    try:
+        return maker.make(environment.frameworks, recipe_requirements, pins={a.name: a for a in prefix.artifacts})
+    except BuildError as error:
+        if error.code != "index-unreachable":
+            raise
+        return None
+
+
+def _pin_base(environment: Environment, pin_base: PinBase, on_progress: OnProgress) -> tuple[BaseLock, tuple[Missing, ...]]:
     on_progress(Progress(stage="lock", message=f"pinning the base {environment.base.image}"))
-    base = pin_base(environment)
-    if isinstance(base, Missing):
-        missing.append(base)
-        base = BaseLock(image=environment.base.image, digest=None, bootstrap=None)
-    return Lock(environment=environment, base=base, prefixes=(prefix,), missing=tuple(missing))
+    found = pin_base(environment)
+    if isinstance(found, Missing):
+        return BaseLock(image=environment.base.image, digest=None, bootstrap=None), (found,)
+    return found, ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Gap:
+    framework: str
+    missing: Missing
+
+
+def _gap_of(framework: Framework) -> _Gap:
+    return _Gap(
+        framework=framework.name,
+        missing=Missing(
+            what=f"the files of {framework.package} {framework.version} and of what it requires",
+            why=f"its package index {framework.index} could not be reached",
+        ),
+    )
 
 
 def _unpinned_packages(environment: Environment) -> list[Missing]:
@@ -100,7 +164,7 @@ class _PrefixMaker:
         self._index_of: dict[str, str] = {canonicalize_name(f.package): f.index for f in environment.frameworks}
         self._picked = 0
 
-    def unreachable(self, framework: Framework) -> Missing | None:
+    def unreachable(self, framework: Framework) -> _Gap | None:
         """What is missing if ``framework`` stands on an index of its own that cannot be asked now."""
         if framework.index == DEFAULT_INDEX:
             return None
@@ -109,16 +173,20 @@ class _PrefixMaker:
         except BuildError as error:
             if error.code != "index-unreachable":
                 raise
-            return Missing(
-                what=f"the files of {framework.package} {framework.version} and of what it requires",
-                why=f"its package index {framework.index} could not be reached",
-            )
+            return _gap_of(framework)
         return None
 
-    def make(self, frameworks: Sequence[Framework], recipe_requirements: Sequence[str]) -> Prefix:
-        """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them."""
+    def make(
+        self, frameworks: Sequence[Framework], recipe_requirements: Sequence[str], *, pins: Mapping[str, Artifact] | None = None
+    ) -> Prefix:
+        """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
+
+        ``pins`` are files already locked, by name: none of them changes.
+        """
+        pins = pins or {}
         asked = self._read([text for f in frameworks for text in f.requirements] + list(recipe_requirements))
         constraints = self._read([text for f in frameworks for text in f.constraints])
+        constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
         self._say(f"asking for {', '.join(sorted({str(r) for r in asked}))}")
         book = self._book(undated=frozenset(canonicalize_name(f.package) for f in frameworks))
         chosen = self._resolve(asked, constraints, book)
@@ -130,7 +198,7 @@ class _PrefixMaker:
             python=self._environment.python,
             frameworks=tuple(f.name for f in frameworks),
             backend=backend,
-            artifacts=self._artifacts(chosen),
+            artifacts=tuple(pins.get(artifact.name, artifact) for artifact in self._artifacts(chosen)),
             build_artifacts=self._artifacts(tools),
         )
 

@@ -1,0 +1,40 @@
+"""A few worker threads that die with the process: Ctrl-C must not wait for the answers of a slow index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DaemonPool:
+    """Like ``ThreadPoolExecutor``, which however finishes all queued work before the interpreter may end."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._started = False
+        self._guard = threading.Lock()
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Run ``function(*args)`` in a thread; its result or exception arrives in the future."""
+        with self._guard:
+            if not self._started:
+                for number in range(self._workers):
+                    threading.Thread(target=self._work, name=f"index-{number}", daemon=True).start()
+                self._started = True
+        future: Future[T] = Future()
+        self._jobs.put((future, function, args))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, function, args = self._jobs.get()
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:  # it belongs to whoever asks for the result
+                future.set_exception(error)
