@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import socket
 import tarfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +46,24 @@ class Order:
 
 
 def run(client: DockerClient, order: Order, on_line: Callable[[str], None] | None) -> RunResult:
-    """Create, start, follow, collect, remove."""
+    """Create, start, follow, collect, remove.
+
+    Limits are wishes: an engine without CAP_SYS_RESOURCE cannot raise them, and the container then runs with its own.
+    """
+    sweep(client)
+    try:
+        return _once(client, order, on_line)
+    except EngineError as error:
+        if not order.ulimits or "rlimit" not in error.message:
+            raise
+    if on_line is not None:
+        on_line(f"note: this engine may not raise limits; running without {', '.join(order.ulimits)}")
+    return _once(client, dataclasses.replace(order, ulimits={}), on_line)
+
+
+def _once(client: DockerClient, order: Order, on_line: Callable[[str], None] | None) -> RunResult:
     from docker.errors import APIError
 
-    sweep(client)
     started = time.monotonic()
     container = ""
     try:
@@ -233,8 +247,3 @@ def _identity(pid: int) -> str:
 def _alive(identity: str) -> bool:
     pid = identity.partition("@")[0]
     return pid.isdigit() and _identity(int(pid)) == identity
-
-
-def last_lines(text: str, count: int = _TAIL) -> list[str]:
-    """The last ``count`` lines of ``text``."""
-    return list(deque(text.splitlines(), maxlen=count))
