@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import FrameType
@@ -11,7 +13,7 @@ from types import FrameType
 import click
 
 from envbuild.cli import options
-from envbuild.cli.session import Session, describe, refusal
+from envbuild.cli.session import Session, describe, discard, refusal
 from envbuild.errors import EnvbuildError, InterruptedByUserError, UsageError
 
 # Verb → (module, one line of help). Modules are imported only when their verb runs: a cold start pays for one verb.
@@ -107,6 +109,9 @@ def run(argv: Sequence[str]) -> int:
             return _invoke(list(argv), session)
         except EnvbuildError as expected:
             error = expected
+        except BrokenPipeError:  # click's own help, cut short by `| head`
+            discard(sys.stdout)
+            return 0
         except KeyboardInterrupt:
             error = InterruptedByUserError(
                 "Stopped on request; nothing was left half-written.", hint="Run the same command again: it goes on from here."
@@ -120,12 +125,16 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _invoke(argv: list[str], session: Session) -> int:
+    if "_ENVBUILD_COMPLETE" in os.environ:  # the shell asks, through the script of `envbuild completion`
+        app.main(args=argv, prog_name="envbuild", obj=session)
     try:
-        answer = app.main(args=argv, prog_name="envbuild", standalone_mode=False, obj=session)
+        # Not app.main(): it prints a line of its own on Ctrl-C and swallows what happens to standard output.
+        with app.make_context("envbuild", argv, obj=session) as context:
+            answer = app.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except click.UsageError as wrong:
         raise _usage(wrong) from wrong
-    except click.Abort:
-        raise KeyboardInterrupt from None
     except click.ClickException as wrong:
         raise UsageError(wrong.format_message()) from wrong
     return answer if isinstance(answer, int) else 0

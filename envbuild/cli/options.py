@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import Constraints
+    from envbuild.smoketest import SmokeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,3 +81,62 @@ def constraints(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def chosen(values: Mapping[str, str | None]) -> Constraints:
+    """The verb's constraint options as the pipeline takes them."""
+    from envbuild.pipeline import Constraints
+
+    return Constraints(**values)
+
+
+def engine(function: F) -> F:
+    """``--start-engine``."""
+    return click.option("--start-engine", is_flag=True, help="Start the private container engine where no engine answers.")(
+        function
+    )
+
+
+def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The short request as a further tag, where it says everything that was asked: with other options it would mislead."""
+    plain = request.replace("+", "_").lower()
+    sayable = plain[:1].isalnum() and all(c.isalnum() or c in "._-" for c in plain) and len(plain) <= 128
+    return (plain,) if sayable and not any(constraints.values()) else ()
+
+
+def judging(function: F) -> F:
+    """The options of the smoke test, as ``smoke`` and ``make`` take them."""
+    for option in (
+        click.option("--strict", is_flag=True, help="Warnings of the smoke test fail it."),
+        click.option(
+            "--timeout", "timeout_s", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop the smoke test after this."
+        ),
+        click.option("--min-speedup", default="", metavar="N:X,…", help="Fail below this speedup, e.g. 2:1.2."),
+        click.option("--workload", default="", metavar="NAME", help="What to train; the default is the guest's own choice."),
+        click.option("--counts", default="1,2", metavar="1,N,…", show_default=True, help="Worker counts, in the same run."),
+        click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail unless N GPUs are usable."),
+        click.option(
+            "--expect", type=click.Choice(["cpu", "gpu"]), default=None, help="Where it must run; cpu lets --allow-cpu pass."
+        ),
+        click.option("--allow-cpu", is_flag=True, help="Run a GPU image on the CPU where there is no GPU, and label it so."),
+    ):
+        function = option(function)
+    return function
+
+
+def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
+    """The verb's judging options as the smoke test takes them; :class:`UsageError` for counts that are none."""
+    from envbuild.smoketest import SmokeOptions
+
+    text = str(values["counts"])
+    parts = [part.strip() for part in text.split(",")]
+    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise UsageError(f"--counts takes whole numbers from 1, separated by commas, not {text!r}.", hint="For example: 1,2")
+    counts = tuple(sorted({int(part) for part in parts}))
+    return SmokeOptions(**{**values, "counts": counts, "expect": values["expect"] or ""})
+
+
+def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
+    """The options of a verb that takes both kinds, as (constraints, judging)."""
+    constraints = {name: values[name] for name in ("driver", "gpu", "python", "system", "base")}
+    return constraints, {name: value for name, value in values.items() if name not in constraints}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 1.0  # before the live display starts
 _PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
+_ALIVE_EVERY_S = 15.0  # between two lines of a stage's own output that nobody asked for
 
 
 class Display(Protocol):
@@ -79,13 +80,13 @@ class _Plain:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._said: dict[tuple[str, str], float] = {}
+        self._alive = time.monotonic()
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
         """A line, unless the same step was spoken of a moment ago; build output only with ``-v``."""
         if news.log:
-            if self._session.verbose:
-                self._session.err(f"[{news.stage}] | {news.message}")
+            self._log(news)
             return
         now = time.monotonic()
         with self._lock:
@@ -96,6 +97,13 @@ class _Plain:
             self._said[key] = now
         figures = amount(news)
         self._session.err(f"[{news.stage}] {news.message}{'  ' + figures if figures else ''}")
+
+    def _log(self, news: Progress) -> None:
+        """Every line with ``-v``; else one now and then, as a sign of life."""
+        now = time.monotonic()
+        if self._session.verbose or now - self._alive >= _ALIVE_EVERY_S:
+            self._alive = now
+            self._session.err(f"[{news.stage}] | {news.message.rstrip()}")
 
     def line(self, text: str) -> None:
         """As it is."""

@@ -93,12 +93,12 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        _discard(stream)
+        discard(stream)
     except UnicodeEncodeError:  # a C locale: say what we can rather than nothing
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     except OSError as error:
-        _discard(stream)
+        discard(stream)
         from pathlib import Path
 
         from envbuild.files import explain_os_error
@@ -106,7 +106,8 @@ def _write(stream: TextIO, text: str) -> None:
         raise explain_os_error(error, Path("standard output")) from error
 
 
-def _discard(stream: TextIO) -> None:
+def discard(stream: TextIO) -> None:
+    """Send what is still written to ``stream``, whose reader has gone, nowhere."""
     # The interpreter flushes standard streams at exit and would complain there: point the descriptor elsewhere.
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

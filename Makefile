@@ -1,0 +1,65 @@
+# The one task runner. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := tf-2.21-cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test prove lint format bench clean machine check-generated
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## From a bare machine to a tested image: a current framework, trained on 1 and 2 workers
+	@$(BIN)/envbuild make $(DEMO) --start-engine
+
+test: $(VENV)/.installed-dev machine ## Everything a change must pass, real builds included (60 minutes at most on 2 cores)
+	@$(MAKE) --no-print-directory lint
+	@started=; \
+	if ! $(BIN)/envbuild engine status -q >/dev/null 2>&1; then $(BIN)/envbuild engine up && started=yes; fi; \
+	trap 'test -z "$$started" || $(BIN)/envbuild engine down -q >/dev/null 2>&1' EXIT INT TERM; \
+	ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest -q -m 'not prove' $(ARGS)
+
+prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: every build, every interruption
+	@$(BIN)/envbuild engine up
+	ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## Style, types, layers, and the guest's language level
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/vermin --quiet --no-tips -t=2.7- -t=3.5- --violations envbuild/smoke images/recipes/*/smoke.py
+
+format: $(VENV)/.installed-dev ## Let the formatter have its way
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+check-generated: $(VENV)/.installed ## Compare the committed environments with what their locks render to
+	@$(BIN)/envbuild render --all --check
+
+bench: $(VENV)/.installed-dev ## Cold start against its budget
+	@$(BIN)/python benchmarks/cold_start.py
+
+clean: ## Stop the private engine; remove the virtual environment and caches of this checkout
+	@test ! -x $(BIN)/envbuild || $(BIN)/envbuild engine down
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+machine:
+	@PYTHON="$(PYTHON)" .ci/machine
+
+$(VENV)/.installed: pyproject.toml
+	@PYTHON="$(PYTHON)" .ci/machine
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing envbuild into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml
+	@PYTHON="$(PYTHON)" .ci/machine
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing envbuild and its developer tools into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,34 @@
+"""``envbuild build NAME``: the image of a locked environment."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+
+@click.command("build")
+@click.argument("name")
+@click.option("--no-cache", is_flag=True, help="Build every layer again, whatever the engine holds.")
+@options.engine
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, **constraints: str | None) -> int:
+    """Build the image of NAME from its lock; an image built from the same inputs is not built again."""
+    from envbuild import codec, pipeline
+
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine)
+        resolution = pipeline.resolve_request(tools, [name], options.chosen(constraints))
+        locked = pipeline.require_lock(tools, resolution.environment.name)
+        pipeline.render_environment(tools, locked.lock)
+        record = pipeline.build_environment(tools, locked.lock, aliases=options.alias(name, constraints), no_cache=no_cache)
+        pipeline.prove(tools, resolution.environment.name, locked.digest, "built")
+    session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(record)})
+    session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
+    session.out(f"  image  {record.image}")
+    session.out(f"  tags   {', '.join(record.tags)}")
+    return 0

@@ -1,0 +1,30 @@
+"""``envbuild completion SHELL``: the completion script."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.session import Session
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+@options.common
+@click.pass_obj
+def command(session: Session, shell: str) -> int:
+    """Print the completion script for SHELL; load it with, e.g.: eval "$(envbuild completion bash)"."""
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    from envbuild.cli.frame import app
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    # The base class's: bash's own starts a bash to ask for its version.
+    source = ShellComplete.source(kind(app, {}, "envbuild", "_ENVBUILD_COMPLETE"))
+    session.document({"schema": 1, "shell": shell, "script": source})
+    if not session.json:
+        session.raw(source + "\n")
+    return 0

@@ -1,0 +1,94 @@
+"""``envbuild engine up|down|status``: the private container engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+from envbuild.errors import EngineError
+
+if TYPE_CHECKING:
+    from envbuild.engine.embedded import Status
+
+
+@click.group("engine")
+@options.common
+def command() -> None:
+    """The private container engine: a Docker daemon of our own, for machines where none answers."""
+
+
+@command.command("up")
+@options.common
+@click.pass_obj
+def up(session: Session) -> int:
+    """Start the private engine (as root); one that runs is left alone."""
+    from envbuild.engine import embedded
+
+    with display(session) as shown:
+        now = embedded.up(session.workspace, shown.news)
+    session.document({"schema": 1, "private": _document(now)})
+    session.out(f"the private engine answers at unix://{now.socket}")
+    return 0
+
+
+@command.command("down")
+@click.option("--purge", is_flag=True, help="Remove its images and cache too.")
+@options.common
+@click.pass_obj
+def down(session: Session, purge: bool) -> int:
+    """Stop the private engine; no process, mount or bridge of it stays. Images are kept, unless --purge."""
+    from envbuild.engine import embedded
+
+    with display(session) as shown:
+        now = embedded.down(session.workspace, purge=purge, on_progress=shown.news)
+    session.document({"schema": 1, "private": _document(now)})
+    session.out("the private engine is stopped" + (" and its images are gone" if purge else ""))
+    return 0
+
+
+@command.command("status")
+@options.common
+@click.pass_obj
+def status(session: Session) -> int:
+    """Say which engine would be used, and how the private one stands; exit 6 where none answers."""
+    from envbuild import codec
+    from envbuild import engine as engines
+    from envbuild.engine import embedded
+
+    private = embedded.status(session.workspace)
+    try:
+        info = engines.describe(session.workspace)
+    except EngineError as error:
+        session.out(_private(private))
+        error.details = (*error.details, _private(private)) if session.json else error.details
+        raise
+    session.document({"schema": 1, "used": codec.encode(info), "private": _document(private)})
+    rows = [
+        ["used", f"Docker {info.version} at {info.endpoint} ({info.origin})"],
+        ["builder", f"{info.builder} {info.builder_version}".rstrip()],
+        [
+            "disk",
+            f"{wording.size(info.free_bytes)} free at {info.data_root}" if info.free_bytes is not None else info.data_root,
+        ],
+        ["machine", f"{info.cpus} CPUs, {wording.size(info.memory_bytes)}, {info.operating_system}"],
+    ]
+    session.out(wording.columns(rows))
+    session.out(_private(private))
+    return 0
+
+
+def _private(now: Status) -> str:
+    if now.running:
+        return f"private  running at unix://{now.socket} (pid {now.pid})"
+    return "private  not running" + (f"; its images are in {now.data_root}" if now.data_exists else "")
+
+
+def _document(now: Status) -> dict[str, Any]:
+    from envbuild import codec
+
+    document: dict[str, Any] = codec.encode(now)
+    return document

@@ -1,0 +1,33 @@
+"""``envbuild explain REQUEST``: why it resolves as it does, or why not."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.session import Session
+
+
+@click.command("explain")
+@click.argument("request", nargs=-1, required=True, metavar="REQUEST…")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
+    """Say why REQUEST means what it means: every choice with its source, and every row left out with the reason."""
+    from envbuild import pipeline, resolve
+
+    tools = pipeline.Tools(session.workspace)
+    explanation = pipeline.explain_request(tools, request, options.chosen(constraints))
+    if explanation.resolution is not None:
+        answer = resolve.answer(explanation.resolution, pipeline.held_evidence(tools, explanation.resolution.environment.name))
+        session.out(wording.environment(answer))
+        wording.warnings(session, explanation.resolution.warnings)
+    if explanation.excluded:
+        session.out("\nleft out")
+        rows = [[each.row, f"{each.reason}{f' [{each.source}]' if each.source else ''}"] for each in explanation.excluded]
+        session.out(wording.columns(rows, indent="  "))
+    if explanation.error is not None:
+        raise explanation.error
+    session.document(resolve.explanation_json(explanation))
+    return 0

@@ -1,0 +1,63 @@
+"""``envbuild make NAME``: everything, from the name to a judged image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import options, verdict, wording
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import StageNote
+
+_MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
+
+
+@click.command("make")
+@click.argument("name")
+@options.judging
+@options.engine
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, start_engine: bool, **values: Any) -> int:
+    """Resolve, lock, render, build, verify, smoke-test and report NAME.
+
+    What is already done and unchanged is kept, and the stored verdict replayed; interrupted at any point, the next run goes on.
+    """
+    from envbuild import codec, pipeline
+
+    constraints, judging = options.split(values)
+    wanted = pipeline.MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints))
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine)
+        made = pipeline.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
+    document = {
+        "schema": 1,
+        "name": made.environment.name,
+        "lock": made.digest,
+        "image": made.record.image,
+        "tags": list(made.record.tags),
+        "engine": made.engine,
+        "stages": codec.encode(made.stages),
+        "seconds": round(made.seconds, 3),
+        "nothing_to_do": made.nothing_to_do,
+    }
+    session.out(f"\n{made.record.tags[0]}  on {made.engine}\n")
+    code = verdict.show(session, document, made.smoked)
+    if made.nothing_to_do:
+        session.err(
+            f"Nothing changed since the last run: this is the stored verdict, replayed in {wording.seconds(made.seconds)}. "
+            f"`envbuild smoke {name}` runs the test again."
+        )
+    else:
+        session.err(f"Done in {wording.seconds(made.seconds)}.")
+    return code
+
+
+def _stage(note: StageNote) -> str:
+    mark = _MARKS[note.outcome] or wording.seconds(note.seconds)
+    return f"{note.stage:<8} {mark:>10}  {note.detail}"

@@ -1,0 +1,61 @@
+"""``envbuild report A [B]``: a stored smoke report in other forms, or two compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.session import Session
+from envbuild.errors import InvalidInputError, UsageError
+
+FORMATS = ("table", "markdown", "junit", "html")
+
+
+@click.command("report")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="[B]", required=False)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead.")
+@options.common
+@click.pass_obj
+def command(session: Session, a: str, b: str | None, form: str, output: Path | None) -> int:
+    """Show report A; with B, what differs between the two. Each is an environment's NAME or the path of a JSON report."""
+    from envbuild import files, report
+
+    first = _find(session, a)
+    if b is not None:
+        if form != "table":
+            raise UsageError("Two reports are compared as text only.", hint="Leave --format out.")
+        second = _find(session, b)
+        document: dict[str, Any] = {"schema": 1, "a": first, "b": second, "comparison": report.compare(first, second)}
+        text = document["comparison"]
+    else:
+        document = first
+        text = {"table": report.table, "markdown": report.markdown, "junit": report.junit, "html": report.html}[form](first)
+    if output is not None:
+        files.write_atomic(output, text)
+        session.err(f"{output} written")
+    elif not session.json:
+        session.raw(text if text.endswith("\n") else text + "\n")
+    session.document(document)
+    return 0
+
+
+def _find(session: Session, word: str) -> dict[str, Any]:
+    from envbuild import pipeline
+
+    if "/" in word or word.endswith(".json") or Path(word).is_file():
+        if not Path(word).is_file():
+            raise UsageError(f"There is no file {word}.", code="no-file", hint="Name a JSON report, or an environment.")
+        return pipeline.read_report(Path(word))
+    tools = pipeline.Tools(session.workspace)
+    name = pipeline.resolve_request(tools, [word], pipeline.Constraints()).environment.name
+    paths = pipeline.stored_reports(tools, name)
+    if "json" not in paths:
+        raise InvalidInputError(
+            f"There is no smoke report of {name} on this machine.", code="no-report", hint=f"`envbuild make {word}` makes one."
+        )
+    return pipeline.read_report(paths["json"])

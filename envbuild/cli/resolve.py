@@ -1,0 +1,30 @@
+"""``envbuild resolve REQUEST…``: the environment that a request means."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.session import Session
+
+
+@click.command("resolve")
+@click.argument("request", nargs=-1, required=True, metavar="REQUEST…")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
+    """Say which environment REQUEST means, choosing what it leaves open; nothing is written.
+
+    REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]) or requirements such as
+    'name==1.12 cuda>=9'. Several names joined by + share one image.
+    """
+    from envbuild import pipeline, resolve
+
+    tools = pipeline.Tools(session.workspace)
+    resolution = pipeline.resolve_request(tools, request, options.chosen(constraints))
+    answer = resolve.answer(resolution, pipeline.held_evidence(tools, resolution.environment.name))
+    session.document(answer)
+    session.out(wording.environment(answer))
+    wording.warnings(session, resolution.warnings)
+    return 0

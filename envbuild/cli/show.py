@@ -1,0 +1,43 @@
+"""``envbuild show NAME``: one environment, and where it stands on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.session import Session
+
+
+@click.command("show")
+@click.argument("name")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, **constraints: str | None) -> int:
+    """Show every version of NAME, why it was chosen, and what exists of it here: lock, rendering, image, reports."""
+    from envbuild import pipeline, resolve
+
+    tools = pipeline.Tools(session.workspace)
+    resolution = pipeline.resolve_request(tools, [name], options.chosen(constraints))
+    canonical = resolution.environment.name
+    answer = resolve.answer(resolution, pipeline.held_evidence(tools, canonical))
+    standing = pipeline.standing(tools, canonical)
+    session.document({**answer, **standing})
+    session.out(wording.environment(answer))
+    session.out("")
+    session.out(wording.columns(_rows(standing), indent="  "))
+    wording.warnings(session, resolution.warnings)
+    return 0
+
+
+def _rows(standing: dict[str, Any]) -> list[list[str]]:
+    lock = standing["lock"]
+    rows = [["lock", lock["state"], lock["path"] or ""]]
+    rows += [["", "not pinned", f"{each['what']}: {each['why']}"] for each in lock["missing"]]
+    rows.append(["rendering", standing["rendering"]["state"], standing["rendering"]["path"] or ""])
+    image = standing["image"]
+    rows.append(["image", "built" if image else "none", ", ".join(image["tags"]) if image else ""])
+    rows += [[f"report ({kind})", "", path] for kind, path in standing["reports"].items()]
+    return rows

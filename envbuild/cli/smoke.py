@@ -1,0 +1,35 @@
+"""``envbuild smoke NAME``: train in the built image, and judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from envbuild.cli import options, verdict
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+
+@click.command("smoke")
+@click.argument("name")
+@options.judging
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, **values: Any) -> int:
+    """Run the smoke test in the image of NAME on 1 and N workers; always anew, and the verdict is stored for `make`.
+
+    Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
+    """
+    from envbuild import pipeline
+
+    constraints, judging = options.split(values)
+    smoke_options = options.smoke_options(judging)
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        canonical = pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name
+        locked = pipeline.require_lock(tools, canonical)
+        image = pipeline.require_image(tools, canonical)
+        smoked = pipeline.smoke_image(tools, locked.lock, locked.digest, image, smoke_options, replay=False)
+    return verdict.show(session, {"schema": 1, "name": canonical, "image": image}, smoked)

@@ -1,0 +1,45 @@
+"""How the end of a smoke test is told: the table, the report's files, and the exit code that the verdict means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from envbuild import errors
+from envbuild.cli import wording
+from envbuild.cli.session import Session, describe
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import Smoked
+
+
+def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
+    """Print the verdict and return its exit code; a verdict other than pass also stands as ``error`` in the document."""
+    from envbuild import report
+
+    error = _error(smoked)
+    document = {
+        **document,
+        "status": smoked.status,
+        "replayed": smoked.replayed,
+        "reports": {kind: str(path) for kind, path in smoked.paths.items()},
+        "report": smoked.report,
+    }
+    if error is not None:
+        document["error"] = error.to_json()
+    session.document(document)
+    if smoked.report:
+        session.out(report.table(smoked.report).rstrip("\n"))
+        session.out("")
+    files = [(kind, smoked.paths[kind]) for kind in ("json", "html", "markdown", "junit") if kind in smoked.paths]
+    session.out(wording.columns([[kind, str(path)] for kind, path in files]))
+    if error is not None:
+        session.failure(describe(error))
+    return smoked.exit_code
+
+
+def _error(smoked: Smoked) -> errors.EnvbuildError | None:
+    if smoked.exit_code == errors.SmokeFailedError.exit_code:
+        return errors.SmokeFailedError(smoked.sentence, hint=smoked.hint)
+    if smoked.exit_code == errors.SmokeInconclusiveError.exit_code:
+        return errors.SmokeInconclusiveError(smoked.sentence, hint=smoked.hint)
+    return None

@@ -1,0 +1,29 @@
+"""``envbuild verify NAME``: what the image holds against its lock."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+
+@click.command("verify")
+@click.argument("name")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, **constraints: str | None) -> int:
+    """Look into the image of NAME and compare it with the lock; exit 8 lists every difference."""
+    from envbuild import pipeline
+
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        canonical = pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name
+        locked = pipeline.require_lock(tools, canonical)
+        image = pipeline.require_image(tools, canonical)
+        verified = pipeline.verify_image(tools, locked.lock, locked.digest, image, replay=False)
+    session.document({"schema": 1, "name": canonical, "image": image, "report": verified.report})
+    session.out(f"{canonical}: the image holds what its lock says")
+    return 0

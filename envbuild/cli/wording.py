@@ -1,0 +1,71 @@
+"""How answers read on a terminal: plain aligned text, the same words in every verb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from envbuild.cli.session import Session
+
+
+def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: str = "  ") -> str:
+    """Rows as left-aligned columns without trailing spaces."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
+    return "\n".join(
+        indent + gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows
+    )
+
+
+def environment(answer: Mapping[str, Any]) -> str:
+    """An environment as ``resolve`` and ``show`` print it."""
+    rows: list[list[str]] = []
+    for framework in answer["frameworks"]:
+        package = framework["package"]
+        rows.append([framework["name"], framework["version"], "" if package == framework["name"] else package])
+    rows.append(["python", answer["python"], ""])
+    rows.append(["os", answer["os"], ""])
+    rows += [[part, answer[part], ""] for part in ("cuda", "cudnn", "nccl") if answer.get(part)]
+    rows.append(["base", answer["base"]["image"], _provider(answer["base"])])
+    if answer.get("driver_min"):
+        rows.append(["driver", f">= {answer['driver_min']}", ""])
+    capability = answer.get("compute_capability")
+    if capability:
+        ptx = f"(and newer by PTX of {', '.join(capability['ptx'])})" if capability["ptx"] else "(no PTX)"
+        rows.append(["gpu", ", ".join(capability["sass"]), ptx])
+    rows.append(["evidence", ", ".join(answer["evidence"]) or "none yet", ""])
+    text = f"{answer['name']}\n\n{columns(rows, indent='  ')}"
+    reasons = [[reason["choice"], f"{reason['because']}{_cited(reason['source'])}"] for reason in answer.get("reasons", ())]
+    return f"{text}\n\nwhy\n{columns(reasons, indent='  ')}" if reasons else text
+
+
+def warnings(session: Session, texts: Iterable[str]) -> None:
+    """Each warning on standard error."""
+    for text in texts:
+        session.err(f"warning: {text}")
+
+
+def seconds(value: float) -> str:
+    """A duration as a person says it."""
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units, as registries count them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def _provider(base: Mapping[str, Any]) -> str:
+    others = base.get("other_providers") or ()
+    return f"provider {base['provider']}" + (f"; also {', '.join(others)}" if others else "")
+
+
+def _cited(source: str) -> str:
+    return f" [{source}]" if source else ""

@@ -1,0 +1,58 @@
+"""The order of the stages, and what makes a second run do nothing: the only place that knows both."""
+
+from __future__ import annotations
+
+from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
+from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
+from envbuild.pipeline.rendering import Difference
+from envbuild.pipeline.stages import (
+    Constraints,
+    Locked,
+    Rendered,
+    build_environment,
+    check_lock,
+    explain_request,
+    held_evidence,
+    lock_environment,
+    read_locked,
+    render_environment,
+    render_text,
+    require_lock,
+    resolve_request,
+)
+from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
+from envbuild.pipeline.tools import Tools
+
+__all__ = [
+    "Constraints",
+    "Difference",
+    "Locked",
+    "Made",
+    "MakeOptions",
+    "Rendered",
+    "Smoked",
+    "StageNote",
+    "Tools",
+    "Verified",
+    "build_environment",
+    "check_all",
+    "check_lock",
+    "check_one",
+    "explain_request",
+    "held_evidence",
+    "lock_environment",
+    "make",
+    "names",
+    "prove",
+    "read_locked",
+    "read_report",
+    "render_environment",
+    "render_text",
+    "require_image",
+    "require_lock",
+    "resolve_request",
+    "smoke_image",
+    "standing",
+    "stored_reports",
+    "verify_image",
+]

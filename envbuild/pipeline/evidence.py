@@ -1,0 +1,76 @@
+"""What was proved of an environment: written by ``make``, bound to the lock's hash, never part of the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from envbuild import codec, files
+from envbuild.pipeline import stored
+from envbuild.workspace import Workspace
+
+Kind = Literal["locked", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
+# The order in which an environment earns them, and in which they are written.
+KINDS: tuple[Kind, ...] = ("locked", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """One thing proved: when (UTC date), by which engine (empty where none took part), of which lock (sha256)."""
+
+    kind: Kind
+    date: str
+    engine: str
+    lock: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The evidence file of one environment."""
+
+    schema: int
+    name: str
+    proofs: tuple[Proof, ...]
+
+
+def read(workspace: Workspace, name: str) -> tuple[Proof, ...]:
+    """The proofs on file for ``name``, stale ones included; none where there is no file.
+
+    Raises :class:`InvalidInputError` for a file that is not evidence.
+    """
+    path = workspace.evidence_file(name)
+    shipped = workspace.images / "evidence" / path.name
+    path = path if path.exists() else shipped
+    if not path.exists():
+        return ()
+    return codec.decode(Evidence, stored.read_json(path), path.name).proofs
+
+
+def kinds(proofs: Sequence[Proof], lock: str) -> tuple[str, ...]:
+    """The kinds that hold for the lock with this hash, in order; a proof of another lock proves nothing of this one."""
+    held = {proof.kind for proof in proofs if proof.lock == lock}
+    return tuple(kind for kind in KINDS if kind in held)
+
+
+def record(workspace: Workspace, name: str, proof: Proof) -> bool:
+    """Add ``proof``, dropping those of other locks; false (and nothing written) where the same was already proved."""
+    before = read(workspace, name)
+    kept = [old for old in before if old.lock == proof.lock]
+    if any(old.kind == proof.kind for old in kept):
+        return False
+    proofs = sorted([*kept, proof], key=lambda each: KINDS.index(each.kind))
+    _write(workspace, Evidence(schema=1, name=name, proofs=tuple(proofs)))
+    return True
+
+
+def withdraw(workspace: Workspace, name: str, kind: Kind) -> None:
+    """Take back a proof that a later run has contradicted."""
+    before = read(workspace, name)
+    after = tuple(old for old in before if old.kind != kind)
+    if after != before:
+        _write(workspace, Evidence(schema=1, name=name, proofs=after))
+
+
+def _write(workspace: Workspace, evidence: Evidence) -> None:
+    files.write_atomic(workspace.evidence_file(evidence.name), codec.dumps(evidence))

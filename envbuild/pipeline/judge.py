@@ -1,0 +1,151 @@
+"""The stages that look at a built image: verify and smoke, with their verdicts kept for the next run."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import codec
+from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
+from envbuild.model import Lock
+from envbuild.pipeline import evidence, stored
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.smoketest import SmokeOptions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What the image held. ``replayed`` tells a stored answer about the very same image from a fresh one."""
+
+    report: Mapping[str, Any]
+    replayed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Smoked:
+    """The verdict of a smoke test: ``status`` is pass, fail, inconclusive or error; ``exit_code`` the host's."""
+
+    status: str
+    exit_code: int
+    sentence: str
+    hint: str
+    report: Mapping[str, Any]
+    paths: Mapping[str, Path]
+    replayed: bool
+
+
+def require_image(tools: Tools, name: str) -> str:
+    """The id of the image last built for ``name`` here, still in the engine; :class:`BuildError` (``no-image``) otherwise."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, name)
+    if record is None or tools.engine.image(record.image) is None:
+        raise BuildError(
+            f"There is no image of {name} in the engine ({tools.engine.endpoint}).",
+            code="no-image",
+            hint=f"`envbuild build {name}` builds it.",
+        )
+    return record.image
+
+
+def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool) -> Verified:
+    """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
+
+    With ``replay`` an answer stored for this image and lock is taken instead of looking again.
+    """
+    from envbuild import verify
+
+    name = lock.environment.name
+    key = {"image": image, "lock": digest}
+    known = stored.recall(tools.workspace, name, "verify", key) if replay else None
+    if known is None:
+        report = verify.verify(tools.engine, lock, image, tools.on_progress)
+        known = {"ok": report.ok, "report": codec.encode(report)}
+        stored.keep(tools.workspace, name, "verify", key, known)
+        replayed = False
+    else:
+        replayed = True
+    if not known["ok"]:
+        evidence.withdraw(tools.workspace, name, "verified")
+        raise VerifyError(
+            f"The image of {name} does not hold what its lock says.",
+            problems=[Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]],
+            hint=f"Build it anew with `envbuild build {name} --no-cache`; if it stays, the lock or the recipe is wrong.",
+        )
+    prove(tools, name, digest, "verified")
+    return Verified(report=known["report"], replayed=replayed)
+
+
+def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:
+    """Train in the image and judge; with ``replay`` a verdict stored for the same image, options and GPUs is taken instead."""
+    from envbuild import host, smoketest
+
+    name = lock.environment.name
+    key = {
+        "image": image,
+        "lock": digest,
+        "options": codec.encode(options),
+        "gpus": [codec.encode(gpu) for gpu in host.gpus()],
+    }
+    known = stored.recall(tools.workspace, name, "smoke", key) if replay else None
+    if known is not None and all(Path(path).exists() for path in known["paths"].values()):
+        return _smoked(known, replayed=True)
+    outcome = smoketest.run(tools.engine, image, lock, options, tools.workspace.report_folder(name), tools.on_progress)
+    answer = {
+        "status": outcome.status,
+        "exit_code": outcome.exit_code,
+        "sentence": outcome.sentence,
+        "hint": outcome.hint,
+        "paths": {kind: str(path) for kind, path in outcome.paths.items()},
+    }
+    if outcome.status == "error":
+        stored.forget(tools.workspace, name, "smoke")  # it crashed: worth another try next time
+    else:
+        stored.keep(tools.workspace, name, "smoke", key, answer)
+    smoked = _smoked(answer, replayed=False)
+    _note_smoke(tools, name, digest, smoked)
+    return smoked
+
+
+def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
+    paths = {kind: Path(path) for kind, path in answer["paths"].items()}
+    return Smoked(
+        status=answer["status"],
+        exit_code=answer["exit_code"],
+        sentence=answer["sentence"],
+        hint=answer["hint"],
+        report=read_report(paths["json"]) if "json" in paths else {},
+        paths=paths,
+        replayed=replayed,
+    )
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """A smoke report from a file; :class:`InvalidInputError` where it is none."""
+    value = stored.read_json(path)
+    if not isinstance(value, dict) or "schema" not in value:
+        raise InvalidInputError(f"{path} is not a smoke report.", hint="`envbuild smoke NAME` writes one.")
+    return value
+
+
+def _note_smoke(tools: Tools, name: str, digest: str, smoked: Smoked) -> None:
+    kind: evidence.Kind = "smoke-gpu" if smoked.report.get("device") == "cuda" else "smoke-cpu"
+    if smoked.status == "pass":
+        prove(tools, name, digest, kind)
+    elif smoked.status == "fail":
+        evidence.withdraw(tools.workspace, name, kind)
+
+
+def prove(tools: Tools, name: str, digest: str, kind: evidence.Kind, *, with_engine: bool = True) -> None:
+    """Record one proof of ``name``'s lock with this digest, dated today (UTC); an older proof of the same is kept as it is."""
+    held = evidence.kinds(evidence.read(tools.workspace, name), digest)
+    if kind in held:
+        return
+    engine = f"Docker {tools.engine.info.version}" if with_engine else ""
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    evidence.record(tools.workspace, name, evidence.Proof(kind=kind, date=today, engine=engine, lock=digest))

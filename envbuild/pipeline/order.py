@@ -1,0 +1,154 @@
+"""``make``: the stages in their order, each kept where nothing changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from envbuild import files
+from envbuild.model import Environment, Lock
+from envbuild.pipeline import judge, stages
+from envbuild.pipeline.judge import Smoked
+from envbuild.pipeline.stages import Constraints
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.smoketest import SmokeOptions
+
+Outcome = Literal["done", "kept", "replayed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageNote:
+    """One finished stage: ``done`` now, ``kept`` from an earlier run, or ``replayed`` (a stored verdict)."""
+
+    stage: str
+    outcome: Outcome
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MakeOptions:
+    """What ``make`` is asked beyond the request. ``aliases`` are further tags for the image."""
+
+    smoke: SmokeOptions
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """The end of a ``make`` that reached the smoke test, whatever its verdict."""
+
+    environment: Environment
+    lock: Lock
+    digest: str
+    record: BuildRecord
+    engine: str
+    smoked: Smoked
+    stages: tuple[StageNote, ...]
+    seconds: float
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether every stage was kept or replayed."""
+        return all(note.outcome != "done" for note in self.stages)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Note:
+    """What the body of a stage says about itself."""
+
+    outcome: Outcome = "done"
+    detail: str = ""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Log:
+    """Times stages and tells the listener about each as it ends."""
+
+    listener: Callable[[StageNote], None]
+    notes: list[StageNote] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[_Note]:
+        began = time.monotonic()
+        note = _Note()
+        yield note
+        done = StageNote(stage=name, outcome=note.outcome, detail=note.detail, seconds=time.monotonic() - began)
+        self.notes.append(done)
+        self.listener(done)
+
+
+def make(
+    tools: Tools,
+    texts: Sequence[str],
+    constraints: Constraints,
+    options: MakeOptions,
+    on_stage: Callable[[StageNote], None],
+) -> Made:
+    """From a request to a judged image. Every stage leaves its result on disk, so that an interrupted run goes on from there.
+
+    Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards.
+    """
+    began = time.monotonic()
+    log = _Log(listener=on_stage)
+    with log.stage("resolve") as note:
+        environment = stages.resolve_request(tools, texts, constraints).environment
+        note.outcome, note.detail = "kept", environment.name
+    with files.locked(tools.workspace.home / "locks" / f"{environment.name}.make"):
+        locked = _lock_and_render(tools, environment, log)
+        record = _build(tools, locked, log, options.aliases)
+        smoked = _judge(tools, locked, record, log, options)
+    return Made(
+        environment=environment,
+        lock=locked.lock,
+        digest=locked.digest,
+        record=record,
+        engine=tools.engine_name,
+        smoked=smoked,
+        stages=tuple(log.notes),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _lock_and_render(tools: Tools, environment: Environment, log: _Log) -> stages.Locked:
+    with log.stage("lock") as note:
+        locked = stages.lock_environment(tools, environment)
+        count = sum(len(prefix.artifacts) for prefix in locked.lock.prefixes)
+        missing = len(locked.lock.missing)
+        note.outcome = "kept" if locked.kept else "done"
+        note.detail = f"{count} files by sha256" + (f", {missing} not pinned" if missing else "")
+        if not missing:
+            judge.prove(tools, environment.name, locked.digest, "locked", with_engine=False)
+    with log.stage("render") as note:
+        rendered = stages.render_environment(tools, locked.lock)
+        note.outcome = "kept" if rendered.kept else "done"
+        note.detail = str(rendered.folder)
+        judge.prove(tools, environment.name, locked.digest, "rendered", with_engine=False)
+    return locked
+
+
+def _build(tools: Tools, locked: stages.Locked, log: _Log, aliases: Sequence[str]) -> BuildRecord:
+    with log.stage("build") as note:
+        record = stages.build_environment(tools, locked.lock, aliases=aliases)
+        note.outcome = "kept" if record.kept else "done"
+        note.detail = f"{record.tags[0]}, by {tools.engine_name}"
+        judge.prove(tools, locked.lock.environment.name, locked.digest, "built")
+    return record
+
+
+def _judge(tools: Tools, locked: stages.Locked, record: BuildRecord, log: _Log, options: MakeOptions) -> Smoked:
+    with log.stage("verify") as note:
+        verified = judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
+        note.outcome = "replayed" if verified.replayed else "done"
+        note.detail = "the image holds what the lock says"
+    with log.stage("smoke") as note:
+        smoked = judge.smoke_image(tools, locked.lock, locked.digest, record.image, options.smoke, replay=True)
+        note.outcome = "replayed" if smoked.replayed else "done"
+        note.detail = smoked.status
+    return smoked

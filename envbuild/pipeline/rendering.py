@@ -1,0 +1,47 @@
+"""Renderings on disk: written from the lock, and compared with it without writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envbuild import files
+
+LOCK = "lock.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One file that is not what its lock renders to; an ``orphan`` is one that nothing renders to."""
+
+    kind: Literal["missing", "orphan", "differs", "unreadable"]
+    path: Path
+    note: str
+
+
+def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
+    """What in ``folder`` is not exactly ``rendering`` plus the lock."""
+    found = []
+    for name, text in sorted(rendering.items()):
+        path = folder / name
+        if not path.is_file():
+            found.append(Difference(kind="missing", path=path, note="the lock renders to it"))
+        elif path.read_bytes() != text.encode():
+            found.append(Difference(kind="differs", path=path, note="not what the lock renders to"))
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and str(path.relative_to(folder)) not in {LOCK, *rendering}:
+            found.append(Difference(kind="orphan", path=path, note="nothing renders to it"))
+    return found
+
+
+def write(folder: Path, rendering: Mapping[str, str]) -> bool:
+    """Make ``folder`` hold exactly ``rendering`` beside the lock; false where it already did."""
+    found = differences(folder, rendering)
+    for each in found:
+        if each.kind == "orphan":
+            each.path.unlink(missing_ok=True)
+        else:
+            files.write_atomic(each.path, rendering[str(each.path.relative_to(folder))])
+    return bool(found)

@@ -1,0 +1,228 @@
+"""Each stage on its own: what it needs, what it leaves on disk, and when there is nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import files
+from envbuild.errors import InvalidInputError, UnknownNameError
+from envbuild.model import Environment, Lock, Resolution
+from envbuild.pipeline import evidence, rendering
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.resolve import Explanation, Request
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constraints:
+    """What the user insists on beside the request's own words; None leaves it to the matrix."""
+
+    driver: str | None = None
+    gpu: str | None = None
+    python: str | None = None
+    system: str | None = None
+    base: str | None = None
+
+    def any(self) -> bool:
+        """Whether the user insists on anything."""
+        return any(value is not None for value in asdict(self).values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locked:
+    """A lock on disk. ``kept`` tells one found there from one made or completed now."""
+
+    lock: Lock
+    digest: str
+    path: Path
+    kept: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    """A rendering on disk. ``kept`` tells one found there, byte for byte, from one written now."""
+
+    folder: Path
+    files: Mapping[str, str]
+    kept: bool
+
+
+def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
+    """The environment that ``texts`` mean.
+
+    The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
+    accepts it, preferred or not. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
+    """
+    from envbuild import resolve
+
+    locked = _locked_environment(tools, texts, constraints)
+    if locked is not None:
+        return Resolution(request=texts[0], environment=locked, reasons=(), warnings=())
+    return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
+
+
+def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
+    """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
+    from envbuild import resolve
+
+    return resolve.explain(tools.matrix, _parse(tools, texts, constraints))
+
+
+def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Request:
+    from envbuild import resolve
+
+    return resolve.parse(texts, matrix=tools.matrix, **asdict(constraints))
+
+
+def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Environment | None:
+    if len(texts) != 1 or constraints.any() or "/" in texts[0] or not texts[0].strip("."):
+        return None
+    path = tools.workspace.lock_file(texts[0])
+    return read_lock(path).environment if path.exists() else None
+
+
+def read_locked(tools: Tools, name: str) -> Locked | None:
+    """The lock of ``name``, None where there is none; :class:`InvalidInputError` where it cannot be read."""
+    from envbuild import lock as locks
+
+    path = tools.workspace.lock_file(name)
+    if not path.exists():
+        return None
+    lock = read_lock(path)
+    return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=True)
+
+
+def read_lock(path: Path) -> Lock:
+    """The lock in ``path``; :class:`InvalidInputError` where it cannot be read as one."""
+    from envbuild import lock as locks
+
+    return locks.read(path)
+
+
+def check_lock(tools: Tools, locked: Locked) -> None:
+    """Raise :class:`InvalidInputError` (``stale-lock``) unless the matrix still accepts the lock's decision."""
+    from envbuild import lock as locks
+    from envbuild import resolve
+
+    environment = locked.lock.environment
+    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment))
+    if problems:
+        raise InvalidInputError(
+            f"The lock of {environment.name} is stale: the matrix no longer accepts what it decided.",
+            code="stale-lock",
+            hint=f"Make it again with `envbuild lock {environment.name} --relock`, and look at what changed.",
+            problems=problems,
+        )
+
+
+def require_lock(tools: Tools, name: str) -> Locked:
+    """The lock of ``name``, checked; :class:`InvalidInputError` (``no-lock``) where there is none."""
+    locked = read_locked(tools, name)
+    if locked is None:
+        raise InvalidInputError(
+            f"{name} has no lock.", code="no-lock", hint=f"`envbuild lock {name}` makes one (it needs a package index)."
+        )
+    check_lock(tools, locked)
+    return locked
+
+
+def lock_environment(tools: Tools, environment: Environment, *, relock: bool = False) -> Locked:
+    """The lock of ``environment``: the one on disk, its missing parts completed where they can be had now, else a new one.
+
+    A stale lock is refused (exit 5), never replaced, unless ``relock``.
+    """
+    from envbuild import lock as locks
+
+    found = None if relock else read_locked(tools, environment.name)
+    if found is not None:
+        check_lock(tools, found)
+        if not found.lock.missing or _built_from(tools, found):
+            return found
+        lock = locks.complete(found.lock, **_lock_inputs(tools, environment))
+    else:
+        lock = locks.make(environment, **_lock_inputs(tools, environment))
+    if found is not None and lock == found.lock:
+        return found
+    path = tools.workspace.environment(environment.name) / rendering.LOCK
+    locks.write(path, lock)
+    return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
+
+
+def _built_from(tools: Tools, locked: Locked) -> bool:
+    """Whether an image was made from exactly this lock: then asking the network for its missing parts again is idle."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, locked.lock.environment.name)
+    return record is not None and record.lock == locked.digest
+
+
+def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
+    from envbuild.engine import bases
+
+    recipes = {framework.recipe: recipe_of(tools, framework.recipe) for framework in environment.frameworks}
+    wanted = dict.fromkeys(requirement for recipe in recipes.values() for requirement in recipe.requirements)
+    return {
+        "recipe_requirements": tuple(wanted),
+        "index": tools.index,
+        "pin_base": lambda target: bases.pin(target, tools.engine_or_none(), tools.workspace, tools.on_progress),
+        "downloads": tools.workspace.downloads,
+        "on_progress": tools.on_progress,
+    }
+
+
+def recipe_of(tools: Tools, name: str) -> Any:
+    """The recipe called ``name``; :class:`UnknownNameError` where the matrix names one that is not there."""
+    if name not in tools.recipes:
+        raise UnknownNameError(
+            f"The matrix names the recipe {name}, and {tools.workspace.recipes} has none of that name.",
+            code="unknown-recipe",
+            hint=f"There are: {', '.join(sorted(tools.recipes))}.",
+        )
+    return tools.recipes[name]
+
+
+def render_text(tools: Tools, lock: Lock) -> dict[str, str]:
+    """What ``lock`` renders to, as text; pure but for reading recipes and templates."""
+    from envbuild import render
+
+    return render.render(lock, tools.recipes, tools.templates)
+
+
+def render_environment(tools: Tools, lock: Lock) -> Rendered:
+    """The rendering on disk, beside the lock."""
+    text = render_text(tools, lock)
+    folder = tools.workspace.environment(lock.environment.name)
+    shipped = tools.workspace.lock_file(lock.environment.name).parent
+    if shipped != folder and not rendering.differences(shipped, text):
+        return Rendered(folder=shipped, files=text, kept=True)
+    with files.locked(tools.workspace.home / "locks" / f"{lock.environment.name}.render"):
+        changed = rendering.write(folder, text)
+    return Rendered(folder=folder, files=text, kept=not changed)
+
+
+def build_environment(tools: Tools, lock: Lock, *, aliases: Sequence[str] = (), no_cache: bool = False) -> BuildRecord:
+    """The image of ``lock``; what was built from the same inputs and is still in the engine is not built again."""
+    from envbuild import build
+
+    return build.build(
+        tools.engine,
+        tools.workspace,
+        lock,
+        tools.recipes,
+        tools.templates,
+        tools.index,
+        tools.on_progress,
+        aliases=tuple(aliases),
+        no_cache=no_cache,
+    )
+
+
+def held_evidence(tools: Tools, name: str) -> tuple[str, ...]:
+    """The kinds of evidence that hold for the lock now on disk."""
+    locked = read_locked(tools, name)
+    return evidence.kinds(evidence.read(tools.workspace, name), locked.digest) if locked else ()

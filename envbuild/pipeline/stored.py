@@ -1,0 +1,64 @@
+"""Results of finished stages, kept so that the next run can replay them: a cache, safe to delete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from envbuild import files
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.workspace import Workspace
+
+
+def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What ``stage`` answered for ``name`` when everything in ``key`` was the same; None where that is not known."""
+    try:
+        kept = read_json(_path(workspace, name, stage))
+    except InvalidInputError:
+        return None  # damaged or of another version: the stage runs again and writes it anew
+    if not isinstance(kept, dict) or kept.get("key") != dict(key):
+        return None
+    result = kept.get("result")
+    return result if isinstance(result, dict) else None
+
+
+def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
+    """What ``stage`` answered last for ``name``, whatever it was asked; None where nothing is kept."""
+    try:
+        kept = read_json(_path(workspace, name, stage))
+    except InvalidInputError:
+        return None
+    result = kept.get("result") if isinstance(kept, dict) else None
+    return result if isinstance(result, dict) else None
+
+
+def keep(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Remember what ``stage`` answered; called only once it is finished, so that a kill leaves no half answer."""
+    text = json.dumps({"key": dict(key), "result": dict(result)}, indent=2) + "\n"
+    files.write_atomic(_path(workspace, name, stage), text)
+
+
+def forget(workspace: Workspace, name: str, stage: str) -> None:
+    """Make the next run do ``stage`` again."""
+    _path(workspace, name, stage).unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in ``path``, None where there is no file; :class:`InvalidInputError` with the line where it is broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        line = getattr(error, "lineno", 0)
+        raise InvalidInputError(
+            f"{path} cannot be read as JSON.",
+            hint="This file is written by envbuild; delete it and run the command again.",
+            problems=[Problem(where=str(path), line=line, message=str(error))],
+        ) from error
+
+
+def _path(workspace: Workspace, name: str, stage: str) -> Path:
+    return workspace.home / "stages" / name / f"{stage}.json"

@@ -1,0 +1,86 @@
+"""What the stages share in one run, each made when the first stage asks for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from envbuild.errors import EngineError
+from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.workspace import Workspace
+
+if TYPE_CHECKING:
+    from envbuild.engine import Engine
+    from envbuild.index import Index
+    from envbuild.matrix import Matrix
+    from envbuild.recipes import Recipe
+
+
+class Tools:
+    """The matrix, the recipes, the index and the engine of one run; planning verbs never touch the last two."""
+
+    def __init__(self, workspace: Workspace, *, on_progress: OnProgress = ignore_progress, start_engine: bool = False) -> None:
+        self.workspace = workspace
+        self.on_progress = on_progress
+        self._start_engine = start_engine
+
+    @functools.cached_property
+    def matrix(self) -> Matrix:
+        """The facts, strictly read."""
+        from envbuild import matrix
+
+        return matrix.load(self.workspace)
+
+    @functools.cached_property
+    def recipes(self) -> Mapping[str, Recipe]:
+        """How each framework is installed and exercised."""
+        from envbuild import recipes
+
+        return recipes.load(self.workspace)
+
+    @functools.cached_property
+    def templates(self) -> Mapping[str, str]:
+        """The text of partials and recipes' blocks."""
+        from envbuild import recipes
+
+        return recipes.templates(self.workspace)
+
+    @functools.cached_property
+    def index(self) -> Index:
+        """The package index as the host's pip is configured."""
+        from envbuild.index import Index
+
+        return Index()
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The container engine that answers; the private one is started first where that was asked for and none does."""
+        from envbuild import engine
+
+        try:
+            return engine.connect(self.workspace)
+        except EngineError as error:
+            if not self._start_engine or error.code != "no-engine":
+                raise
+        from envbuild.engine import embedded
+
+        self.say("engine", "starting the private engine: no other one answers")
+        embedded.up(self.workspace)
+        return engine.connect(self.workspace)
+
+    @property
+    def engine_name(self) -> str:
+        """Which engine serves us and why that one, in a few words."""
+        return f"{self.engine.origin} ({self.engine.endpoint})"
+
+    def engine_or_none(self) -> Engine | None:
+        """The engine where one answers: locking uses it to ask for a base's digest, and does without."""
+        try:
+            return self.engine
+        except EngineError:
+            return None
+
+    def say(self, stage: str, message: str) -> None:
+        """One step of news."""
+        self.on_progress(Progress(stage=stage, message=message))
