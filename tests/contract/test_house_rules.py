@@ -1,0 +1,224 @@
+"""Rules that no linter knows: what the design fixes and everybody relies on."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from pip._internal.models.index import PyPI
+
+from envbuild import errors, matrix, model, procs
+from envbuild.matrix import Matrix
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "envbuild"
+GUEST = PACKAGE / "smoke"
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files that git knows, or would on the next `git add`; symbolic links and deleted files left out."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    names = procs.run(command).output.split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
+
+
+def own_modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if GUEST not in path.parents]
+
+
+@functools.cache
+def facts() -> Matrix:
+    return matrix.load_files(ROOT / "matrix.yaml")
+
+
+def framework_names() -> set[str]:
+    """Every name and alias of every framework in the matrix."""
+    names: set[str] = set()
+    for framework in facts().frameworks:
+        names |= {framework.name, framework.short, framework.title, *framework.aliases}
+    return {name.lower() for name in names}
+
+
+def test_no_python_outside_the_guest_names_a_framework():
+    names = framework_names()
+    assert len(names) >= 6
+    either = "|".join(re.escape(name) for name in sorted(names))
+    word = re.compile(rf"(?<![a-z0-9])(?:{either})(?![a-z0-9])", re.IGNORECASE)
+    hits = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in own_modules()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if word.search(line)
+    ]
+    assert not hits, "\n".join(hits)
+
+
+def registry_hosts() -> set[str]:
+    """Hosts of pip's built-in index, of this machine's pip configuration and of its apt sources, read now.
+
+    A vendor's repository that the matrix names as a fact may also be among this machine's apt sources: it stays a fact.
+    """
+    hosts = {PyPI.netloc, PyPI.file_storage_domain}
+    settings = procs.run([str(Path(procs.find("python3") or "python3")), "-m", "pip", "config", "list"]).output
+    places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    texts = [settings, *(place.read_text(errors="replace") for place in places if place.is_file())]
+    for text in texts:
+        hosts |= set(re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text))
+    return hosts - {urlsplit(repository.url).netloc for repository in facts().repositories}
+
+
+def test_no_tracked_file_names_a_registry_host():
+    hosts = registry_hosts()
+    assert hosts
+    word = re.compile("|".join(re.escape(host) for host in sorted(hosts)))
+    hits = []
+    for path in tracked():
+        text = path.read_bytes().decode("utf-8", "replace")
+        hits += [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if word.search(line)
+        ]
+    assert not hits, "\n".join(hits)
+
+
+def test_exit_codes_are_the_documented_ones_and_unique():
+    codes = [kind.exit_code for kind in errors.EnvbuildError.__subclasses__()]
+    assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 124, 130]
+
+
+def test_default_codes_are_unique():
+    words = [kind.default_code for kind in errors.EnvbuildError.__subclasses__()]
+    assert len(words) == len(set(words))
+
+
+def test_values_between_stages_are_frozen_and_keyword_only():
+    kinds = [kind for _, kind in inspect.getmembers(model, inspect.isclass) if kind.__module__ == model.__name__]
+    kinds = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    assert len(kinds) > 10
+    for kind in kinds:
+        parameters = kind.__dataclass_params__
+        assert parameters.frozen, kind
+        assert all(field.kw_only for field in dataclasses.fields(kind)), kind
+        assert "__slots__" in vars(kind), kind
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "schemas").glob("*.json")), ids=lambda path: path.name)
+def test_schemas_are_valid_draft_2020_12(path):
+    import jsonschema
+
+    schema = json.loads(path.read_text())
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_the_published_schemas_are_all_there():
+    names = {path.stem for path in (PACKAGE / "schemas").glob("*.json")}
+    assert {"matrix", "recipe", "lock", "refusal", "smoke-report"} <= names
+
+
+def public_functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions(node, f"{node.name}.")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield f"{inside}{node.name}", node
+
+
+def test_every_public_function_has_a_docstring():
+    bare = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in own_modules()
+        for name, node in public_functions(ast.parse(path.read_text()))
+        if not ast.get_docstring(node)
+    ]
+    assert not bare, "\n".join(bare)
+
+
+def test_modules_are_short_enough_to_read_at_once():
+    long = [f"{path.relative_to(ROOT)}: {n}" for path in own_modules() if (n := len(path.read_text().splitlines())) > 400]
+    assert not long, "\n".join(long)
+
+
+def test_only_procs_starts_processes():
+    # ruff bans the import of subprocess; this closes the side doors
+    doors = re.compile(r"\bos\.(system|popen|exec\w+|spawn\w+|fork\w*|posix_spawn\w*)\(|\bpty\.|multiprocessing")
+    hits = [str(path) for path in own_modules() if path.name != "procs.py" and doors.search(path.read_text())]
+    assert not hits
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def commands_in(path: Path) -> Iterator[list[str]]:
+    """Every `envbuild …` and `make …` command line in code blocks and code spans of a page."""
+    text = path.read_text()
+    blocks = re.findall(r"^```(?:sh|console|shell)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [
+        line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith(("$ ", "envb", "make "))
+    ]
+    lines += re.findall(r"`((?:envbuild|make) [^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if words and words[0] in ("envbuild", "make"):
+            yield words
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_commands_in_the_documents_exist(path):
+    from envbuild.cli.frame import VERBS, app
+
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for words in commands_in(path):
+        if words[0] == "make":
+            for word in words[1:]:
+                assert "=" in word or word in targets, words
+            continue
+        rest = words[1:]
+        assert rest[0] in VERBS or rest[0].startswith("-"), words
+        if rest[0] in VERBS:
+            command = app.get_command(None, rest[0])  # type: ignore[arg-type]
+            command = getattr(command, "commands", {}).get(rest[1], command) if len(rest) > 1 else command
+            known = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)} | {"--help"}
+            for word in rest:
+                if word.startswith("-") and word != "--":
+                    assert word.split("=")[0] in known, (word, words)
+
+
+def test_the_readme_starts_with_the_two_commands():
+    screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:40])
+    assert "make demo" in screen
+    assert "make test" in screen
+    assert "envbuild make tf-1.12-cuda9" in screen
+
+
+def test_make_help_lists_every_public_target():
+    text = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
+    assert {"help", "demo", "test", "prove", "lint", "format", "bench", "clean"} <= named
+    phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE).group(1).split())
+    assert named <= phony
+
+
+def test_continuous_integration_runs_make_test():
+    lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[-1].split()[-2:] == ["make", "test"]
+
+
+def test_committed_files_hold_no_path_of_the_machine():
+    home = re.compile(rf"{re.escape(str(Path.home()))}/|{re.escape(str(ROOT))}\b")
+    hits = []
+    for path in tracked():
+        text = path.read_bytes().decode("utf-8", "replace")
+        hits += [f"{path.relative_to(ROOT)}: {m.group(0)}" for m in [home.search(text)] if m]
+    assert not hits, "\n".join(hits)
