@@ -18,6 +18,9 @@ import sys
 
 PIECE = 1 << 20
 SMALL = 1 << 20  # "quick" hashes files up to this size and compares only the size of larger ones
+DPKG_INFO = '/var/lib/dpkg/info'
+DIVERSIONS = '/var/lib/dpkg/diversions'
+NEEDED = ('/bin/', '/sbin/', '/lib/', '/lib64/', '/usr/bin/', '/usr/sbin/', '/usr/lib/', '/usr/libexec/')
 SKIPPED = ('/proc', '/sys', '/dev')
 # Made by venv, virtualenv and uv themselves, not by any distribution.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
@@ -180,7 +183,7 @@ def unrecorded(prefix, sites, known, owned):
                 if folder == site and OF_THE_PREFIX.match(name) or folder in owned or path in owned:
                     continue
                 found.append(path)
-    scripts = os.path.join(prefix, 'bin')
+    scripts = os.path.join(os.path.realpath(prefix), 'bin')
     for name in sorted(os.listdir(scripts)) if os.path.isdir(scripts) else ():
         path = os.path.join(scripts, name)
         if path not in known and not OF_THE_BIN.match(name) and not os.path.isdir(path):
@@ -211,6 +214,43 @@ def packages():
     return found
 
 
+def packaged_files():
+    """How many files of the distribution's packages were compared by dpkg's own checksums, and those that are not as shipped.
+
+    Configuration files are not in these lists. Documentation may be left out of an image, so only what is there counts, but
+    for programs and libraries.
+    """
+    diverted = set(read_text(DIVERSIONS).splitlines()) if os.path.isfile(DIVERSIONS) else set()
+    compared, modified, missing = 0, [], []
+    for entry in sorted(os.listdir(DPKG_INFO)) if os.path.isdir(DPKG_INFO) else ():
+        if not entry.endswith('.md5sums'):
+            continue
+        for line in read_text(os.path.join(DPKG_INFO, entry)).splitlines():
+            wanted, _, path = line.partition('  ')
+            path = '/' + path.strip()
+            if path in diverted or len(wanted) != 32:
+                continue
+            found = md5_of(path)
+            compared += found is not None
+            if found is None and path.startswith(NEEDED):
+                missing.append({'path': path, 'of': entry[:-8].split(':')[0]})
+            elif found is not None and found != wanted:
+                modified.append({'path': path, 'of': entry[:-8].split(':')[0]})
+    return {'compared': compared, 'modified': modified, 'missing': missing}
+
+
+def md5_of(path):
+    """None for a file that is not there; the lists hold nothing stronger than MD5."""
+    calculated = hashlib.md5()
+    try:
+        with open(path, 'rb') as stream:
+            for piece in iter(lambda: stream.read(PIECE), b''):
+                calculated.update(piece)
+    except (IOError, OSError):
+        return None
+    return calculated.hexdigest()
+
+
 def owned_files(wanted):
     """Which package owns each of the paths ``wanted``, by dpkg's file lists; /bin and /usr/bin count as one place."""
     places = {}
@@ -218,10 +258,9 @@ def owned_files(wanted):
         places[path] = path
         places[path[4:] if path.startswith('/usr/') else '/usr' + path] = path
     owners = {}
-    info = '/var/lib/dpkg/info'
-    for entry in sorted(os.listdir(info)) if os.path.isdir(info) else ():
+    for entry in sorted(os.listdir(DPKG_INFO)) if os.path.isdir(DPKG_INFO) else ():
         if entry.endswith('.list'):
-            for line in read_text(os.path.join(info, entry)).splitlines():
+            for line in read_text(os.path.join(DPKG_INFO, entry)).splitlines():
                 if line in places:
                     owners[places[line]] = entry[:-5].split(':')[0]
     return owners
@@ -264,7 +303,7 @@ def about(path):
 def main(config):
     prefixes = {prefix: examine(prefix, config.get('quick', False)) for prefix in config['prefixes']}
     privileged, writable = permissions()
-    answer = {'python': '.'.join(str(part) for part in sys.version_info[:3]), 'prefixes': prefixes, 'packages': packages(),
+    answer = {'python': '.'.join(str(part) for part in sys.version_info[:3]), 'prefixes': prefixes, 'packages': packages(), 'packaged': packaged_files(),
               'privileged': privileged, 'writable': writable, 'paths': {path: about(path) for path in config.get('paths', ())}}
     text = json.dumps(answer)
     with io.open(config['out'], 'w', encoding='utf-8') as stream:

@@ -1,0 +1,162 @@
+"""Opens an image and proves that it holds what its lock says; lists every difference at once.
+
+The image's contents are told by a script of ours run under the image's own system Python (``smoke/contents.py``), never by
+the packages themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild.errors import UnknownNameError
+from envbuild.model import Lock, OnProgress, Progress, ignore_progress
+from envbuild.verify import comparisons
+from envbuild.verify.findings import Findings, VerifyReport
+from envbuild.verify.leaks import search, secret_strings
+
+if TYPE_CHECKING:
+    from envbuild.engine import Engine, ImageInfo
+
+__all__ = ["VerifyReport", "secret_strings", "verify"]
+
+_SCRIPT = Path(__file__).parents[1] / "smoke" / "contents.py"
+_ANSWER = "/tmp/envbuild-contents.json"  # noqa: S108 - a path in the container
+_PROBE = "/tmp/envbuild-probe.json"  # noqa: S108
+_NEEDED = ("/usr/local/bin/envbuild-smoke", "/opt/envbuild/smoke/__main__.py")
+
+
+def verify(
+    engine: Engine,
+    lock: Lock,
+    image: str,
+    on_progress: OnProgress = ignore_progress,
+    *,
+    quick: bool = False,
+    secrets: Mapping[str, str] | None = None,
+    base: str | None = None,
+) -> VerifyReport:
+    """Compare ``image`` with ``lock``, file by file.
+
+    ``quick`` compares large files by size only. ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
+    the search reads the whole image. ``base`` is the image it was built from, where the lock's own reference does not name it
+    in this engine: setuid files of the base are its own matter. Differences are in the report, not raised.
+    """
+    started = time.monotonic()
+    info = engine.image(image)
+    if info is None:
+        raise UnknownNameError(
+            f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
+        )
+    found = Findings()
+    comparisons.compare_configuration(lock, info, found)
+    told = _look(engine, lock, info, found, on_progress, quick=quick)
+    if told is not None:
+        comparisons.compare_paths(lock, told, found)
+        for prefix in lock.prefixes:
+            comparisons.compare_prefix(prefix, told["prefixes"].get(prefix.path) or {}, found)
+        comparisons.compare_packages(lock, told, found)
+        comparisons.compare_rights(told, _base_rights(engine, lock, info, base), found)
+    framework = _ask_framework(engine, lock, info, found, on_progress) if told is not None else {}
+    search(engine, info, secrets or {}, found, on_progress)
+    return VerifyReport(
+        name=lock.environment.name,
+        image=info.id,
+        quick=quick,
+        seconds=round(time.monotonic() - started, 3),
+        problems=tuple(found.problems),
+        notes=tuple(found.notes),
+        counts=found.counts,
+        framework=framework,
+    )
+
+
+def _look(
+    engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress, *, quick: bool
+) -> dict[str, Any] | None:
+    """What the script saw, read as root; None (and a difference) where the image's Python cannot run it."""
+    python = lock.environment.python.executable
+    paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
+    wanted = [*paths, lock.environment.system.init] if lock.environment.system.init else paths
+    config = {"out": _ANSWER, "prefixes": [p.path for p in lock.prefixes], "quick": quick, "paths": wanted}
+
+    def listen(line: str) -> None:
+        words = line.split()
+        if len(words) == 3 and words[0] == "progress" and words[1].isdigit() and words[2].isdigit():
+            done, total = float(words[1]), float(words[2])
+            on_progress(Progress(stage="verify", message="comparing files", done=done, total=total, unit="bytes"))
+
+    on_progress(Progress(stage="verify", message=f"looking into {lock.environment.name}"))
+    result = engine.run(
+        info.id,
+        ["-S", "-s", "-E", "-B", "-c", _SCRIPT.read_text(encoding="utf-8"), json.dumps(config)],
+        entrypoint=[python],
+        user="0:0",
+        network="none",
+        collect=[_ANSWER, comparisons.LOCK],
+        on_line=listen,
+    )
+    comparisons.compare_lock(lock, result.files.get(comparisons.LOCK), found)
+    answer = result.files.get(_ANSWER)
+    if result.code or answer is None:
+        found.wrong(
+            python, f"cannot tell what the image holds (exit code {result.code}): {' '.join(result.output.split()[-40:])}"
+        )
+        return None
+    told: dict[str, Any] = json.loads(answer)
+    return told
+
+
+def _base_rights(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> comparisons.Base | None:
+    """The base's own setuid files and packages, where the engine holds the base that this image was made from."""
+    pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
+    for reference in filter(None, (base, pinned, lock.base.image)):
+        candidate = engine.image(reference)
+        if candidate is None or info.layers[: len(candidate.layers)] != candidate.layers:
+            continue
+        result = engine.run(
+            candidate.id,
+            [
+                "-c",
+                "find / -path /proc -prune -o -path /sys -prune -o -type f -perm /6000 -printf 'right %m %p\\n';"
+                " dpkg-query -W -f 'package ${Package}\\n'",
+            ],
+            entrypoint=["/bin/sh"],
+            user="0:0",
+            network="none",
+        )
+        lines = [line.split(" ", 2) for line in result.output.splitlines()]
+        return comparisons.Base(
+            rights=frozenset((line[2], line[1]) for line in lines if len(line) == 3 and line[0] == "right"),
+            packages=frozenset(line[1] for line in lines if len(line) == 2 and line[0] == "package"),
+        )
+    return None
+
+
+def _ask_framework(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, str]:
+    """What the framework says of its own build; it must be able to start for that."""
+    from envbuild import host
+
+    on_progress(Progress(stage="verify", message="asking the framework for its version"))
+    with_gpus = lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
+    result = engine.run(
+        info.id,
+        ["envbuild-smoke", "probe", "--framework", "--json", _PROBE],
+        gpus="all" if with_gpus else None,
+        network="none",
+        collect=[_PROBE],
+    )
+    answer = result.files.get(_PROBE)
+    if answer is None:
+        said = " ".join(result.output.split()[-60:])
+        if lock.environment.cuda is not None and not with_gpus and "libcuda.so" in said:
+            found.notes.append("the framework needs the NVIDIA driver to start, and this machine has none: it was not asked")
+        else:
+            found.wrong("framework", f"cannot be started (exit code {result.code}): {said}")
+        return {}
+    told: dict[str, Any] = json.loads(answer).get("framework") or {}
+    comparisons.compare_framework(lock, told, found)
+    return {key: str(value) for key, value in told.items() if value not in (None, "", [])}

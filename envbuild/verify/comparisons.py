@@ -1,0 +1,189 @@
+"""Comparisons of what an image holds with what its lock says. Pure: values in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from envbuild.model import Lock, Prefix
+from envbuild.verify.findings import Findings
+
+if TYPE_CHECKING:
+    from envbuild.engine import ImageInfo
+    from envbuild.model import Artifact
+
+LOCK = "/opt/envbuild/lock.json"
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
+_ROOT = ("", "0", "root")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """(path, mode) of the base's setuid and setgid files, and the names of its packages."""
+
+    rights: frozenset[tuple[str, str]]
+    packages: frozenset[str]
+
+
+def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
+    """The lock inside the image is byte for byte the lock that was given."""
+    from envbuild import codec
+
+    if embedded is None:
+        found.wrong(LOCK, "missing")
+    elif embedded != codec.dumps(lock).encode():
+        found.wrong(LOCK, "is not the lock that was given: the image was built from another one")
+
+
+def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
+    """Labels, user, init and environment variables of the image."""
+    from envbuild.lock import digest
+
+    environment = lock.environment
+    for label, content in (("org.envbuild.name", environment.name), ("org.envbuild.lock", digest(lock))):
+        if info.labels.get(label) != content:
+            found.wrong(f"label {label}", f"expected {content}, found {info.labels.get(label) or 'none'}")
+    if info.user.partition(":")[0] in _ROOT:
+        found.wrong("user", f"the image runs as root ({info.user or 'no USER'})")
+    init = environment.system.init
+    if init and info.entrypoint[:1] != (init,):
+        found.wrong("entrypoint", f"expected the init {init}, found {list(info.entrypoint) or 'none'}")
+    variables = dict(entry.partition("=")[::2] for entry in info.env)
+    for name in variables:
+        if name.lower() in _PROXIES:
+            found.wrong(f"variable {name}", "a proxy of the machine that built the image is in its configuration")
+    if environment.cuda is not None:
+        for name, wanted in (("NVIDIA_VISIBLE_DEVICES", "all"), ("NVIDIA_REQUIRE_CUDA", environment.require_cuda)):
+            if wanted and variables.get(name) != wanted:
+                found.wrong(f"variable {name}", f"expected {wanted}, found {variables.get(name) or 'none'}")
+
+
+def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
+    """What must be there and executable, and the system Python's version."""
+    for path, about in told["paths"].items():
+        if about is None:
+            found.wrong(path, "missing")
+        elif not about["executable"] and not path.endswith(".py"):
+            found.wrong(path, "not executable")
+    version = ".".join(str(told["python"]).split(".")[:2])
+    if version != lock.environment.python.version:
+        found.wrong(lock.environment.python.executable, f"expected Python {lock.environment.python.version}, found {version}")
+
+
+def compare_prefix(prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
+    """Every distribution with its version, and every file with the hash that its distribution recorded."""
+    from packaging.utils import canonicalize_name
+
+    if not told.get("sites"):
+        found.wrong(prefix.path, "holds no packages")
+        return
+    locked = {str(canonicalize_name(artifact.name)): artifact for artifact in prefix.artifacts}
+    installed: dict[str, list[Mapping[str, Any]]] = {}
+    for one in told["distributions"]:
+        installed.setdefault(str(canonicalize_name(one["name"])), []).append(one)
+    for name, artifact in locked.items():
+        _compare_distribution(f"{prefix.path}: {artifact.name}", artifact, installed.get(name, []), found)
+    for name in sorted(installed.keys() - locked.keys()):
+        versions = ", ".join(one["version"] for one in installed[name])
+        found.wrong(f"{prefix.path}: {name}", f"is not in the lock, but installed ({versions})")
+    found.files("modified since it was installed", told["modified"], prefix.path)
+    found.files("missing", told["missing"], prefix.path)
+    found.files("cannot be read", told["unreadable"], prefix.path)
+    found.files("belongs to no package", [{"path": path} for path in told["unrecorded"]], prefix.path)
+    found.count("distributions", len(told["distributions"]))
+    for key in ("files", "hashed"):
+        found.count(key, sum(one[key] for one in told["distributions"]))
+    found.count("bytes", told["bytes"])
+    built = sorted(a.name for a in prefix.artifacts if not a.filename.endswith(".whl"))
+    if built:
+        found.notes.append(
+            f"built from source, so compared by version and by the record of their own build: {', '.join(built)}"
+        )
+
+
+def _compare_distribution(where: str, artifact: Artifact, copies: Sequence[Mapping[str, Any]], found: Findings) -> None:
+    if not copies:
+        found.wrong(where, f"not installed (locked: {artifact.version})")
+    if len(copies) > 1:
+        found.wrong(where, f"installed {len(copies)} times")
+    for copy in copies:
+        if not _same_version(copy["version"], artifact.version):
+            found.wrong(where, f"expected {artifact.version}, found {copy['version'] or 'none'}")
+        if copy["kind"] == "no-record":
+            found.wrong(where, "has no RECORD: its files cannot be compared")
+
+
+def _same_version(found: str, wanted: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(found) == Version(wanted)
+    except InvalidVersion:
+        return found == wanted
+
+
+def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
+    """The distribution's packages: those of the base provider and of a bootstrapped base at exactly their versions."""
+    packages = told["packages"]
+    environment, bootstrap = lock.environment, lock.base.bootstrap
+    exact = {package.name: package.version for package in environment.base.packages}
+    exact |= {package.name: package.version for package in bootstrap.packages} if bootstrap else {}
+    wanted = [*environment.system.packages, *environment.python.packages, environment.system.init_package]
+    if packages is None:
+        if exact or any(wanted):
+            found.notes.append("the image has no dpkg database: its system packages were not compared")
+        return
+    for name, version in exact.items():
+        if packages.get(name) != version:
+            found.wrong(f"package {name}", f"expected {version}, found {packages.get(name) or 'none'}")
+    for name in filter(None, wanted):
+        if name not in packages:
+            found.wrong(f"package {name}", "not installed")
+    found.count("packages", len(packages))
+    found.count("package_files", told["packaged"]["compared"])
+    found.files("modified since the package was installed", told["packaged"]["modified"], "system packages")
+    found.files("missing", told["packaged"]["missing"], "system packages")
+
+
+def compare_rights(told: Mapping[str, Any], base: Base | None, found: Findings) -> None:
+    """Files that give rights, and what anybody may write.
+
+    A setuid file is accepted where the base has the same one, or where it belongs to a package that was installed on top.
+    """
+    if base is None:
+        found.notes.append("the base image is not in the engine: setuid files were compared with the package database only")
+    for item in told["privileged"]:
+        owner = item["package"]
+        if base is not None and (item["path"], item["mode"]) in base.rights:
+            continue
+        if owner and (base is None or owner not in base.packages):
+            continue
+        belongs = f"belongs to the base's package {owner}, where it has no such right" if owner else "belongs to no package"
+        found.wrong(item["path"], f"gives rights to who runs it (mode {item['mode']}) and {belongs}")
+    writable = [{"path": item["path"], "of": ""} for item in told["writable"]]
+    found.files("can be written by anybody", writable, "permissions")
+
+
+def compare_framework(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
+    """Version, CUDA, cuDNN and NCCL as the framework itself states them, and a build without CUDA in a GPU image."""
+    environment = lock.environment
+    framework = environment.frameworks[0]
+    version = str(told.get("version") or "")
+    if version.partition("+")[0] != framework.version.partition("+")[0]:
+        found.wrong(f"{framework.name} version", f"expected {framework.version}, it says {version or 'nothing'}")
+    cuda = told.get("cuda")
+    if environment.cuda is not None and not cuda:
+        found.wrong(f"{framework.name} CUDA", f"a build without CUDA in an image for CUDA {environment.cuda}")
+    elif environment.cuda is not None and not _same_release(str(cuda), environment.cuda):
+        found.wrong(f"{framework.name} CUDA", f"expected {environment.cuda}, it was built with {cuda}")
+    elif environment.cuda is None and cuda:
+        found.notes.append(f"{framework.name} was built with CUDA {cuda}, though this is an environment for CPUs")
+    for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
+        if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
+            found.wrong(f"{framework.name} {name}", f"expected {wanted}, it says {told[name]}")
+
+
+def _same_release(one: str, other: str) -> bool:
+    """Whether two versions agree as far as both go: 9.0 and 9.0.176 do."""
+    return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))

@@ -1,0 +1,75 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from envbuild.errors import Problem, VerifyError
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyReport:
+    """What was compared and every difference.
+
+    ``counts`` says how much was looked at, ``notes`` what could not be compared and why (a package built from source has no
+    hash of the lock to compare with: its version is compared, and its files with the record of its own build).
+    """
+
+    name: str
+    image: str
+    quick: bool
+    seconds: float
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    counts: dict[str, int]
+    framework: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        from envbuild import codec
+
+        return {"ok": self.ok, **codec.encode(self)}
+
+    def require(self) -> VerifyReport:
+        """Itself, or :class:`VerifyError` with every difference."""
+        if self.ok:
+            return self
+        raise VerifyError(
+            f"The image of {self.name} does not hold what its lock says: {len(self.problems)} differences.",
+            problems=self.problems,
+            hint=f"Build it again with `envbuild build {self.name} --no-cache`; an image is never edited by hand.",
+        )
+
+
+class Findings:
+    """Differences, notes and counts, as they are found."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.counts: dict[str, int] = {}
+
+    def wrong(self, where: str, message: str) -> None:
+        """Note one difference."""
+        self.problems.append(Problem(where=where, line=0, message=message))
+
+    def files(self, what: str, items: Sequence[Mapping[str, Any]], where: str) -> None:
+        """One difference per file, the first ones by name and the rest by number: a broken package can have thousands."""
+        for item in items[:_SHOWN]:
+            owner = f" (of {item['of']})" if item.get("of") else ""
+            self.wrong(str(item["path"]), f"{what}{owner}")
+        if len(items) > _SHOWN:
+            self.wrong(where, f"{len(items) - _SHOWN} more: {what}")
+
+    def count(self, what: str, number: int) -> None:
+        """Add to what was looked at."""
+        self.counts[what] = self.counts.get(what, 0) + number

@@ -1,0 +1,74 @@
+"""Strings of the building machine that must be in no layer of an image."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from envbuild.model import OnProgress, Progress
+from envbuild.verify.findings import Findings
+
+if TYPE_CHECKING:
+    from envbuild.engine import Engine, ImageInfo
+
+_PIECE = 4 << 20
+
+
+def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
+    """What must not be found in an image, from the secrets of a build: addresses, their hosts and passwords, by variable."""
+    found: dict[str, str] = {}
+    for line in build_secrets.get("envbuild-env", b"").decode("utf-8", "replace").splitlines():
+        words = shlex.split(line)
+        name, _, value = words[-1].partition("=") if words else ("", "", "")
+        for url in value.split():
+            if "://" in url:
+                found |= _of_url(name, url)
+    return found
+
+
+def _of_url(name: str, url: str) -> dict[str, str]:
+    parts = urlsplit(url)
+    found = {name: url.rstrip("/")}
+    host = parts.hostname or ""
+    if host and host != "localhost" and not host.startswith("127."):
+        found[f"{name} (host)"] = host
+    for word in (parts.password or "", unquote(parts.password or "")):
+        if len(word) > 5:  # a shorter one is found by chance everywhere
+            found[f"{name} (password)"] = word
+    return found
+
+
+def search(engine: Engine, info: ImageInfo, secrets: Mapping[str, str], found: Findings, on_progress: OnProgress) -> None:
+    """Look for ``secrets`` in the image's configuration and in every file of every layer, deleted ones included."""
+    wanted = {name: value.encode() for name, value in secrets.items() if value}
+    if not wanted:
+        return
+    spoken = "\n".join([*info.env, *engine.history(info.id), *map(str, info.labels.items()), *info.entrypoint, *info.cmd])
+    for name, value in wanted.items():
+        if value in spoken.encode():
+            found.wrong("image configuration", f"holds {name} of the machine that built it")
+    done = 0.0
+    for entry in engine.layer_files(info.id):
+        if entry.kind != "file":
+            continue
+        with entry.open() as stream:
+            for name in _held(iter(functools.partial(stream.read, _PIECE), b""), wanted):
+                found.wrong(entry.path, f"holds {name} of the machine that built the image (layer {entry.layer[:20]})")
+        done += entry.size
+        found.count("searched_files", 1)
+        on_progress(Progress(stage="verify", message="searching the layers", done=done, total=float(info.size), unit="bytes"))
+
+
+def _held(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:
+    """The names of the strings that occur, across the borders of pieces too."""
+    overlap = max(map(len, wanted.values())) - 1
+    rest, seen = b"", dict.fromkeys(wanted, False)
+    for piece in pieces:
+        text = rest + piece
+        for name, value in wanted.items():
+            seen[name] = seen[name] or value in text
+        rest = text[-overlap:] if overlap else b""
+    return [name for name, yes in seen.items() if yes]
