@@ -1,0 +1,72 @@
+"""The framework's side of the smoke test: one file per recipe, with a class `Adapter`.
+
+The file obeys the guest's language rules and imports its framework inside its methods only, never at module level: the
+parent process reads `style` from it and must stay free of frameworks. All arrays that pass between guest and adapter are
+NumPy in the canonical layout of refnet (NCHW, OIHW, dense weights (out, in)); the adapter transposes.
+
+    class Adapter(object):
+        name = 'numpy'
+        style = 'process'       # 'process': one device per process; 'single': all devices in one process
+        semantics = {}          # words for the report: how gradients are averaged, what the adapter had to correct
+
+        def setup(self, ctx)    # import the framework, claim the devices of ctx (context.Context)
+        def versions(self)      # {'name', 'version', 'cuda_build', 'cudnn', 'nccl', 'arch_list'}: the framework's own idea
+        def make(self, net, weights, lr, momentum, replicas, sync)
+                                # a handle: a model with SGD. replicas: places in ctx.devices that take part (style single),
+                                # [0] for process style. sync: 'mean' averages over all replicas and processes, 'none' trains
+                                # each replica alone
+        def put(self, handle, images, labels)
+                                # uint8 NCHW of the global batch -> the batch on the devices, in contiguous equal shards
+        def step(self, handle, batch, lr)
+                                # one training step, may be asynchronous; a token for the loss
+        def loss(self, token)   # the mean loss over this process's part of the batch, as a float
+        def drain(self)         # wait until every device has finished
+        def copies(self, handle)            # how many copies of the parameters this process holds
+        def weights(self, handle, copy)     # {parameter: float32 array} of one copy
+        def predict(self, handle, images)   # logits
+        def evidence(self, handle)          # {'parameters': [device], 'compute': [device], 'memory_bytes': n or None}
+        def close(self)
+        # style 'process' only; op: 'allreduce' (sum), 'broadcast' (from root), 'allgather' (list in order of rank)
+        collective_types = ('float32',)
+        def collective(self, op, array, root)
+"""
+from __future__ import absolute_import, division, print_function
+
+import importlib
+import os
+import sys
+import types
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class UnknownAdapter(Exception):
+    """No file of that name."""
+
+
+def names():
+    """The adapters that are installed here."""
+    found = (entry[:-3] for entry in os.listdir(FOLDER) if entry.endswith('.py') and not entry.startswith('_'))
+    return sorted(name.rstrip('_') for name in found)
+
+
+def load(name):
+    """The Adapter class of a recipe's name, or of a file when `name` is a path to one."""
+    if os.sep in name:
+        return _load_file(name).Adapter
+    for module in (name, name + '_'):
+        if os.path.exists(os.path.join(FOLDER, module + '.py')):
+            return importlib.import_module('%s.%s' % (__name__, module)).Adapter
+    raise UnknownAdapter('no adapter "%s" is installed here; there are: %s' % (name, ', '.join(names()) or 'none'))
+
+
+def _load_file(path):
+    if not os.path.exists(path):
+        raise UnknownAdapter('there is no adapter file %s' % path)
+    module = types.ModuleType('%s._%s' % (__name__, os.path.splitext(os.path.basename(path))[0]))
+    module.__file__ = path
+    module.__package__ = __name__
+    sys.modules[module.__name__] = module
+    with open(path) as stream:
+        exec(compile(stream.read(), path, 'exec'), module.__dict__)
+    return module

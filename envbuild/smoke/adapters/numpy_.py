@@ -1,0 +1,95 @@
+"""NumPy as a framework: one process per replica, gradients averaged over the guest's own TCP ring.
+
+It tests the harness and shows it working where no framework is installed. Each part of a step is a method of its own so
+that tests can break one at a time.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from .. import refnet
+
+
+class Adapter(object):
+    name = 'numpy'
+    style = 'process'
+    semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}
+    collective_types = ('float32', 'float64', 'int64')
+
+    def setup(self, ctx):
+        self.ctx = ctx
+
+    def versions(self):
+        return {'name': 'numpy', 'version': np.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        return {
+            'p': dict((name, weights[name].astype('float32')) for name in refnet.NAMES),
+            'v': dict((name, np.zeros_like(weights[name], dtype='float32')) for name in refnet.NAMES),
+            'momentum': momentum, 'sync': sync, 'steps': 0,
+        }
+
+    def put(self, handle, images, labels):
+        if handle['sync'] == 'mean':
+            place = self.place()
+            images = self.ctx.shard(images, place, self.ctx.world)
+            labels = self.ctx.shard(labels, place, self.ctx.world)
+        return self.scale(images), labels
+
+    def place(self):
+        return self.ctx.rank
+
+    def scale(self, images):
+        return refnet.scaled(images, 'float32')
+
+    def step(self, handle, batch, lr):
+        loss, gradient = refnet.loss_and_gradient(handle['p'], batch[0], batch[1])
+        if handle['sync'] == 'mean' and self.ctx.world > 1:
+            gradient = self.exchange(gradient)
+        self.update(handle, gradient, lr)
+        handle['steps'] += 1
+        return loss
+
+    def exchange(self, gradient):
+        flat = np.concatenate([gradient[name].reshape(-1) for name in refnet.NAMES])
+        flat = self.average(flat.astype('float32'))
+        out, at = {}, 0
+        for name, shape in refnet.SHAPES:
+            size = int(np.prod(shape))
+            out[name] = flat[at:at + size].reshape(shape)
+            at += size
+        return out
+
+    def average(self, flat):
+        return self.ctx.group.allreduce(flat) / np.float32(self.ctx.world)
+
+    def update(self, handle, gradient, lr):
+        refnet.update(handle['p'], handle['v'], gradient, np.float32(lr), np.float32(handle['momentum']))
+
+    def loss(self, token):
+        return float(token)
+
+    def drain(self):
+        pass
+
+    def copies(self, handle):
+        return 1
+
+    def weights(self, handle, copy):
+        return handle['p']
+
+    def predict(self, handle, images):
+        return refnet.logits(handle['p'], self.scale(images))
+
+    def evidence(self, handle):
+        return {'parameters': ['cpu'], 'compute': ['cpu'], 'memory_bytes': None}
+
+    def collective(self, op, array, root):
+        if op == 'allreduce':
+            return self.ctx.group.allreduce(array)
+        if op == 'broadcast':
+            return self.ctx.group.broadcast_array(array, root)
+        return self.ctx.group.gather_arrays(array)
+
+    def close(self):
+        pass

@@ -1,0 +1,186 @@
+"""The verbs of `envbuild-smoke`. Answers for programs go to --json FILE; stdout has a table, stderr the progress."""
+from __future__ import absolute_import, division, print_function
+
+import argparse
+import signal
+import sys
+import time
+import traceback
+
+from . import adapters, files, image, plan
+
+USAGE = 2
+INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def _phases(text):
+    known = ('coll', 'oracle', 'train', 'bench')
+    chosen = text.split(',')
+    if not set(chosen) <= set(known):
+        raise argparse.ArgumentTypeError('phases are %s' % ', '.join(known))
+    return [phase for phase in known if phase in chosen]
+
+
+def _scaling(text):
+    chosen = text.split(',')
+    if not set(chosen) <= set(('weak', 'strong')):
+        raise argparse.ArgumentTypeError('scaling is weak, strong or weak,strong')
+    return chosen
+
+
+def _counts(text):
+    if text != 'auto' and not all(part.isdigit() and int(part) > 0 for part in text.split(',')):
+        raise argparse.ArgumentTypeError('counts are numbers from 1 on, separated by commas, or auto')
+    return text
+
+
+def _floors(text):
+    """2:1.2,4:2.0"""
+    try:
+        return dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
+    except ValueError:
+        raise argparse.ArgumentTypeError('write it as DEVICES:RATIO, as in 2:1.2,4:2.0')
+
+
+def _positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError('a number from 1 on')
+    return value
+
+
+def _options(parser):
+    add = parser.add_argument
+    add('--json', metavar='FILE', help='write the report there, in one step')
+    add('--lock', metavar='FILE', default='', help='the image\'s lock (default: /opt/envbuild/lock.json)')
+    add('--framework', default='', help='which one, where the image holds several')
+    add('--adapter', default='', help='an installed adapter or a file (default: the lock\'s recipe)')
+    add('--option', action='append', default=[], metavar='KEY=VALUE', help='for the adapter, beside the lock\'s options')
+    add('--counts', type=_counts, default='auto', help='numbers of devices, as 1,2,4 (default: auto)')
+    add('--device', choices=('auto', 'cpu', 'cuda'), default='auto')
+    add('--allow-cpu', action='store_true', help='run a GPU image on the CPU where there is no GPU')
+    add('--expect', choices=('cpu', 'gpu'), help='what the run must be: without a GPU, gpu fails; cpu accepts a GPU image on the CPU')
+    add('--expect-gpus', type=_positive, default=0, metavar='N', help='fail with fewer GPUs')
+    add('--threads', type=_positive, default=0, help='CPU threads per device (default: cores / largest count)')
+    add('--timeout', type=float, default=900, metavar='S', help='for everything (default: 900)')
+    add('--stall', type=float, default=60, metavar='S', help='no rank gets further for so long: a hang (default: 60)')
+    add('--stall-first', type=float, default=300, metavar='S', help='the same, while the framework is imported (default: 300)')
+    add('--strict', action='store_true', help='warnings end with status 5')
+    add('--seed', type=int, default=7)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog='envbuild-smoke', description='Does this image train correctly on 1 to N devices, and how fast?')
+    verbs = parser.add_subparsers(dest='verb', metavar='VERB')
+    run = verbs.add_parser('run', help='the smoke test')
+    _options(run)
+    run.add_argument('--phases', type=_phases, default='coll,oracle,train,bench', help='some of coll,oracle,train,bench')
+    run.add_argument('--scaling', type=_scaling, default='weak', help='weak: batch per device fixed; strong: global batch fixed')
+    run.add_argument('--batch', type=_positive, default=0, help='for the speed: images per device (default: 64 CPU, 256 GPU)')
+    run.add_argument('--epochs', type=_positive, default=2)
+    run.add_argument('--train-images', type=_positive, default=8192)
+    run.add_argument('--test-images', type=_positive, default=2048)
+    run.add_argument('--rounds', type=_positive, default=9)
+    run.add_argument('--round-seconds', type=float, default=0)
+    run.add_argument('--warmup-max', type=_positive, default=60)
+    run.add_argument('--min-accuracy', type=float, default=0.97)
+    run.add_argument('--min-speedup', type=_floors, default={}, help='on GPUs: DEVICES:RATIO, as 2:1.2,4:2.0')
+    coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
+    _options(coll)
+    look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
+    _options(look)
+    worker = verbs.add_parser('worker', help='one rank (started by run)')
+    worker.add_argument('--plan', required=True)
+    worker.add_argument('--rank', type=int, required=True)
+    explain = verbs.add_parser('explain', help='what a check means')
+    explain.add_argument('id', nargs='?', default='')
+    return parser
+
+
+def main(argv):
+    """The exit status: 0 pass, 1 a check failed, 2 usage, 3 inconclusive, 4 hang, 5 warnings under --strict."""
+    parser = _parser()
+    options = vars(parser.parse_args(argv))
+    verb = options.pop('verb')
+    if not verb:
+        parser.print_help()
+        return USAGE
+    if verb == 'worker':
+        from . import worker
+        return worker.main(options['plan'], options['rank'])
+    if verb == 'explain':
+        return _explain(options['id'])
+    try:
+        options['options'] = dict(pair.split('=', 1) for pair in options.pop('option'))
+    except ValueError:
+        parser.error('--option takes KEY=VALUE')
+    try:
+        return {'run': _run, 'coll': _coll, 'probe': _probe}[verb](options, argv)
+    except (plan.Refusal, adapters.UnknownAdapter, image.BadLock) as error:
+        sys.stderr.write('envbuild-smoke: %s\n' % error)
+        return USAGE
+
+
+def _explain(key):
+    from . import explain
+    if key.upper() in explain.TEXTS:
+        print(explain.text(key.upper()))
+        return 0
+    for name in sorted(explain.TEXTS):
+        print('%-8s %s' % (name, explain.TEXTS[name][0]))
+    return USAGE if key else 0
+
+
+class _Say(object):
+    """Progress on stderr, with the seconds since the start."""
+
+    def __init__(self):
+        self.start = time.time()
+
+    def __call__(self, text):
+        sys.stderr.write('[%6.1f s] %s\n' % (time.time() - self.start, text))
+        sys.stderr.flush()
+
+
+def _on_signal(number, _frame):
+    raise SystemExit(INTERRUPTED[number])
+
+
+def _listen_to_signals():
+    for number in INTERRUPTED:
+        signal.signal(number, _on_signal)
+
+
+def _run(options, argv):
+    from . import report, run
+    _listen_to_signals()
+    options.setdefault('coll_bytes', plan.EXCHANGE_BYTES)
+    this = run.Run(options, argv, _Say())
+    try:
+        this.go()
+    except Exception as error:  # a fault of ours: say so in the report, never as a pass or a failed check
+        traceback.print_exc()
+        this.report.update(status='error', exit_code=1, reason='the smoke test itself failed: %s: %s' % (type(error).__name__, error))
+    except SystemExit as stop:
+        this.report['exit_code'] = stop.code
+        raise
+    finally:
+        if options['json']:
+            files.write_json(options['json'], this.report)
+    print('\n'.join(report.table(this.report)))
+    return this.report['exit_code']
+
+
+def _coll(options, argv):
+    return _run(dict(options, phases=['coll'], coll_bytes=plan.ALL_EXCHANGE_BYTES, scaling=['weak'], batch=0, epochs=1, train_images=64,
+                     test_images=64, rounds=1, round_seconds=0, warmup_max=10, min_accuracy=0, min_speedup={}), argv)
+
+
+def _probe(options, argv):
+    from . import look
+    _listen_to_signals()
+    answer = look.look(options, argv, _Say())
+    if options['json']:
+        files.write_json(options['json'], answer)
+    print('\n'.join(look.table(answer)))
+    return 0 if answer['error'] is None else 1

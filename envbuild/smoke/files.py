@@ -1,0 +1,48 @@
+"""JSON files that are either complete or absent."""
+from __future__ import absolute_import, division, print_function
+
+import io
+import json
+import os
+import tempfile
+
+
+def write_text(path, text):
+    """Write `path` in one step: a reader sees the old content or all of the new one."""
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(prefix='.' + os.path.basename(path) + '.', dir=folder)
+    try:
+        with os.fdopen(handle, 'wb') as stream:
+            stream.write(text.encode('utf-8'))
+            stream.flush()
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(path, value):
+    """`value` as JSON. NaN and infinity are refused: the reports must be readable by every JSON parser."""
+    text = json.dumps(value, indent=2, sort_keys=False, allow_nan=False)
+    write_text(path, (text.decode('ascii') if isinstance(text, bytes) else text) + u'\n')
+
+
+def read_json(path):
+    """The content of a JSON file; IOError or ValueError where there is none."""
+    with io.open(path, encoding='utf-8') as stream:
+        return json.load(stream)
+
+
+def tail(path, limit=4000):
+    """The last `limit` characters of a log, or what can be read of it."""
+    try:
+        with io.open(path, 'rb') as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - limit))
+            return stream.read().decode('utf-8', 'replace')
+    except (IOError, OSError):
+        return u''

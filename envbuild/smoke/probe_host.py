@@ -1,0 +1,106 @@
+"""Facts of the machine and the container that need no driver: processor, memory, limits, operating system."""
+from __future__ import absolute_import, division, print_function
+
+import io
+import multiprocessing
+import os
+import platform
+import resource
+
+
+def _text(path):
+    try:
+        with io.open(path, encoding='utf-8', errors='replace') as stream:
+            return stream.read()
+    except (IOError, OSError):
+        return u''
+
+
+def _processor():
+    for line in _text('/proc/cpuinfo').splitlines():
+        if line.startswith(('model name', 'Hardware', 'cpu model')):
+            return line.split(':', 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _physical_cores():
+    """Cores without hyper-threads, over all sockets; None where the kernel does not say."""
+    cores, here = set(), {}
+    for line in _text('/proc/cpuinfo').splitlines() + ['']:
+        key, _, value = line.partition(':')
+        if key.strip() in ('physical id', 'core id'):
+            here[key.strip()] = value.strip()
+        elif not line.strip() and here:
+            cores.add((here.get('physical id'), here.get('core id')))
+            here = {}
+    return len(cores) or None
+
+
+def usable_cores():
+    """Processors this process may use: the affinity mask, further limited by the container's CPU quota."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = multiprocessing.cpu_count()
+    quota = cpu_quota()
+    return max(1, min(count, int(quota + 0.5)) if quota else count)
+
+
+def cpu_quota():
+    """The container's limit in processors (cgroup 2, then 1), None for no limit."""
+    fields = _text('/sys/fs/cgroup/cpu.max').split()
+    if len(fields) == 2 and fields[0] != 'max':
+        return int(fields[0]) / int(fields[1])
+    quota = _text('/sys/fs/cgroup/cpu/cpu.cfs_quota_us').strip()
+    period = _text('/sys/fs/cgroup/cpu/cpu.cfs_period_us').strip()
+    if quota.lstrip('-').isdigit() and period.isdigit() and int(quota) > 0 and int(period) > 0:
+        return int(quota) / int(period)
+    return None
+
+
+def _memory():
+    """(total, available) in bytes."""
+    found = {}
+    for line in _text('/proc/meminfo').splitlines():
+        key, _, value = line.partition(':')
+        if value.split():
+            found[key] = int(value.split()[0]) * 1024
+    return found.get('MemTotal', 0), found.get('MemAvailable', found.get('MemFree', 0))
+
+
+def _memory_limit():
+    """The container's memory limit in bytes, None for none."""
+    for path in ('/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory/memory.limit_in_bytes'):
+        text = _text(path).strip()
+        if text.isdigit() and int(text) < 1 << 60:
+            return int(text)
+    return None
+
+
+def shm_free_bytes():
+    """Free space of /dev/shm, None where there is none."""
+    try:
+        stat = os.statvfs('/dev/shm')
+        return stat.f_bavail * stat.f_frsize
+    except OSError:
+        return None
+
+
+def _container():
+    marks = _text('/proc/1/cgroup') + _text('/proc/self/mountinfo')
+    return os.path.exists('/.dockerenv') or os.path.exists('/run/.containerenv') or 'docker' in marks
+
+
+def facts():
+    """The host section of the report, without the driver's part."""
+    total, available = _memory()
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    system = [line.split('=', 1)[1].strip('"') for line in _text('/etc/os-release').splitlines()
+              if line.startswith('PRETTY_NAME=')]
+    return {
+        'hostname': platform.node(), 'kernel': platform.release(), 'os': system[0] if system else platform.system(),
+        'machine': platform.machine(), 'cpu_model': _processor(), 'cores_physical': _physical_cores(),
+        'cores_usable': usable_cores(), 'cpu_quota': cpu_quota(), 'mem_bytes': total, 'mem_available_bytes': available,
+        'mem_limit_bytes': _memory_limit(), 'shm_free_bytes': shm_free_bytes(),
+        'memlock_bytes': None if locked == resource.RLIM_INFINITY else locked, 'container': _container(),
+    }

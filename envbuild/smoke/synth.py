@@ -1,0 +1,151 @@
+"""Generated digits: 28 x 28 grey images in ten classes, hard enough that 97 % accuracy means something.
+
+No download, and the same bits on every Python, NumPy and processor: the random numbers are `random_sample` of NumPy's
+frozen RandomState, and everything else is addition, multiplication, division, square root, floor and comparison, which
+IEEE 754 rounds exactly. No sine, logarithm or sum over an axis, whose last bit depends on the library.
+"""
+from __future__ import absolute_import, division, print_function
+
+import hashlib
+
+import numpy as np
+
+NAME = 'generated-digits/1'
+SIDE = 28
+_CANVAS = 56
+_PENS = (0.032, 0.046, 0.062)
+_CHUNK = 1024
+
+# A sixteenth of a turn at a time, y downwards.
+_COSINE = (1.0, 0.9238795325, 0.7071067812, 0.3826834324, 0.0, -0.3826834324, -0.7071067812, -0.9238795325,
+           -1.0, -0.9238795325, -0.7071067812, -0.3826834324, 0.0, 0.3826834324, 0.7071067812, 0.9238795325)
+
+
+def _arc(x, y, rx, ry, start, stop):
+    """A polyline along an ellipse, from sixteenth `start` to `stop` of the turn."""
+    return tuple((x + rx * _COSINE[k % 16], y + ry * _COSINE[(k + 12) % 16]) for k in range(start, stop + 1))
+
+
+def _ring(x, y, rx, ry):
+    return _arc(x, y, rx, ry, 0, 16)
+
+
+# digit -> ways to write it -> strokes -> points (x right, y down, in a unit square)
+_SHAPES = (
+    ((_ring(.5, .5, .25, .38),), (_ring(.5, .5, .19, .38),), (_ring(.5, .5, .25, .38), ((.65, .28), (.35, .72)))),
+    ((((.5, .1), (.5, .9)),), (((.34, .28), (.52, .1), (.52, .9)),),
+     (((.36, .26), (.52, .1), (.52, .9)), ((.34, .9), (.70, .9)))),
+    ((_arc(.5, .32, .23, .21, 8, 18) + ((.27, .88), (.75, .88)),),
+     (_arc(.5, .30, .22, .20, 9, 17) + ((.28, .86), (.76, .86)),)),
+    ((_arc(.46, .31, .24, .20, 9, 20), _arc(.46, .70, .27, .20, 12, 23)),
+     (((.27, .12), (.70, .12), (.46, .44)), _arc(.46, .66, .26, .22, 12, 23))),
+    ((((.63, .9), (.63, .1), (.22, .63), (.80, .63)),),
+     (((.30, .1), (.27, .55), (.74, .55)), ((.69, .12), (.68, .9)))),
+    ((((.72, .12), (.33, .12), (.30, .48)), _arc(.47, .66, .26, .23, 10, 23)),
+     (((.70, .12), (.36, .12), (.33, .46)), _arc(.47, .67, .24, .22, 11, 22))),
+    ((_ring(.5, .67, .24, .22), ((.62, .09), (.38, .38), (.27, .64))),
+     (_ring(.5, .67, .24, .22), _arc(.72, .62, .46, .52, 8, 12))),
+    ((((.24, .12), (.77, .12), (.45, .9)),), (((.24, .12), (.77, .12), (.45, .9)), ((.36, .5), (.72, .5)))),
+    ((_ring(.5, .29, .19, .18), _ring(.5, .69, .24, .21)), (_ring(.5, .31, .17, .20), _ring(.5, .70, .20, .20))),
+    ((_ring(.5, .33, .24, .22), ((.74, .34), (.68, .9))),
+     (_ring(.5, .33, .24, .22), _arc(.28, .38, .46, .52, 0, 4))),
+)
+
+
+def _draw(strokes, pen):
+    """One glyph with soft edges: every pixel by its distance to the nearest segment."""
+    centre = (np.arange(_CANVAS) + 0.5) / _CANVAS
+    px, py = centre[None, :], centre[:, None]
+    nearest = np.ones((_CANVAS, _CANVAS)) * 9.0
+    for stroke in strokes:
+        for (ax, ay), (bx, by) in zip(stroke[:-1], stroke[1:]):
+            dx, dy = bx - ax, by - ay
+            along = np.clip(((px - ax) * dx + (py - ay) * dy) / (dx * dx + dy * dy), 0, 1)
+            gap_x, gap_y = px - ax - along * dx, py - ay - along * dy
+            nearest = np.minimum(nearest, np.sqrt(gap_x * gap_x + gap_y * gap_y))
+    return np.clip((pen - nearest) * _CANVAS * 1.2 + 0.5, 0, 1)
+
+
+def _glyphs():
+    """All glyphs as one flat array of pixels, and for each digit the numbers of its glyphs."""
+    pictures, of_digit = [], []
+    for ways in _SHAPES:
+        of_digit.append([])
+        for strokes in ways:
+            for pen in _PENS:
+                of_digit[-1].append(len(pictures))
+                pictures.append(_draw(strokes, pen))
+    return np.array(pictures).reshape(-1), of_digit
+
+
+def _wave(u):
+    """A smooth wave of period 2 made of parabolas: what a sine would do, in exact arithmetic."""
+    r = u - 2.0 * np.floor((u + 1.0) * 0.5)
+    return 4.0 * r * (1.0 - np.abs(r))
+
+
+def _between(draw, low, high, *shape):
+    return low + (high - low) * draw.random_sample(shape)
+
+
+def order(n, seed):
+    """A permutation of n, the same everywhere (RandomState.shuffle is not promised across versions; sorting is)."""
+    return np.argsort(np.random.RandomState(seed).random_sample(n), kind='mergesort')
+
+
+def _warp(draw, n):
+    """For n images, where in its glyph each of the 784 pixels looks: rotation, shear, scale, shift and a wobble."""
+    half = _between(draw, -.15, .15, n, 1)                     # tangent of half the angle
+    cosine, sine = (1 - half * half) / (1 + half * half), 2 * half / (1 + half * half)
+    shear = _between(draw, -.35, .35, n, 1)
+    scale = _between(draw, .62, .86, 2, n, 1)
+    shift = _between(draw, -.11, .11, 2, n, 1)
+    bend = _between(draw, -.035, .035, 4, n, 1)
+    phase = _between(draw, 0, 2, 4, n, 1)
+    line = (np.arange(SIDE) + 0.5) / SIDE - 0.5
+    u = np.tile(line, SIDE)[None] - shift[0]
+    v = np.repeat(line, SIDE)[None] - shift[1]
+    a, b = cosine * u + sine * v, cosine * v - sine * u
+    a, b = (a - shear * b) / scale[0], b / scale[1]
+    a = a + bend[0] * _wave(2 * b + phase[0]) + bend[1] * _wave(3 * b + phase[1])
+    b = b + bend[2] * _wave(2 * a + phase[2]) + bend[3] * _wave(3 * a + phase[3])
+    return a, b
+
+
+def _look(flat, glyph, a, b):
+    """The glyphs' grey values at fractional places (bilinear)."""
+    gx = np.clip((a + 0.5) * _CANVAS - 0.5, 0, _CANVAS - 1.001)
+    gy = np.clip((b + 0.5) * _CANVAS - 0.5, 0, _CANVAS - 1.001)
+    x0, y0 = np.floor(gx).astype('int64'), np.floor(gy).astype('int64')
+    fx, fy = gx - x0, gy - y0
+    at = glyph[:, None] * (_CANVAS * _CANVAS) + y0 * _CANVAS + x0
+    top = flat[at] * (1 - fx) + flat[at + 1] * fx
+    bottom = flat[at + _CANVAS] * (1 - fx) + flat[at + _CANVAS + 1] * fx
+    return top * (1 - fy) + bottom * fy
+
+
+def digits(n, seed):
+    """(images uint8 [n, 1, 28, 28], labels int64 [n]): classes in equal number, in random order."""
+    flat, of_digit = _glyphs()
+    labels = (np.arange(n) % 10)[order(n, seed)]
+    draw = np.random.RandomState(seed + 1)
+    pick = draw.random_sample(n)
+    glyph = np.array([of_digit[c][int(p * len(of_digit[c]))] for c, p in zip(labels, pick)], 'int64')
+    images = np.empty((n, SIDE * SIDE), 'uint8')
+    for start in range(0, n, _CHUNK):
+        part = slice(start, min(n, start + _CHUNK))
+        count = part.stop - start
+        grey = _look(flat, glyph[part], *_warp(draw, count)) * _between(draw, .70, 1.0, count, 1)
+        noise = draw.random_sample((3, count, SIDE * SIDE))
+        grey = grey + (noise[0] + noise[1] + noise[2] - 1.5) * .12
+        grey = np.where(draw.random_sample((count, SIDE * SIDE)) < .004, 1.0, grey)
+        images[part] = np.floor(np.clip(grey, 0, 1) * 255 + 0.5).astype('uint8')
+    return images.reshape(n, 1, SIDE, SIDE), labels.astype('int64')
+
+
+def digest(*arrays):
+    """SHA-256 over the bytes of arrays: the name of a data set or of a set of weights."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
