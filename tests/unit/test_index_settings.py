@@ -1,0 +1,149 @@
+"""pip's configuration is read as pip reads it, and nothing that only this machine has gets through."""
+
+import pytest
+
+from envbuild.errors import UsageError
+from envbuild.index.handover import build_secrets, pip_variables, uv_variables
+from envbuild.index.settings import host_of, is_trusted, read_settings, without_credentials
+
+
+@pytest.fixture
+def configure(tmp_path, monkeypatch):
+    """A function that makes the given text pip's only configuration file."""
+    import os
+
+    for name in os.environ:
+        if name.upper().startswith(("PIP_", "UV_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+
+    def write(text):
+        path = tmp_path / "pip.conf"
+        path.write_text(text)
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
+
+    return write
+
+
+def test_sections_and_variables_win_in_pips_order(configure, monkeypatch):
+    configure("[global]\nindex-url = https://a.example/simple\ntimeout = 7\n[download]\nindex-url = https://b.example/simple\n")
+    assert read_settings().index_url == "https://b.example/simple"
+    assert read_settings().timeout_s == 7
+    monkeypatch.setenv("PIP_INDEX_URL", "https://c.example/simple")
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "c.example d.example:8080")
+    settings = read_settings()
+    assert (settings.index_url, settings.is_default) == ("https://c.example/simple", False)
+    assert settings.trusted_hosts == ("c.example", "d.example:8080")
+
+
+def test_without_configuration_it_is_pips_own_default(configure):
+    configure("[global]\n")
+    from pip._internal.models.index import PyPI
+
+    settings = read_settings()
+    assert settings.is_default
+    assert settings.index_url == PyPI.simple_url
+
+
+def test_local_sources_are_left_out_with_a_note_and_reach_nobody(configure, tmp_path):
+    configure(
+        "[global]\nindex-url = https://a.example/simple\nfind-links = /opt/some-wheels\n"
+        "extra-index-url = file:///opt/mirror/simple https://user:secret@b.example/simple\n"
+    )
+    settings = read_settings()
+    assert settings.extra_index_urls == ("https://user:secret@b.example/simple",)
+    assert len(settings.notes) == 2
+    assert all("not used" in note for note in settings.notes)
+    handed = [*uv_variables(settings, ca_bundle="").values(), *pip_variables(settings, ca_bundle="").values()]
+    assert not [value for value in handed if "/opt/" in value or "file:" in value]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[global]\nindex-url = file:///opt/mirror/simple\n", "local-index"),
+        ("[global]\nindex-url = /opt/mirror/simple\n", "local-index"),
+        ("[global]\nno-index = true\n", "no-index"),
+        ("[global]\nindex-url = http://a.example/simple\n", "insecure-index"),
+        ("[global]\ntimeout = soon\n", "pip-configuration"),
+        ("no section\n", "pip-configuration"),
+    ],
+)
+def test_unusable_configurations_are_refused_with_a_way_out(configure, capfd, text, code):
+    configure(text)
+    with pytest.raises(UsageError) as caught:
+        read_settings()
+    assert caught.value.code == code
+    assert caught.value.hint
+    assert capfd.readouterr() == ("", "")
+
+
+def test_plain_http_is_taken_where_pip_trusts_it(configure):
+    configure("[global]\nindex-url = http://a.example:81/simple\ntrusted-host = a.example\n")
+    assert read_settings().index_url == "http://a.example:81/simple"
+    configure("[global]\nindex-url = http://localhost:3141/simple\n")
+    assert read_settings().index_url == "http://localhost:3141/simple"
+
+
+def test_messages_hold_no_credentials():
+    assert without_credentials("see https://user:secret@a.example/simple") == "see https://a.example/simple"
+    assert host_of("https://user:secret@a.example:8443/simple") == "a.example:8443"
+    assert is_trusted("https://a.example:8443/simple", ("a.example",))
+    assert not is_trusted("https://a.example.evil/simple", ("a.example",))
+
+
+def test_variables_say_the_same_to_uv_and_pip(configure, monkeypatch, tmp_path):
+    configure(
+        "[global]\nindex-url = https://a.example/simple\nextra-index-url = https://b.example/simple\n"
+        "proxy = http://proxy.example:3128\ntimeout = 42\ntrusted-host = a.example\n"
+    )
+    settings = read_settings()
+    uv, pip = uv_variables(settings, ca_bundle="/ca"), pip_variables(settings, ca_bundle="/ca")
+    assert uv["UV_DEFAULT_INDEX"] == pip["PIP_INDEX_URL"] == "https://a.example/simple"
+    assert uv["UV_INDEX"] == pip["PIP_EXTRA_INDEX_URL"] == "https://b.example/simple"
+    assert uv["UV_HTTP_TIMEOUT"] == pip["PIP_TIMEOUT"] == "42"
+    assert uv["UV_INSECURE_HOST"] == pip["PIP_TRUSTED_HOST"] == "a.example"
+    assert uv["HTTPS_PROXY"] == pip["https_proxy"] == "http://proxy.example:3128"
+    assert uv["SSL_CERT_FILE"] == pip["PIP_CERT"] == "/ca"
+
+
+def test_secrets_survive_a_shell_and_point_into_the_build(configure, tmp_path):
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    configure(f"[global]\nindex-url = https://us$er:p'w d@a.example/simple\ncert = {bundle}\n")
+    secrets = build_secrets(read_settings())
+    assert secrets["envbuild-ca"] == bundle.read_bytes()
+    lines = secrets["envbuild-env"].decode().splitlines()
+    assert all(line.startswith("export ") for line in lines)
+    assert "export PIP_CERT=/run/secrets/envbuild-ca" in lines
+    assert str(tmp_path) not in secrets["envbuild-env"].decode().replace("PIP_CONFIG_FILE=/dev/null", "")
+    import shlex
+
+    words = shlex.split("\n".join(lines))
+    assert "PIP_INDEX_URL=https://us$er:p'w d@a.example/simple" in words
+
+
+def test_a_large_bundle_is_reduced_or_refused(configure, tmp_path):
+    bundle = tmp_path / "ca.pem"
+    configure(f"[global]\ncert = {bundle}\n")
+    certificate = "-----BEGIN CERTIFICATE-----\n" + "A" * 70_000 + "\n-----END CERTIFICATE-----\n"
+    bundle.write_text(("# who and what\n" * 40_000) + certificate * 3)
+    assert build_secrets(read_settings())["envbuild-ca"].decode() == certificate
+    bundle.write_text("".join(certificate.replace("AAA", f"{n:03d}", 1) for n in range(9)))
+    with pytest.raises(UsageError) as caught:
+        build_secrets(read_settings())
+    assert caught.value.code == "ca-bundle"
+    assert str(bundle) in caught.value.message
+    bundle.unlink()
+    with pytest.raises(UsageError, match="cannot be read"):
+        build_secrets(read_settings())
+
+
+def test_a_client_certificate_is_not_silently_dropped(configure, tmp_path):
+    configure(f"[global]\nclient-cert = {tmp_path / 'me.pem'}\n")
+    with pytest.raises(UsageError) as caught:
+        build_secrets(read_settings())
+    assert caught.value.code == "client-cert"

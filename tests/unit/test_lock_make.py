@@ -1,0 +1,322 @@
+"""Locking in a small world of packages: what is chosen, what is refused, what is missing, and that bytes are stable."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from lock_universe import Universe, environment, framework
+
+import envbuild
+from envbuild import lock
+from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, UnknownNameError
+from envbuild.model import AptPackage, Base, BaseLock, Missing
+
+ANY = "py2.py3-none-any.whl"
+SCHEMA = json.loads((Path(envbuild.__file__).parent / "schemas" / "lock.json").read_text())
+
+
+def pinned_base(env):
+    return BaseLock(image=env.base.image, digest="sha256:" + "1" * 64, bootstrap=None)
+
+
+def no_base(_env):
+    return Missing(what="base toyos:12", why="no engine answers")
+
+
+@pytest.fixture
+def world():
+    universe = Universe()
+    universe.add("alpha-1.0-cp36-cp36m-manylinux1_x86_64.whl", ("beta>=1", 'gone; python_version<"3"'), day="2018-06-30")
+    universe.add("alpha-1.0-cp27-cp27mu-manylinux1_x86_64.whl", ("beta>=1", 'old; python_version<"3"'), day="2018-06-30")
+    universe.add(f"beta-1.0-{ANY}", day="2017-01-01")
+    universe.add(f"beta-1.5-{ANY}", day="2018-06-30")
+    universe.add(f"beta-2.0-{ANY}", day="2018-07-01")
+    universe.add(f"numpy-1.14-{ANY}", day="2018-01-01")
+    universe.add(f"old-1-{ANY}", day="2018-01-01")
+    universe.add(f"pip-20.3.4-{ANY}", day="2021-01-23")
+    universe.add("pip-21.3.1-py3-none-any.whl", day="2021-10-22", python=">=3.6")
+    universe.add(f"virtualenv-16.7.12-{ANY}", day="2021-01-01")
+    universe.add(f"virtualenv-20.0-{ANY}", day="2021-01-01")
+    universe.add(f"setuptools-39.2-{ANY}", day="2018-05-20")
+    universe.add(f"setuptools-50.0-{ANY}", day="2020-08-30")
+    universe.add(f"wheel-0.31-{ANY}", day="2018-04-01")
+    return universe
+
+
+@pytest.fixture
+def make(world, tmp_path):
+    def call(env=None, *, pin_base=pinned_base, recipe=("numpy",), on_progress=lambda _: None):
+        return lock.make(
+            env or environment(), recipe_requirements=recipe, index=world, pin_base=pin_base, downloads=tmp_path,
+            on_progress=on_progress,
+        )  # fmt: skip
+
+    return call
+
+
+def chosen(made, *, tools=False):
+    prefix = made.prefixes[0]
+    return [artifact.filename for artifact in (prefix.build_artifacts if tools else prefix.artifacts)]
+
+
+def test_dependencies_are_as_of_the_date_whole_day_included(make):
+    assert chosen(make()) == ["alpha-1.0-cp36-cp36m-manylinux1_x86_64.whl", f"beta-1.5-{ANY}", f"numpy-1.14-{ANY}"]
+    assert chosen(make(environment(exclude_newer="2018-06-29")))[1] == f"beta-1.0-{ANY}"
+    assert chosen(make(environment(exclude_newer="")))[1] == f"beta-2.0-{ANY}"
+
+
+def test_the_frameworks_own_files_are_not_bounded_by_the_date(make):
+    assert chosen(make(environment(exclude_newer="2018-02-01")))[0].startswith("alpha-1.0")
+
+
+def test_markers_are_the_targets_and_old_pythons_get_their_installers(make):
+    made = make(environment(python="2.7"))
+    assert chosen(made) == [
+        "alpha-1.0-cp27-cp27mu-manylinux1_x86_64.whl", f"beta-1.5-{ANY}", f"numpy-1.14-{ANY}", f"old-1-{ANY}",
+    ]  # fmt: skip
+    assert made.prefixes[0].backend == "pip"
+    assert chosen(made, tools=True) == [f"pip-20.3.4-{ANY}", f"virtualenv-16.7.12-{ANY}"]
+    assert make().prefixes[0].backend == "uv"
+    assert chosen(make(), tools=True) == []
+
+
+def test_source_archives_only_where_no_wheel_serves_and_with_tools_of_their_time(make, world):
+    world.add("beta-1.6.tar.gz", day="2018-06-01")
+    assert chosen(make())[1] == f"beta-1.5-{ANY}"
+    world.add(f"alpha-1.1-{ANY}", ("gamma",))
+    world.add("gamma-0.1.tar.gz", ("beta",), setup="setup(setup_requires=['pbr>=1'])")
+    world.add(f"pbr-5.0-{ANY}")
+    news = []
+    made = make(environment(framework(version="1.1")), on_progress=news.append)
+    assert "gamma-0.1.tar.gz" in chosen(made)
+    assert chosen(made, tools=True) == [
+        "pbr-5.0-" + ANY,
+        "pip-21.3.1-py3-none-any.whl",
+        f"setuptools-39.2-{ANY}",
+        f"wheel-0.31-{ANY}",
+    ]
+    assert [n.message for n in news if n.log] == ["built from source: gamma 0.1"]
+    assert lock.check(made, []) == []
+
+
+def test_constraints_bind_only_what_is_wanted_anyway(make):
+    made = make(environment(framework(constraints=("beta<1.5", "never-heard-of<3"))))
+    assert chosen(made)[1] == f"beta-1.0-{ANY}"
+
+
+def test_extras_bring_their_own_requirements(make, world):
+    world.add(f"alpha-3.0-{ANY}", ('delta==1.0; extra == "gpu-libs"', "beta"))
+    world.add(f"delta-1.0-{ANY}")
+    with_extra = make(environment(framework("alpha", "3.0", "alpha[gpu_libs]==3.0")))
+    assert chosen(with_extra) == [f"alpha-3.0-{ANY}", f"beta-1.5-{ANY}", f"delta-1.0-{ANY}", f"numpy-1.14-{ANY}"]
+    assert f"delta-1.0-{ANY}" not in chosen(make(environment(framework("alpha", "3.0"))))
+
+
+def test_the_search_goes_back_where_the_newest_does_not_fit(make, world):
+    world.add(f"alpha-4.0-{ANY}", ("left", "right"))
+    world.add(f"left-1-{ANY}", ("beta<1.5",))
+    world.add(f"left-2-{ANY}", ("beta>=1.5",))
+    world.add(f"right-1-{ANY}", ("beta<1.5",))
+    made = make(environment(framework("alpha", "4.0")))
+    assert f"left-1-{ANY}" in chosen(made)
+    assert f"beta-1.0-{ANY}" in chosen(made)
+
+
+def test_files_that_lie_about_their_version_or_cannot_be_read_are_passed_over(make, world):
+    world.add(f"beta-1.5.2-{ANY}", day="2018-05-01", said="1.5")
+    world.add(f"beta-1.5.1-{ANY}", ("((broken",), day="2018-05-01")
+    assert chosen(make())[1] == f"beta-1.5-{ANY}"
+
+
+def test_prereleases_and_yanked_files_only_when_asked_for(make, world):
+    world.add(f"beta-1.9rc1-{ANY}")
+    world.add(f"beta-1.8-{ANY}", yanked=True)
+    assert chosen(make())[1] == f"beta-1.5-{ANY}"
+    assert chosen(make(recipe=("beta==1.8",)))[1] == f"beta-1.8-{ANY}"
+    assert chosen(make(recipe=("beta>=1.9rc1",)))[1] == f"beta-1.9rc1-{ANY}"
+    world.add(f"early-0.1a1-{ANY}")
+    assert f"early-0.1a1-{ANY}" in chosen(make(recipe=("early",)))
+
+
+def test_a_clash_names_both_sides_and_what_there_is(make, world):
+    world.add(f"alpha-5.0-{ANY}", ("beta>=1.5", "right"))
+    world.add(f"right-1-{ANY}", ("beta<1.5",))
+    with pytest.raises(ConflictError) as caught:
+        make(environment(framework("alpha", "5.0")))
+    said = {(c.row, c.reason) for c in caught.value.conflicts}
+    assert caught.value.code == "unsatisfiable"
+    assert ("alpha 5.0", "requires beta>=1.5") in said
+    assert ("right 1", "requires beta<1.5") in said
+    assert any(row == "beta" and "1.5, 1.0" in reason and "published too late" in reason for row, reason in said)
+    assert {c.source for c in caught.value.conflicts} >= {"pkg:pypi/alpha@5.0", "pkg:pypi/beta"}
+
+
+def test_no_file_for_the_python_is_said_as_such(make):
+    with pytest.raises(ConflictError) as caught:
+        make(environment(python="3.9"))
+    reasons = " ".join(c.reason for c in caught.value.conflicts)
+    assert "2 files are for another platform than Python 3.9" in reasons
+
+
+def test_an_index_without_dates_cannot_be_bounded(make, world):
+    world.add(f"alpha-6.0-{ANY}", ("dateless",))
+    world.add(f"dateless-1-{ANY}", day="")
+    with pytest.raises(BuildError) as caught:
+        make(environment(framework("alpha", "6.0")))
+    assert caught.value.code == "index-undated"
+    assert f"dateless-1-{ANY}" in chosen(make(environment(framework("alpha", "6.0"), exclude_newer="")))
+
+
+def test_errors_of_the_index_and_of_requirements_pass_through(make, world):
+    with pytest.raises(UnknownNameError):
+        make(recipe=("nobody-made-this",))
+    with pytest.raises(InvalidInputError) as caught:
+        make(recipe=("a b", "c d"))
+    assert len(caught.value.problems) == 2
+    world.down.add("default")
+    with pytest.raises(BuildError) as unreachable:
+        make()
+    assert unreachable.value.code == "index-unreachable"
+
+
+def test_what_cannot_be_pinned_is_missing(make):
+    packages = (
+        AptPackage(name="libx", version="1-1", repository="vendor", url="", sha256=""),
+        AptPackage(name="liby", version="2-1", repository="vendor", url="https://v.example/liby.deb", sha256="2" * 64),
+    )
+    base = Base(provider="apt", image="toyos:12", is_default=True, repositories=(), packages=packages, other_providers=())
+    made = make(environment(base=base), pin_base=no_base)
+    assert [m.what for m in made.missing] == ["sha256 of libx 1-1", "base toyos:12"]
+    assert made.base == BaseLock(image="toyos:12", digest=None, bootstrap=None)
+    assert lock.check(made, []) == []
+
+
+def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_later(make, world, tmp_path):
+    elsewhere = "https://wheels.example/cu90"
+    world.add(f"omega-1.0-{ANY}", ("beta<2",), index=elsewhere, day="")
+    env = environment(framework(), framework("omega", "1.0", index=elsewhere))
+    world.down.add(elsewhere)
+    made = make(env, pin_base=no_base)
+    assert [m.what for m in made.missing] == ["the files of omega 1.0 and of what it requires", "base toyos:12"]
+    assert made.prefixes[0].frameworks == ("alpha",)
+
+    def complete(the_lock, pin_base):
+        return lock.complete(the_lock, recipe_requirements=("numpy",), index=world, pin_base=pin_base, downloads=tmp_path)
+
+    assert complete(made, no_base) == made
+    world.down.clear()
+    world.down.add("default")
+    assert complete(made, no_base) == made
+    assert complete(made, pinned_base).missing == made.missing[:1]
+    world.down.clear()
+    world.add(f"beta-1.5.5-{ANY}")
+    completed = complete(made, pinned_base)
+    assert completed.missing == ()
+    assert completed.prefixes[0].frameworks == ("alpha", "omega")
+    assert [a.index for a in completed.prefixes[0].artifacts if a.name == "omega"] == [elsewhere]
+    assert set(made.prefixes[0].artifacts) < set(completed.prefixes[0].artifacts)
+    assert lock.dumps(complete(completed, pinned_base)) == lock.dumps(completed)
+
+
+def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path):
+    made = make(pin_base=no_base)
+    world.asked.clear()
+    completed = lock.complete(made, recipe_requirements=("numpy",), index=world, pin_base=pinned_base, downloads=tmp_path)
+    assert (completed.missing, completed.base.digest, world.asked) == ((), "sha256:" + "1" * 64, [])
+
+
+def test_the_same_world_gives_the_same_bytes_whatever_the_pages_order(make, world):
+    first = lock.dumps(make())
+    for files in world.pages.values():
+        random.Random(7).shuffle(files)
+    assert lock.dumps(make()) == first
+
+
+def test_a_lock_survives_the_disk_and_fits_its_schema(make, tmp_path):
+    made = make(environment(python="2.7"), pin_base=no_base)
+    path = tmp_path / made.environment.name / "lock.json"
+    lock.write(path, made)
+    assert lock.read(path) == made
+    assert path.read_text() == lock.dumps(made)
+    import hashlib
+
+    assert lock.digest(made) == hashlib.sha256(path.read_bytes()).hexdigest()
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(path.read_text()))
+
+
+def test_the_schema_knows_exactly_the_fields_of_the_model():
+    import dataclasses
+
+    from envbuild import model
+
+    kinds = {
+        "framework": model.Framework, "python": model.Python, "system": model.System, "apt_repository": model.AptRepository,
+        "apt_package": model.AptPackage, "base": model.Base, "compute_capability": model.ComputeCapability,
+        "environment": model.Environment, "debian_package": model.DebianPackage, "bootstrap": model.Bootstrap,
+        "base_lock": model.BaseLock, "artifact": model.Artifact, "prefix": model.Prefix, "missing": model.Missing,
+    }  # fmt: skip
+    assert set(SCHEMA["$defs"]) == set(kinds)
+    for name, kind in kinds.items():
+        assert [f.name for f in dataclasses.fields(kind)] == list(SCHEMA["$defs"][name]["properties"]), name
+    assert [f.name for f in dataclasses.fields(model.Lock)] == list(SCHEMA["properties"])
+
+
+def test_absent_and_damaged_locks_are_refused_with_the_command_to_make_them(make, tmp_path):
+    path = tmp_path / "alpha-1.0" / "lock.json"
+    with pytest.raises(InvalidInputError) as caught:
+        lock.read(path)
+    assert (caught.value.code, caught.value.exit_code) == ("no-lock", 5)
+    assert "envbuild lock alpha-1.0" in caught.value.hint
+    lock.write(path, make())
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(InvalidInputError) as caught:
+        lock.read(path)
+    assert caught.value.code == "broken-lock"
+    assert caught.value.problems[0].line > 1
+    path.write_text(whole.replace('"sha256"', '"sha257"'))
+    with pytest.raises(InvalidInputError) as caught:
+        lock.read(path)
+    assert len(caught.value.problems) > 2
+
+
+def test_check_says_all_that_is_wrong_at_once(make, tmp_path):
+    made = make()
+    prefix = made.prefixes[0]
+    alpha, beta, numpy = prefix.artifacts
+    spoilt = replace(
+        prefix,
+        artifacts=(
+            replace(alpha, filename=alpha.filename.replace("cp36", "cp27"), sha256="abc"),
+            replace(beta, version="1.4"),
+            replace(numpy, filename="../numpy-1.14.tar.gz"),
+            numpy,
+        ),
+    )
+    env = replace(made.environment, frameworks=(framework(requirements=("alpha==1.0", "absent>1"), constraints=("beta<1.2",)),))
+    bad = replace(made, environment=env, prefixes=(spoilt,), base=replace(made.base, digest="sha256:12"))
+    refusal = Conflict(row="alpha 1.0", reason="is now known bad", source="https://x.example")
+    problems = [p.message for p in lock.check(bad, [refusal], path=tmp_path / "other" / "lock.json")]
+    text = "\n".join(problems)
+    for part in (
+        "no longer accepts this decision: alpha 1.0: is now known bad",
+        "the folder is named other",
+        "sha256:12 is not a digest",
+        "numpy is pinned 2 times",
+        "'abc' is not a sha256",
+        "does not fit Python 3.6 on glibc 2.36",
+        "does not say beta 1.4",
+        "not a plain file name",
+        "nothing that builds them",
+        "alpha requires absent>1, which is not pinned",
+        "alpha allows beta<1.2, yet 1.4 is pinned",
+    ):
+        assert part in text
+    with pytest.raises(InvalidInputError) as caught:
+        lock.require(bad, [refusal])
+    assert (caught.value.code, caught.value.exit_code) == ("stale-lock", 5)
+    assert f"envbuild lock {bad.environment.name}" in caught.value.hint
+    lock.require(made, [])
