@@ -1,0 +1,247 @@
+"""What counts as a difference between a lock and what an image told of itself."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from verify_locks import lock as make_lock
+
+from envbuild import codec
+from envbuild.engine import ImageInfo
+from envbuild.errors import VerifyError
+from envbuild.lock import digest
+from envbuild.model import AptPackage
+from envbuild.verify import comparisons
+from envbuild.verify.findings import Findings, VerifyReport
+
+CUDNN = AptPackage(name="libcudnn7", version="7.4.2.24-1+cuda9.0", repository="r", url="", sha256="")
+
+
+def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]:
+    return {"name": name, "version": version, "folder": f"{name}.dist-info", "kind": kind, "files": 3, "hashed": 2}
+
+
+def told() -> dict[str, Any]:
+    """What a sound image of the toy lock tells."""
+    return {
+        "python": "3.11.2",
+        "prefixes": {
+            "/opt/env": {
+                "sites": ["/opt/env/lib/python3.11/site-packages"],
+                "distributions": [
+                    distribution("Toy", "1.0.0"),
+                    distribution("typing-extensions", "4.0"),
+                    distribution("sourcy", "2.0"),
+                ],
+                "missing": [],
+                "modified": [],
+                "unreadable": [],
+                "unrecorded": [],
+                "bytes": 100,
+            }
+        },
+        "packages": {
+            "bash": "5.2",
+            "python3": "3.11.2-1",
+            "tini": "0.19",
+            "ca-certificates": "2023",
+            "libcudnn7": CUDNN.version,
+        },
+        "packaged": {"compared": 10, "modified": [], "missing": []},
+        "privileged": [],
+        "writable": [],
+        "paths": {"/usr/bin/tini": {"folder": False, "executable": True}},
+    }
+
+
+def compare(story: dict[str, Any], *, base: comparisons.Base | None = None, cuda: str | None = None) -> Findings:
+    lock = make_lock(cuda=cuda, apt=(CUDNN,) if cuda else ())
+    found = Findings()
+    comparisons.compare_paths(lock, story, found)
+    comparisons.compare_prefix(lock.prefixes[0], story["prefixes"].get("/opt/env", {}), found)
+    comparisons.compare_packages(lock, story, found)
+    comparisons.compare_rights(story, base, found)
+    return found
+
+
+def said(found: Findings) -> list[str]:
+    return [str(problem) for problem in found.problems]
+
+
+def test_a_sound_image_has_no_difference_and_says_what_was_built_from_source() -> None:
+    found = compare(told(), cuda="9.0")
+    assert said(found) == []
+    assert any("sourcy" in note for note in found.notes)
+    assert found.counts["distributions"] == 3 and found.counts["hashed"] == 6
+
+
+def edit(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(story: dict[str, Any]) -> None:
+        *way, last = path.split("|")
+        place: Any = story
+        for key in way:
+            place = place[key]
+        place[last] = value
+
+    return change
+
+
+SITE = "prefixes|/opt/env|"
+ITEM = {"path": "/opt/env/lib/x.py", "of": "toy"}
+FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "edited file": (edit(f"{SITE}modified", [ITEM]), "/opt/env/lib/x.py: modified since it was installed (of toy)"),
+    "missing file": (edit(f"{SITE}missing", [ITEM]), "/opt/env/lib/x.py: missing (of toy)"),
+    "extra file": (edit(f"{SITE}unrecorded", ["/x.pth"]), "/x.pth: belongs to no package"),
+    "missing package": (edit(f"{SITE}distributions", [distribution("toy", "1.0")]), "not installed (locked: 4.0)"),
+    "extra package": (
+        edit(f"{SITE}distributions", [*told()["prefixes"]["/opt/env"]["distributions"], distribution("evil", "6.6")]),
+        "/opt/env: evil: is not in the lock, but installed (6.6)",
+    ),
+    "wrong version": (
+        edit(f"{SITE}distributions", [distribution("toy", "1.1"), *told()["prefixes"]["/opt/env"]["distributions"][1:]]),
+        "/opt/env: toy: expected 1.0, found 1.1",
+    ),
+    "twice": (
+        edit(f"{SITE}distributions", [distribution("TOY", "1.0"), *told()["prefixes"]["/opt/env"]["distributions"]]),
+        "installed 2 times",
+    ),
+    "no packages at all": (edit("prefixes", {}), "/opt/env: holds no packages"),
+    "wrong Python": (edit("python", "3.12.1"), "expected Python 3.11, found 3.12"),
+    "no init": (edit("paths", {"/usr/bin/tini": None}), "/usr/bin/tini: missing"),
+    "init not executable": (edit("paths", {"/usr/bin/tini": {"folder": False, "executable": False}}), "not executable"),
+    "other cuDNN": (edit("packages|libcudnn7", "7.6.5"), "package libcudnn7: expected 7.4.2.24-1+cuda9.0, found 7.6.5"),
+    "other base package": (edit("packages|bash", "5.3"), "package bash: expected 5.2, found 5.3"),
+    "edited system file": (
+        edit("packaged|modified", [{"path": "/bin/sh", "of": "dash"}]),
+        "/bin/sh: modified since the package was installed (of dash)",
+    ),
+    "writable": (edit("writable", [{"path": "/etc", "kind": "folder"}]), "/etc: can be written by anybody"),
+    "setuid": (
+        edit("privileged", [{"path": "/usr/bin/evil", "mode": "4755", "package": ""}]),
+        "/usr/bin/evil: gives rights to who runs it (mode 4755) and belongs to no package",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_difference_is_named(fault: str) -> None:
+    change, expected = FAULTS[fault]
+    story = copy.deepcopy(told())
+    change(story)
+    assert any(expected in line for line in said(compare(story, cuda="9.0"))), said(compare(story, cuda="9.0"))
+
+
+def test_all_differences_are_listed_at_once() -> None:
+    story = told()
+    for name in ("edited file", "wrong Python", "setuid", "other cuDNN"):
+        FAULTS[name][0](story)
+    assert len(said(compare(story, cuda="9.0"))) == 4
+
+
+def test_thousands_of_broken_files_are_counted_not_printed() -> None:
+    story = told()
+    story["prefixes"]["/opt/env"]["missing"] = [{"path": f"/f{n}", "of": "toy"} for n in range(1000)]
+    lines = said(compare(story))
+    assert len(lines) == 21 and lines[-1] == "/opt/env: 980 more: missing"
+
+
+@pytest.mark.parametrize(
+    ("package", "base", "accepted"),
+    [
+        ("login", comparisons.Base(rights=frozenset({("/bin/su", "4755")}), packages=frozenset({"login"})), True),
+        ("login", comparisons.Base(rights=frozenset(), packages=frozenset({"login"})), False),  # the right was added later
+        ("login", comparisons.Base(rights=frozenset({("/bin/su", "0755")}), packages=frozenset({"login"})), False),
+        ("openmpi", comparisons.Base(rights=frozenset(), packages=frozenset({"login"})), True),
+        ("", comparisons.Base(rights=frozenset(), packages=frozenset()), False),
+        ("login", None, True),
+        ("", None, False),
+    ],
+)
+def test_setuid_files_of_base_and_packages_are_accepted(package: str, base: comparisons.Base | None, accepted: bool) -> None:
+    story = told()
+    story["privileged"] = [{"path": "/bin/su", "mode": "4755", "package": package}]
+    assert (said(compare(story, base=base)) == []) is accepted
+
+
+IMAGE = ImageInfo(
+    id="sha256:1",
+    tags=(),
+    digests=(),
+    labels={},
+    env=("PATH=/opt/env/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_REQUIRE_CUDA=cuda>=9.0"),
+    entrypoint=("/usr/bin/tini", "--"),
+    cmd=("bash",),
+    user="1000",
+    working_dir="/workspace",
+    layers=(),
+    size=1,
+    created="",
+    architecture="amd64",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ""),
+        ({"user": ""}, "user: the image runs as root (no USER)"),
+        ({"user": "root:users"}, "runs as root"),
+        ({"user": "0:0"}, "runs as root"),
+        ({"entrypoint": ()}, "entrypoint: expected the init /usr/bin/tini, found none"),
+        ({"env": (*IMAGE.env, "HTTPS_PROXY=http://proxy:3128")}, "variable HTTPS_PROXY: a proxy"),
+        ({"env": ("NVIDIA_VISIBLE_DEVICES=all",)}, "variable NVIDIA_REQUIRE_CUDA: expected cuda>=9.0, found none"),
+        ({"labels": {}}, "label org.envbuild.lock: expected"),
+    ],
+)
+def test_the_configuration_is_compared(changes: dict[str, Any], expected: str) -> None:
+    lock = make_lock(cuda="9.0")
+    labels = {"org.envbuild.name": lock.environment.name, "org.envbuild.lock": digest(lock)}
+    found = Findings()
+    comparisons.compare_configuration(lock, dataclasses.replace(IMAGE, **{"labels": labels, **changes}), found)
+    assert any(expected in line for line in said(found)) if expected else said(found) == []
+
+
+def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
+    lock = make_lock()
+    for embedded, problems in ((codec.dumps(lock).encode(), 0), (codec.dumps(lock).encode() + b"\n", 1), (None, 1)):
+        found = Findings()
+        comparisons.compare_lock(lock, embedded, found)
+        assert len(found.problems) == problems
+
+
+@pytest.mark.parametrize(
+    ("cuda", "answer", "expected"),
+    [
+        ("9.0", {"version": "1.0", "cuda": "9.0.176", "cudnn": "7.4.2"}, ""),
+        ("9.0", {"version": "1.0+cu90", "cuda": "9.0"}, ""),
+        ("9.0", {"version": "1.0", "cuda": None}, "toy CUDA: a build without CUDA in an image for CUDA 9.0"),
+        ("9.0", {"version": "1.0", "cuda": "10.0"}, "toy CUDA: expected 9.0, it was built with 10.0"),
+        ("9.0", {"version": "1.0", "cuda": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
+        ("9.0", {"version": "1.1", "cuda": "9.0"}, "toy version: expected 1.0, it says 1.1"),
+        (None, {"version": "1.0", "cuda": None}, ""),
+        (None, {}, "it says nothing"),
+    ],
+)
+def test_the_framework_is_asked_what_it_was_built_with(cuda: str | None, answer: dict[str, Any], expected: str) -> None:
+    found = Findings()
+    comparisons.compare_framework(make_lock(cuda=cuda, cudnn="7.4.2" if cuda else None), answer, found)
+    assert any(expected in line for line in said(found)) if expected else said(found) == []
+
+
+def test_a_report_with_differences_is_exit_8_with_all_of_them() -> None:
+    found = Findings()
+    found.wrong("a", "one")
+    found.wrong("b", "two")
+    report = VerifyReport(
+        name="toy", image="sha256:1", quick=False, seconds=1.0, problems=tuple(found.problems), notes=(), counts={}
+    )
+    assert report.ok is False and report.to_json()["ok"] is False
+    with pytest.raises(VerifyError) as raised:
+        report.require()
+    assert raised.value.exit_code == 8 and len(raised.value.problems) == 2
+    sound = dataclasses.replace(report, problems=())
+    assert sound.require() is sound

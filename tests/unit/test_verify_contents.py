@@ -1,0 +1,126 @@
+"""The script that tells what an image holds, on a prefix made by hand."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import envbuild
+
+
+@pytest.fixture(scope="module")
+def contents() -> ModuleType:
+    path = Path(envbuild.__file__).parent / "smoke" / "contents.py"
+    spec = importlib.util.spec_from_file_location("contents_under_test", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """/opt/env of a package with a module, a script and a file whose name holds a comma and a letter beyond ASCII."""
+    prefix = tmp_path / "env"
+    site = prefix / "lib" / "python3.11" / "site-packages"
+    info = site / "Good_Package-1.0.dist-info"
+    info.mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "lib64").symlink_to("lib")
+    files = {
+        site / "good.py": b"answer = 42\n",
+        site / "odd, näme.txt": b"odd",
+        site / "large.bin": b"\0" * (2 << 20),
+        prefix / "bin" / "good": b"#!/opt/env/bin/python\n",
+        info / "METADATA": b"Metadata-Version: 2.1\nName: Good.Package\nVersion: 1.0\n\nName: not this one\n",
+    }
+    rows = []
+    for path, data in files.items():
+        path.write_bytes(data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        relative = path.relative_to(site).as_posix() if path.is_relative_to(site) else "../../../bin/good"
+        rows.append(f'"{relative}",sha256={digest},{len(data)}')
+    rows += ["Good_Package-1.0.dist-info/RECORD,,", "__pycache__/gone.cpython-311.pyc,,"]
+    (info / "RECORD").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (site / "__pycache__").mkdir()
+    (site / "__pycache__" / "good.cpython-311.pyc").write_bytes(b"compiled")
+    for name in ("python", "python3.11", "activate"):
+        (prefix / "bin" / name).write_text("")
+    return prefix
+
+
+def differences(told: dict[str, Any]) -> dict[str, list[str]]:
+    found = {key: [Path(item["path"]).name for item in told[key]] for key in ("missing", "modified", "unreadable")}
+    found["unrecorded"] = [Path(path).name for path in told["unrecorded"]]
+    return {key: names for key, names in found.items() if names}
+
+
+def test_an_untouched_prefix_has_no_difference(contents: ModuleType, prefix: Path) -> None:
+    told = contents.examine(str(prefix), False)
+    assert differences(told) == {}
+    (one,) = told["distributions"]
+    assert (one["name"], one["version"], one["kind"]) == ("Good.Package", "1.0", "wheel")
+    assert one["hashed"] == 5
+    assert told["bytes"] > 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (lambda p: (p / "good.py").write_text("answer = 43\n"), {"modified": ["good.py"]}),
+        (lambda p: (p / "good.py").write_text("longer than it was\n"), {"modified": ["good.py"]}),
+        (lambda p: (p / "odd, näme.txt").unlink(), {"missing": ["odd, näme.txt"]}),
+        (lambda p: (p / "sitecustomize.py").write_text("evil()"), {"unrecorded": ["sitecustomize.py"]}),
+        (lambda p: (p / "evil.pth").write_text("import evil"), {"unrecorded": ["evil.pth"]}),
+        (
+            lambda p: (p / "__pycache__" / "orphan.cpython-311.pyc").write_bytes(b""),
+            {"unrecorded": ["orphan.cpython-311.pyc"]},
+        ),
+        (lambda p: (p.parents[2] / "bin" / "extra").write_text(""), {"unrecorded": ["extra"]}),
+        (lambda p: (p.parents[2] / "bin" / "good").write_text("#!/bin/evil\n"), {"modified": ["good"]}),
+    ],
+)
+def test_each_planted_fault_is_found(contents: ModuleType, prefix: Path, fault: Any, expected: dict[str, list[str]]) -> None:
+    fault(prefix / "lib" / "python3.11" / "site-packages")
+    assert differences(contents.examine(str(prefix), False)) == expected
+
+
+def test_quick_compares_large_files_by_size_only(contents: ModuleType, prefix: Path) -> None:
+    large = prefix / "lib" / "python3.11" / "site-packages" / "large.bin"
+    large.write_bytes(b"\1" * (2 << 20))
+    assert differences(contents.examine(str(prefix), True)) == {}
+    assert differences(contents.examine(str(prefix), False)) == {"modified": ["large.bin"]}
+    large.write_bytes(b"\1")
+    assert differences(contents.examine(str(prefix), True)) == {"modified": ["large.bin"]}
+
+
+def test_an_installation_without_a_record_is_told_apart(contents: ModuleType, prefix: Path) -> None:
+    site = prefix / "lib" / "python3.11" / "site-packages"
+    (site / "Good_Package-1.0.dist-info" / "RECORD").unlink()
+    old = site / "old-2.0-py3.11.egg-info"
+    old.mkdir()
+    (old / "PKG-INFO").write_text("Name: old\nVersion: 2.0\n")
+    (old / "installed-files.txt").write_text("../old.py\nPKG-INFO\n")
+    kinds = {one["name"]: (one["kind"], one["version"]) for one in contents.examine(str(prefix), False)["distributions"]}
+    assert kinds == {"Good.Package": ("no-record", "1.0"), "old": ("egg-info", "2.0")}
+
+
+def test_progress_counts_what_is_hashed_up_to_its_total(
+    contents: ModuleType, prefix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = contents.examine(str(prefix), False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"progress {told['bytes']} {told['bytes']}"
+
+
+def test_an_empty_prefix_is_told_as_such(contents: ModuleType, tmp_path: Path) -> None:
+    told = contents.examine(str(tmp_path / "absent"), False)
+    assert told["sites"] == [] and told["distributions"] == []
+    json.dumps(told)

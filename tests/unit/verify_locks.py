@@ -1,0 +1,98 @@
+"""A small lock for the tests of verify and smoketest: one prefix, two wheels and a package built from source."""
+
+from __future__ import annotations
+
+from envbuild.model import (
+    AptPackage,
+    Artifact,
+    Base,
+    BaseLock,
+    Bootstrap,
+    DebianPackage,
+    Environment,
+    Framework,
+    Lock,
+    Prefix,
+    Python,
+    System,
+)
+
+PYTHON = Python(version="3.11", provided_by="distribution", executable="/usr/bin/python3.11", packages=("python3",))
+
+
+def artifact(name: str, version: str, suffix: str = "-py3-none-any.whl") -> Artifact:
+    return Artifact(
+        name=name,
+        version=version,
+        filename=f"{name}-{version}{suffix}",
+        sha256="0" * 64,
+        index="default",
+        project=name,
+        size=None,
+    )
+
+
+def lock(*, cuda: str | None = None, cudnn: str | None = None, apt: tuple[AptPackage, ...] = ()) -> Lock:
+    environment = Environment(
+        name="toy-1.0-gpu" if cuda else "toy-1.0-cpu",
+        frameworks=(
+            Framework(
+                name="toy",
+                version="1.0",
+                package="toy",
+                variant="gpu" if cuda else "cpu",
+                requirements=("toy==1.0",),
+                constraints=(),
+                recipe="toy",
+                released="2020-01-01",
+                index="default",
+                cuda_libraries="system" if cuda else "none",
+                options={},
+            ),
+        ),
+        python=PYTHON,
+        system=System(
+            name="debian12",
+            family="debian",
+            version="12",
+            codename="bookworm",
+            image="debian:12",
+            glibc="2.36",
+            bootstrap_suite="bookworm",
+            init_package="tini",
+            init="/usr/bin/tini",
+            packages=("ca-certificates",),
+        ),
+        cuda=cuda,
+        cudnn=cudnn,
+        nccl=None,
+        base=Base(
+            provider="apt" if cuda else "distribution",
+            image="debian:12",
+            is_default=True,
+            repositories=(),
+            packages=apt,
+            other_providers=(),
+        ),
+        driver_min=None,
+        compute_capability=None,
+        require_cuda=f"cuda>={cuda}" if cuda else None,
+        exclude_newer="",
+    )
+    prefix = Prefix(
+        name="env",
+        path="/opt/env",
+        python=PYTHON,
+        frameworks=("toy",),
+        backend="uv",
+        artifacts=(artifact("toy", "1.0"), artifact("typing_extensions", "4.0"), artifact("sourcy", "2.0", ".tar.gz")),
+        build_artifacts=(),
+    )
+    bootstrap = Bootstrap(
+        suite="bookworm",
+        architecture="amd64",
+        variant="minbase",
+        packages=(DebianPackage(name="bash", version="5.2", sha256="0" * 64),),
+    )
+    base = BaseLock(image="debian:12", digest=None, bootstrap=bootstrap)
+    return Lock(environment=environment, base=base, prefixes=(prefix,), missing=())
