@@ -179,8 +179,10 @@ class Index:
             found = True
             kind = answer.headers.get("Content-Type", "")
             try:
-                page = parse(answer.text, content_type=kind, url=answer.url, project=project, index=index)
-            except (ValueError, KeyError, TypeError) as error:
+                page = parse(
+                    answer.content.decode("utf-8", "replace"), content_type=kind, url=answer.url, project=project, index=index
+                )
+            except ValueError as error:
                 raise _unreachable(base, f"its page of {project} cannot be understood ({error})") from error
             for file in page:
                 files.setdefault((file.filename, file.sha256), file)

@@ -41,9 +41,11 @@ def parse(text: str, *, content_type: str, url: str, project: str, index: str) -
     Raises ValueError where the text is not what ``content_type`` says.
     """
     name = canonicalize_name(project)
-    if "json" in content_type.lower():
-        return _parse_json(text, url=url, project=name, index=index)
-    return _parse_html(text, url=url, project=name, index=index)
+    read = _parse_json if "json" in content_type.lower() else _parse_html
+    try:
+        return read(text, url=url, project=name, index=index)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is not of the form that the standards give it: {error!r}") from error
 
 
 def _parse_json(text: str, *, url: str, project: str, index: str) -> list[IndexFile]:

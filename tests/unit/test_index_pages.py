@@ -64,7 +64,16 @@ def test_json_says_the_same():
     assert (old.url, old.sha256, old.size, old.yanked, old.metadata) == (PAGE + "demo-pkg-0.9.zip", "", None, False, None)
 
 
-@pytest.mark.parametrize("text", ["<html>login</html>", "[]", '{"files": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>login</html>",
+        "[]",
+        '{"files": 3}',
+        '{"files": [{"filename": "x"}]}',
+        '{"files": [{"filename": "x", "url": "x", "hashes": []}]}',
+    ],
+)
 def test_a_page_that_is_not_what_it_says_is_an_error(text):
     with pytest.raises(ValueError, match=r"."):
         parse(text, content_type="application/json", url=PAGE, project="demo-pkg", index="default")
