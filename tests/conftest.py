@@ -36,3 +36,14 @@ def _stay_inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(socket.socket, "bind", refuse("open a socket"))
     monkeypatch.setattr(socket, "create_connection", refuse("open a socket"))
     monkeypatch.setattr(socket, "getaddrinfo", refuse("look a host up"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` rewrites the golden files instead of comparing with them; the diff is then reviewed."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/ from what the code makes now")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be rewritten."""
+    return bool(request.config.getoption("--update-golden"))
