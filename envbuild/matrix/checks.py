@@ -1,11 +1,255 @@
-"""Consistency across tables."""
+"""Consistency across tables: what no single row can show. All problems at once, each with the row's own place."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
+
 from envbuild.errors import Problem
-from envbuild.matrix.types import Matrix
+from envbuild.matrix.libraries import accepts
+from envbuild.matrix.types import (
+    CudaRow,
+    FrameworkTable,
+    LibraryNeed,
+    LibraryRow,
+    Matrix,
+    Provenance,
+    ProviderRow,
+    Release,
+    SystemRow,
+    Variant,
+)
+from envbuild.matrix.versions import numbers, serves
+
+# Names are split at dashes and read from the left, so that none of our own words may be taken for another.
+_RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "local"}
 
 
 def check(matrix: Matrix) -> list[Problem]:
-    """Every inconsistency."""
-    return [] if matrix else []
+    """Every inconsistency between the rows, in the order of files and lines."""
+    found: list[Problem] = []
+    for part in (_names, _hardware, _cuda, _libraries, _frameworks):
+        found.extend(part(matrix))
+    return sorted(set(found), key=lambda problem: (problem.where, problem.line, problem.message))
+
+
+def _problem(origin: Provenance, message: str) -> Problem:
+    where, _, line = origin.at.rpartition(":")
+    return Problem(where=where or origin.at, line=int(line) if line.isdecimal() else 0, message=message)
+
+
+def _names(matrix: Matrix) -> Iterator[Problem]:
+    taken: dict[str, str] = {}
+    for framework in matrix.frameworks:
+        if framework.short not in framework.aliases:
+            yield _problem(framework.origin, f"the short name {framework.short} is not among the aliases")
+        for name in {framework.name, framework.short, *framework.aliases}:
+            if name in taken or name in _RESERVED:
+                yield _problem(
+                    framework.origin, f"the name {name} of {framework.name} is taken by {taken.get(name, 'requests')}"
+                )
+            taken[name] = framework.name
+    for system in matrix.systems:
+        if "-" in system.name or system.name in _RESERVED:
+            yield _problem(system.origin, f"{system.name} cannot be a part of an environment's name")
+        for python in system.pythons:
+            yield from _refers(system.origin, "Python", python.version, (row.version for row in matrix.pythons))
+        if not system.pythons:
+            yield _problem(system.origin, f"{system.name} carries no Python")
+
+
+def _refers(origin: Provenance, what: str, name: str, known: Iterable[str]) -> Iterator[Problem]:
+    if name not in set(known):
+        yield _problem(origin, f"{what} {name} is in no row")
+
+
+def _hardware(matrix: Matrix) -> Iterator[Problem]:
+    seen: dict[tuple[int, ...], str] = {}
+    for row in matrix.architectures:
+        for capability in row.capabilities:
+            if numbers(capability) in seen:
+                yield _problem(row.origin, f"capability {capability} belongs to {seen[numbers(capability)]} already")
+            seen[numbers(capability)] = row.key
+        if row.last_cuda and numbers(row.last_cuda) < numbers(row.first_cuda):
+            yield _problem(row.origin, f"last_cuda {row.last_cuda} comes before first_cuda {row.first_cuda}")
+        if row.last_driver_branch:
+            yield from _refers(row.origin, "driver branch", row.last_driver_branch, (r.branch for r in matrix.drivers))
+    yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
+    yield from _ascending(
+        matrix.cuda, lambda row: row.version, lambda row: row.driver_min, lambda row: row.origin, "driver_min"
+    )
+    yield from _gpus(matrix, seen)
+
+
+def _gpus(matrix: Matrix, seen: Collection[tuple[int, ...]]) -> Iterator[Problem]:
+    names: dict[str, str] = {}
+    for gpu in matrix.gpus:
+        if numbers(gpu.capability) not in seen:
+            yield _problem(gpu.origin, f"no architecture has capability {gpu.capability}")
+        elif not any(row.name == gpu.architecture and gpu.capability in row.capabilities for row in matrix.architectures):
+            yield _problem(gpu.origin, f"capability {gpu.capability} does not belong to {gpu.architecture}")
+        for name in (gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)):
+            if names.get(name, gpu.name) != gpu.name:
+                yield _problem(gpu.origin, f"{name} already means {names[name]}")
+            names[name] = gpu.name
+
+
+def _ascending(
+    rows: Iterable[object],
+    version: Callable[..., str],
+    value: Callable[..., str],
+    origin: Callable[..., Provenance],
+    what: str,
+) -> Iterator[Problem]:
+    """A value that may never fall as versions rise. Unproved rows are left out: they are allowed to be odd."""
+    highest: tuple[tuple[int, ...], str] = ((), "")
+    for row in sorted(rows, key=lambda item: numbers(version(item))):
+        if origin(row).status == "unknown":
+            continue
+        number = numbers(value(row))
+        if number < highest[0]:
+            yield _problem(origin(row), f"{what} {value(row)} is lower than that of {highest[1]}")
+        highest = max(highest, (number, version(row)))
+
+
+def _cuda(matrix: Matrix) -> Iterator[Problem]:
+    systems = {row.name: row for row in matrix.systems}
+    repositories = {row.name for row in matrix.repositories}
+    for rule in matrix.driver_rules:
+        if not any(row.version.startswith(f"{rule.cuda_major}.") for row in matrix.cuda):
+            yield _problem(rule.origin, f"no CUDA of major {rule.cuda_major} is in the matrix")
+    for row in matrix.cuda:
+        if numbers(row.capability_min) > numbers(row.capability_max):
+            yield _problem(row.origin, f"capabilities from {row.capability_min} to {row.capability_max} are none")
+        if matrix.drivers and not _has_driver(matrix, row):
+            yield _problem(row.origin, f"no driver branch reaches CUDA {row.version} and driver {row.driver_min}")
+        for provider in row.providers:
+            yield from _provider(row, provider, systems, repositories)
+
+
+def _has_driver(matrix: Matrix, row: CudaRow) -> bool:
+    return any(
+        numbers(driver.max_cuda) >= numbers(row.version) and numbers(driver.branch)[0] >= numbers(row.driver_min)[0]
+        for driver in matrix.drivers
+    )
+
+
+def _provider(
+    row: CudaRow, provider: ProviderRow, systems: Collection[str], repositories: Collection[str]
+) -> Iterator[Problem]:
+    name = f"CUDA {row.version} by {provider.provider}"
+    if provider.system and provider.system not in systems:
+        yield _problem(provider.origin, f"{name}: system {provider.system} is in no row")
+    used = {package.repository for package in provider.packages if package.repository}
+    for repository in sorted({*provider.repositories, *used} - set(repositories)):
+        yield _problem(provider.origin, f"{name}: repository {repository} is in no row")
+    for repository in sorted(used - set(provider.repositories)):
+        yield _problem(provider.origin, f"{name}: packages come from {repository}, which the provider does not list")
+    if provider.provider == "apt" and not provider.packages:
+        yield _problem(provider.origin, f"{name} leads nowhere: it has no packages")
+    repeated = [package.name for package in provider.packages]
+    for package in sorted({item for item in repeated if repeated.count(item) > 1}):
+        yield _problem(provider.origin, f"{name}: {package} is listed twice")
+
+
+def _libraries(matrix: Matrix) -> Iterator[Problem]:
+    systems = {row.name for row in matrix.systems}
+    repositories = {row.name for row in matrix.repositories}
+    for row in (*matrix.cudnn, *matrix.nccl):
+        for entry in row.cuda:
+            if not any(serves(cuda.version, entry) for cuda in matrix.cuda):
+                yield _problem(row.origin, f"{row.key}: CUDA {entry} is in no row")
+        for item in row.apt:
+            if item.system not in systems:
+                yield _problem(item.origin, f"{row.key}: system {item.system} is in no row")
+            if item.package.repository and item.package.repository not in repositories:
+                yield _problem(item.origin, f"{row.key}: repository {item.package.repository} is in no row")
+            if item.cuda not in row.cuda and not any(serves(item.cuda, entry) for entry in row.cuda):
+                yield _problem(item.origin, f"{row.key}: has a package for CUDA {item.cuda}, which it does not list")
+
+
+def _frameworks(matrix: Matrix) -> Iterator[Problem]:
+    for framework in matrix.frameworks:
+        if not framework.releases:
+            yield _problem(framework.origin, f"{framework.name} has no release")
+        for release in framework.releases:
+            yield from _release(matrix, framework, release)
+
+
+def _release(matrix: Matrix, framework: FrameworkTable, release: Release) -> Iterator[Problem]:
+    name = f"{framework.name} {release.version}"
+    if release.exclude_newer and release.exclude_newer < release.released:
+        yield _problem(release.origin, f"{name}: exclude_newer {release.exclude_newer} is before its release")
+    seen: dict[tuple[str, str], str] = {}
+    for variant in release.variants:
+        same = (variant.cuda, variant.cuda_libraries)
+        if same in seen:
+            yield _problem(variant.origin, f"{name}: {seen[same]} and {variant.name} would have the same canonical name")
+        seen[same] = variant.name
+        yield from _variant(matrix, f"{name} {variant.name}", variant)
+
+
+def _variant(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem]:
+    for version in variant.python:
+        for problem in _refers(variant.origin, "Python", version, (row.version for row in matrix.pythons)):
+            yield _problem(variant.origin, f"{name}: {problem.message}")
+    for system in variant.systems:
+        if system not in {row.name for row in matrix.systems}:
+            yield _problem(variant.origin, f"{name}: system {system} is in no row")
+    if variant.origin.status == "known-bad":
+        return
+    cuda = next((row for row in matrix.cuda if row.version == variant.cuda), None)
+    if variant.cuda and cuda is None:
+        yield _problem(variant.origin, f"{name}: CUDA {variant.cuda} is in no row, so that no driver is known for it")
+        return
+    if variant.origin.status != "unknown":
+        reason = _unserved(matrix, variant, cuda)
+        if reason:
+            yield _problem(variant.origin, f"{name}: no system can serve it: {reason}")
+
+
+def _unserved(matrix: Matrix, variant: Variant, cuda: CudaRow | None) -> str:
+    """Why a variant is on no system; empty where one serves it."""
+    systems = [row for row in matrix.systems if not variant.systems or row.name in variant.systems]
+    enough = [row for row in systems if numbers(row.glibc) >= numbers(variant.glibc)]
+    if not enough:
+        return f"none has glibc {variant.glibc}"
+    with_python = [row for row in enough if _python_on(matrix, variant, row)]
+    if not with_python:
+        return f"none of those with glibc {variant.glibc} has Python {', '.join(variant.python)}"
+    if variant.cuda_libraries != "system" or cuda is None:
+        return ""
+    provided = [
+        (row, provider)
+        for row in with_python
+        for provider in cuda.providers
+        if provider.system in ("", row.name) and provider.provider in ("apt", "tag", "conda")
+    ]
+    if not provided:
+        return f"none of {', '.join(row.name for row in with_python)} has a provider of CUDA {cuda.version}"
+    for library, need in ((matrix.cudnn, variant.cudnn), (matrix.nccl, variant.nccl)):
+        provided = [(row, provider) for row, provider in provided if _library_on(library, need, cuda, row, provider)]
+    return "" if provided else "no provider has the cuDNN and NCCL that it needs"
+
+
+def _python_on(matrix: Matrix, variant: Variant, system: SystemRow) -> bool:
+    if any(python.version in variant.python for python in system.pythons):
+        return True
+    return any(
+        row.version in variant.python and any(numbers(supply.glibc) <= numbers(system.glibc) for supply in row.supplies)
+        for row in matrix.pythons
+    )
+
+
+def _library_on(
+    rows: tuple[LibraryRow, ...], need: LibraryNeed | None, cuda: CudaRow, system: SystemRow, provider: ProviderRow
+) -> bool:
+    if need is None or need.taken_from != "system":
+        return True
+    if provider.provider == "tag":
+        library = rows[0].library if rows else ""
+        inside = provider.cudnn if library == "cudnn" else provider.nccl
+        return bool(inside) and accepts(need, inside)
+    fitting = [row for row in rows if accepts(need, row.version) and any(serves(cuda.version, entry) for entry in row.cuda)]
+    if provider.provider == "conda":
+        return bool(fitting)
+    return any(item.system == system.name and serves(cuda.version, item.cuda) for row in fitting for item in row.apt)

@@ -32,6 +32,7 @@ from envbuild.matrix.types import (
     SystemPython,
     SystemRow,
 )
+from envbuild.matrix.versions import CUDA_OR_MAJOR
 from envbuild.model import Provider, PythonFrom
 from envbuild.strictyaml import Table
 
@@ -238,7 +239,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
     for item in table.tables("apt"):
         packages.append(
             LibraryPackage(
-                cuda=version(item, "cuda"),
+                cuda=item.text("cuda", pattern=CUDA_OR_MAJOR),
                 system=item.text("system").lower(),
                 package=_package(item),
                 origin=context.origin(item, origin),
@@ -250,7 +251,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
         version=number,
         release=table.text("release", number, pattern=r"[0-9.]+(-[0-9]+)?"),
         released=table.date("released", ""),
-        cuda=version_list(table, "cuda", required=True),
+        cuda=table.texts("cuda", required=True, pattern=CUDA_OR_MAJOR),
         apt=tuple(packages),
         origin=origin,
     )

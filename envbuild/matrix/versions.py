@@ -6,6 +6,7 @@ Framework versions have PEP 440's richer order; :mod:`packaging` orders those, o
 from __future__ import annotations
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
+CUDA_OR_MAJOR = r"\d{1,3}\.(\d{1,3}|x)"  # 11.x: libraries are built once for a whole major
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -19,6 +20,11 @@ def numbers(version: str) -> tuple[int, ...]:
 def has_prefix(version: str, prefix: str) -> bool:
     """Whether ``prefix`` names ``version`` or a line that it belongs to: 9 names 9.0 and 9.2, not 90; empty names all."""
     return not prefix or version == prefix or version.startswith(prefix + ".")
+
+
+def serves(cuda: str, entry: str) -> bool:
+    """Whether a library built for ``entry`` (9.0, or 11.x for all of 11) serves ``cuda``."""
+    return cuda == entry or (entry.endswith(".x") and has_prefix(cuda, entry[:-2]))
 
 
 def within(version: str, specifier: str) -> bool:

@@ -1,0 +1,54 @@
+"""The JSON that scripts rely on: ``resolve --json`` and ``show --json`` (schemas/resolution.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from envbuild.codec import encode
+from envbuild.model import SCHEMA, Base, Resolution
+
+
+def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
+    """The answer for a resolution; ``evidence`` is what was proved of the environment, as the caller found it."""
+    environment = resolution.environment
+    code = environment.compute_capability
+    return {
+        "schema": SCHEMA,
+        "request": resolution.request,
+        "name": environment.name,
+        "frameworks": [
+            {
+                "name": framework.name,
+                "version": framework.version,
+                "package": framework.package,
+                "variant": framework.variant,
+                "requirements": list(framework.requirements),
+                "released": framework.released,
+            }
+            for framework in environment.frameworks
+        ],
+        "python": environment.python.version,
+        "os": environment.system.name,
+        "cuda": environment.cuda,
+        "cudnn": environment.cudnn,
+        "nccl": environment.nccl,
+        "base": _base(environment.base),
+        "driver_min": environment.driver_min,
+        "require_cuda": environment.require_cuda,
+        "compute_capability": None if code is None else encode(code),
+        "exclude_newer": environment.exclude_newer,
+        "reasons": encode(list(resolution.reasons)),
+        "warnings": list(resolution.warnings),
+        "evidence": list(evidence),
+    }
+
+
+def _base(base: Base) -> dict[str, Any]:
+    return {
+        "provider": base.provider,
+        "image": base.image,
+        "default": base.is_default,
+        "packages": [f"{package.name}={package.version}" for package in base.packages],
+        "other_providers": list(base.other_providers),
+    }

@@ -1,0 +1,110 @@
+"""Every build that the matrix has, with the name that a request for it would get: what ``list`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
+from envbuild.resolve import parse
+from envbuild.resolve.choose import Candidate, build_objections, mismatches
+from envbuild.resolve.decide import environment_of
+from envbuild.resolve.facts import Facts
+from envbuild.resolve.places import places
+from envbuild.resolve.request import Request
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filters:
+    """What to list; an empty field lets everything pass. The words are those of a request."""
+
+    framework: str = ""
+    cuda: str = ""
+    python: str = ""
+    system: str = ""
+    driver: str = ""
+    gpu: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One build. ``name`` is its canonical default name under the filters, empty where no system of the matrix serves it."""
+
+    name: str
+    framework: str
+    version: str
+    variant: str
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+    python: str
+    pythons: tuple[str, ...]
+    system: str
+    provider: str
+    driver_min: str | None
+    status: str
+    released: str
+
+
+def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
+    """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter that names nothing."""
+    wanted = filters or Filters()
+    facts = Facts(matrix)
+    frameworks = [table for table in matrix.frameworks if not wanted.framework]
+    if wanted.framework:
+        frameworks = [parse.parse([wanted.framework], matrix=matrix).framework]
+    rows: list[Row] = []
+    for table in frameworks:
+        rows.extend(_rows(facts, _request(matrix, table, wanted), wanted))
+    return rows
+
+
+def _request(matrix: Matrix, table: FrameworkTable, filters: Filters) -> Request:
+    texts = [filters.framework or table.name]
+    if filters.cuda:
+        text = filters.cuda.strip().lower()
+        texts.append(text if text in ("cpu", "gpu", "cuda") or text.startswith("cu") else f"cuda{text}")
+    return parse.parse(
+        texts,
+        matrix=matrix,
+        driver=filters.driver or None,
+        gpu=filters.gpu or None,
+        python=filters.python or None,
+        system=filters.system or None,
+    )
+
+
+def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
+    filtered = any((filters.cuda, filters.python, filters.system, filters.driver, filters.gpu))
+    for release in request.framework.releases:
+        if not request.accepts_release(release):
+            continue
+        for variant in release.variants:
+            row = _row(facts, request, release, variant)
+            if (row.name or not filtered) and (not filters.status or row.status == filters.status):
+                yield row
+
+
+def _row(facts: Facts, request: Request, release: Release, variant: Variant) -> Row:
+    fits = not build_objections(facts, request, release, variant)
+    place = next((place for place in places(facts, variant) if not mismatches(request, place)), None) if fits else None
+    environment = None
+    if place is not None:
+        environment = environment_of(facts, request, Candidate(release=release, variant=variant, place=place))
+    return Row(
+        name=environment.name if environment else "",
+        framework=request.framework.name,
+        version=release.version,
+        variant=variant.name,
+        cuda=variant.cuda or None,
+        cudnn=environment.cudnn if environment else None,
+        nccl=environment.nccl if environment else None,
+        python=environment.python.version if environment else "",
+        pythons=variant.python,
+        system=environment.system.name if environment else "",
+        provider=environment.base.provider if environment else "",
+        driver_min=facts.driver_min(variant.cuda) or None,
+        status=variant.origin.status if environment or variant.origin.status != "ok" else "unserved",
+        released=release.released,
+    )

@@ -1,0 +1,192 @@
+"""From a chosen candidate to the environment: every field, the canonical name, and the reasons."""
+
+from __future__ import annotations
+
+from envbuild.matrix.types import PackageRow, RepositoryRow, Requirement, SystemRow, Variant
+from envbuild.matrix.versions import within
+from envbuild.model import (
+    AptPackage,
+    AptRepository,
+    Base,
+    ComputeCapability,
+    Environment,
+    Framework,
+    Resolution,
+    System,
+)
+from envbuild.resolve.choose import Candidate
+from envbuild.resolve.facts import Facts, hardware_warnings, row_of
+from envbuild.resolve.parse import image_slug
+from envbuild.resolve.places import Library, Offer, Place, offers_on, places
+from envbuild.resolve.reasons import reasons
+from envbuild.resolve.request import Request
+
+
+def decide(facts: Facts, request: Request, chosen: Candidate) -> Resolution:
+    """The resolution for a candidate that satisfies the request."""
+    environment = environment_of(facts, request, chosen)
+    row = row_of(request.framework.name, chosen.release, chosen.variant)
+    warnings = [*request.warnings, *hardware_warnings(facts, request, row, chosen.variant), *_status_warnings(row, chosen)]
+    return Resolution(
+        request=request.text,
+        environment=environment,
+        reasons=reasons(facts, request, chosen, environment),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environment:
+    """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request."""
+    variant, place = chosen.variant, chosen.place
+    cuda = facts.cuda.get(variant.cuda)
+    base = _base(facts, request, chosen)
+    code = ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.sass or variant.ptx else None
+    return Environment(
+        name=canonical_name(request, chosen, base),
+        frameworks=(_framework(request, chosen),),
+        python=place.python,
+        system=_system(place.system),
+        cuda=variant.cuda or None,
+        cudnn=_version(place.offer.cudnn),
+        nccl=_version(place.offer.nccl),
+        base=base,
+        driver_min=facts.driver_min(variant.cuda) or None,
+        compute_capability=code if variant.cuda else None,
+        require_cuda=_require(facts, variant.cuda, cuda.require if cuda else "") if variant.cuda else None,
+        exclude_newer=chosen.release.exclude_newer,
+    )
+
+
+def canonical_name(request: Request, chosen: Candidate, base: Base) -> str:
+    """The name that spells every choice; the base only where it is not the default."""
+    parts = [
+        request.framework.short,
+        chosen.release.version,
+        f"cuda{chosen.variant.cuda}" if chosen.variant.cuda else "cpu",
+        f"py{chosen.place.python.version.replace('.', '')}",
+        chosen.place.system.name,
+    ]
+    if not base.is_default:
+        parts.append(image_slug(base.image) if base.provider == "local" else base.provider)
+    return "-".join(parts)
+
+
+def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | None:
+    """What a request for this version, CUDA, Python and system would get if it said nothing of the base."""
+    for variant in chosen.release.variants:
+        if variant.cuda != chosen.variant.cuda or variant.origin.status == "known-bad":
+            continue
+        for place in places(facts, variant):
+            same = place.system.name == chosen.place.system.name and place.python.version == chosen.place.python.version
+            if same and not place.offer.deleted:
+                return variant, place
+    return None
+
+
+def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
+    offer, system = chosen.place.offer, chosen.place.system
+    usual = default_place(facts, chosen)
+    row = offer.row
+    libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
+    packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
+    names = dict.fromkeys([*(row.repositories if row else ()), *(p.repository for p in packages if p.repository)])
+    return Base(
+        provider=offer.provider,
+        image=request.image or (row.image if row and row.image else system.image),
+        is_default=usual == (chosen.variant, chosen.place),
+        repositories=tuple(_repository(facts.repositories[name]) for name in names),
+        packages=tuple(_package(package) for package in packages),
+        other_providers=_other_providers(facts, chosen, offer),
+    )
+
+
+def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
+    """The providers that would serve the same version, CUDA and system, best first; an image of one's own always would."""
+    found: list[Offer] = []
+    for variant in chosen.release.variants:
+        if variant.cuda == chosen.variant.cuda and variant.origin.status != "known-bad":
+            found.extend(offers_on(facts, variant, chosen.place.system, "")[0])
+    ordered = sorted(found, key=lambda offer: (offer.deleted, -offer.preference))
+    words = [*(offer.provider for offer in ordered), "local"]
+    return tuple(word for word in dict.fromkeys(words) if word != taken.provider)
+
+
+def _framework(request: Request, chosen: Candidate) -> Framework:
+    table, release, variant = request.framework, chosen.release, chosen.variant
+    python = chosen.place.python.version
+    own = f"{variant.requirement}=={release.version}{variant.local_version}"
+    return Framework(
+        name=table.name,
+        version=release.version,
+        package=variant.package,
+        variant=variant.name,
+        requirements=(own, *_holding(variant.requirements, python)),
+        constraints=_holding(variant.constraints, python),
+        recipe=table.recipe,
+        released=release.released,
+        index=variant.index,
+        cuda_libraries=variant.cuda_libraries,
+        options=dict(variant.options),
+    )
+
+
+def _holding(requirements: tuple[Requirement, ...], python: str) -> tuple[str, ...]:
+    return tuple(item.requirement for item in requirements if within(python, item.python))
+
+
+def _system(row: SystemRow) -> System:
+    return System(
+        name=row.name,
+        family=row.family,
+        version=row.version,
+        codename=row.codename,
+        image=row.image,
+        glibc=row.glibc,
+        bootstrap_suite=row.bootstrap_suite,
+        init_package=row.init_package,
+        init=row.init,
+        packages=row.packages,
+    )
+
+
+def _repository(row: RepositoryRow) -> AptRepository:
+    return AptRepository(
+        name=row.name,
+        url=row.url,
+        suite=row.suite,
+        components=row.components,
+        key_url=row.key_url,
+        key_fingerprint=row.key_fingerprint,
+    )
+
+
+def _package(row: PackageRow) -> AptPackage:
+    return AptPackage(name=row.name, version=row.version, repository=row.repository, url=row.url, sha256=row.sha256)
+
+
+def _version(library: Library | None) -> str | None:
+    return library.version if library else None
+
+
+def _require(facts: Facts, cuda: str, stated: str) -> str:
+    """What the container runtime asks of the driver: any of the major where minor-version compatibility holds."""
+    major = cuda.partition(".")[0]
+    return stated or (f"cuda>={major}.0" if major in facts.rules else f"cuda>={cuda}")
+
+
+def _status_warnings(row: str, chosen: Candidate) -> list[str]:
+    place = chosen.place
+    rows = [(row, chosen.variant.origin), (place.system.key, place.system.origin)]
+    if place.offer.row is not None:
+        rows.append((f"base {place.offer.provider} on {place.system.name}", place.offer.row.origin))
+    rows.extend(
+        (library.row.key, library.row.origin) for library in (place.offer.cudnn, place.offer.nccl) if library and library.row
+    )
+    found = []
+    for name, origin in rows:
+        note = f": {origin.note}" if origin.note else ""
+        if origin.status == "unknown":
+            found.append(f"{name} has not been proved{note or '.'}")
+        elif origin.status == "base-deleted":
+            found.append(f"{name} was deleted upstream{note or '; it works only where a copy is kept.'}")
+    return found

@@ -1,0 +1,186 @@
+"""Look-ups over the tables, and the rules about drivers and GPUs that are the same for every framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from envbuild.errors import Conflict
+from envbuild.matrix.types import CudaRow, LibraryRow, Matrix, Provenance, Release, RepositoryRow, SystemRow, Variant
+from envbuild.matrix.versions import numbers
+from envbuild.resolve.request import GpuWanted, Part, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """What one row holds against a choice, and the part of the request that would have to change (None: none would help)."""
+
+    part: Part | None
+    conflict: Conflict
+
+
+def objection(part: Part | None, row: str, reason: str, source: str) -> Objection:
+    """An objection from its words."""
+    return Objection(part, Conflict(row=row, reason=reason, source=source))
+
+
+class Facts:
+    """A matrix with its look-ups; made once per call, so that nothing is remembered between calls."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.systems: dict[str, SystemRow] = {row.name: row for row in matrix.systems}
+        self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
+        self.pythons = {row.version: row for row in matrix.pythons}
+        self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
+        self.rules = {row.cuda_major: row for row in matrix.driver_rules}
+        self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
+        self.places: dict[object, object] = {}  # filled by places.py
+
+    def driver_min(self, cuda: str) -> str:
+        """The driver that everything of ``cuda`` runs on; empty where no row says."""
+        row = self.cuda.get(cuda)
+        return row.driver_min if row else ""
+
+
+def row_of(name: str, release: Release, variant: Variant) -> str:
+    """A framework row's name in messages."""
+    return f"{name} {release.version} {variant.name}"
+
+
+def newer_or_equal(driver: str, minimum: str) -> bool:
+    """Compare drivers; a bare branch (``384``) stands for its latest driver, since nothing else was said."""
+    if "." not in driver:
+        return numbers(driver)[0] >= numbers(minimum)[0]
+    return numbers(driver) >= numbers(minimum)
+
+
+def code_for(variant: Variant, capability: str) -> str:
+    """How the binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``; ``unknown`` without data.
+
+    Native code runs on its own capability and on later ones of the same major; PTX on any later one.
+    """
+    if not variant.sass and not variant.ptx:
+        return "unknown"
+    major, minor = _capability(capability)
+    if any(m == major and n <= minor for m, n in map(_capability, variant.sass)):
+        return "native"
+    return "ptx" if any(_capability(entry) <= (major, minor) for entry in variant.ptx) else "none"
+
+
+def _capability(text: str) -> tuple[int, int]:
+    parts = [int(part) for part in text.split(".")]
+    return parts[0], parts[1] if len(parts) > 1 else 0
+
+
+def hardware_objections(facts: Facts, request: Request, row: str, variant: Variant) -> list[Objection]:
+    """What speaks against running ``variant`` on the request's driver and GPUs."""
+    if not variant.cuda:
+        return []
+    found: list[Objection] = []
+    if request.driver:
+        found.extend(_driver_objections(facts, request, variant))
+    for gpu in request.gpus:
+        found.extend(_gpu_objections(facts, request, row, variant, gpu))
+    return found
+
+
+def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iterable[Objection]:
+    row = facts.cuda.get(variant.cuda)
+    if row is None or newer_or_equal(request.driver, row.driver_min):
+        return
+    rule = facts.rules.get(variant.cuda.partition(".")[0])
+    if rule is None or not newer_or_equal(request.driver, rule.driver_min):
+        least = rule.driver_min if rule is not None and numbers(rule.driver_min) < numbers(row.driver_min) else row.driver_min
+        source = rule.origin.source if rule is not None and least == rule.driver_min else row.origin.source_of("driver_min")
+        yield objection(
+            "driver", row.key, f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}", source
+        )
+
+
+def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
+    if not gpu.capability:
+        return
+    code = code_for(variant, gpu.capability)
+    yield from _window_objections(facts, request, variant, gpu, code)
+    for bad in variant.bad_capabilities:
+        if numbers(gpu.capability) in map(numbers, bad.capabilities):
+            yield objection("gpu", row, f"known not to work on {_gpu(gpu)}: {bad.reason}", bad.source)
+    if code == "none":
+        holds = ", ".join((*variant.sass, *(f"PTX {entry}" for entry in variant.ptx)))
+        source = variant.origin.source_of("capabilities")
+        yield objection("gpu", row, f"its binaries hold GPU code for {holds}; none of it runs on {_gpu(gpu)}", source)
+    cuda = facts.cuda.get(variant.cuda)
+    if code == "ptx" and cuda is not None and request.driver and not newer_or_equal(request.driver, cuda.driver_min):
+        reason = (
+            f"its binaries have only PTX for {_gpu(gpu)}; driver {request.driver} is older than CUDA {cuda.version} "
+            f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone"
+        )
+        yield objection("driver", row, reason, variant.origin.source_of("capabilities"))
+
+
+def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
+    """The CUDA toolkits and driver branches that serve a GPU's architecture.
+
+    A toolkit older than the GPU has no libraries for it. Its native code for an earlier GPU of the same major runs still, and
+    so does PTX within the toolkit's own major; across majors PTX of whole frameworks is known to take an hour or to fail.
+    """
+    architecture = gpu.architecture
+    if architecture is None:
+        row = facts.cuda.get(variant.cuda)
+        if row is not None and numbers(gpu.capability) < numbers(row.capability_min):
+            reason = f"CUDA {row.version} supports GPUs from compute capability {row.capability_min} on, not {gpu.capability}"
+            yield objection("gpu", row.key, reason, row.origin.source_of("capabilities"))
+        return
+    origin = architecture.origin
+    if architecture.last_cuda and numbers(variant.cuda) > numbers(architecture.last_cuda):
+        reason = f"CUDA {variant.cuda} no longer supports {_gpu(gpu)}; the last that does is {architecture.last_cuda}"
+        yield objection("gpu", architecture.key, reason, origin.source_of("last_cuda"))
+    too_old = numbers(variant.cuda)[0] < numbers(architecture.first_cuda)[0]
+    if too_old and code != "native":
+        reason = f"CUDA {variant.cuda} is older than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was the first to support"
+        yield objection("gpu", architecture.key, reason, origin.source_of("first_cuda"))
+    last = architecture.last_driver_branch
+    if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
+        reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
+        yield objection("driver", architecture.key, reason, origin.source_of("last_driver_branch"))
+
+
+def _gpu(gpu: GpuWanted) -> str:
+    known = f"compute capability {gpu.capability}"
+    if gpu.architecture is not None:
+        known = f"{gpu.architecture.name}, {known}"
+    return f"{gpu.text} ({known})"
+
+
+def hardware_warnings(facts: Facts, request: Request, row: str, variant: Variant) -> list[str]:
+    """What a person should know of an accepted combination with the driver and the GPUs."""
+    if not variant.cuda:
+        return []
+    found = []
+    cuda = facts.cuda.get(variant.cuda)
+    if request.driver and cuda is not None and not newer_or_equal(request.driver, cuda.driver_min):
+        found.append(
+            f"Driver {request.driver} is older than CUDA {cuda.version} asks for ({cuda.driver_min}): it runs by minor-version "
+            f"compatibility, on GPUs with native code ({', '.join(variant.sass) or 'unknown'}) only."
+        )
+    for gpu in request.gpus:
+        found.extend(_gpu_warnings(row, variant, gpu))
+    return found
+
+
+def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
+    code = code_for(variant, gpu.capability) if gpu.capability else ""
+    if code == "unknown":
+        yield f"Which GPUs {row} holds code for is not in the matrix: {_gpu(gpu)} was not checked against it."
+    if code == "ptx":
+        yield f"{row} has no native code for {_gpu(gpu)}: the driver compiles its PTX at the first start, which takes minutes."
+    if gpu.architecture is not None and code == "native" and numbers(variant.cuda) < numbers(gpu.architecture.first_cuda):
+        yield f"CUDA {variant.cuda} is older than {_gpu(gpu)}; the native code of earlier GPUs of its major runs on it."
+
+
+def status_objection(key: str, origin: Provenance) -> Objection | None:
+    """A row that is known not to work stands against everything that uses it."""
+    if origin.status != "known-bad":
+        return None
+    return objection(None, key, f"known not to work: {origin.note}", origin.source)

@@ -1,0 +1,180 @@
+"""Finds what people's names mean: frameworks and their aliases, systems, drivers, GPUs. Unknown ones get the nearest known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from envbuild.errors import Alternative, UnknownNameError, UsageError
+from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, Matrix
+from envbuild.matrix.versions import numbers
+from envbuild.resolve.request import GpuWanted
+
+_CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
+_BRANDS = re.compile(r"nvidia|geforce|tesla|quadro")
+_SHOWN = 12
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names that look most like ``name``, best first."""
+    import difflib
+
+    return difflib.get_close_matches(name.lower(), sorted(set(known)), n=count, cutoff=0.6)
+
+
+def known_names(framework: FrameworkTable) -> set[str]:
+    """All names of a framework, in lower case."""
+    return {framework.name, framework.short, *framework.aliases}
+
+
+def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | None:
+    """The framework that ``word`` starts with, by its longest name, and the rest after the dash."""
+    best: tuple[FrameworkTable, str] | None = None
+    longest = 0
+    for framework in matrix.frameworks:
+        for name in known_names(framework):
+            if len(name) > longest and (word == name or word.startswith(name + "-")):
+                best, longest = (framework, word[len(name) + 1 :]), len(name)
+    return best
+
+
+def example(matrix: Matrix) -> str:
+    """A hint that shows what a request looks like, with a framework of this matrix."""
+    for framework in matrix.frameworks:
+        for release in framework.releases:
+            series = ".".join(release.version.split(".")[:2])
+            cuda = release.variants[0].cuda
+            return f"For example: {framework.short}-{series}-{f'cuda{cuda}' if cuda else 'cpu'}."
+    return "The matrix has no framework yet."
+
+
+def refuse_hinted(matrix: Matrix, word: str) -> None:
+    """Raise for a name that the matrix says people mistake for another."""
+    for framework in matrix.frameworks:
+        for hint in framework.hints:
+            if re.match(re.escape(hint.says) + r"(?![0-9a-z.])", word):
+                because = f" {hint.because}" if hint.because else ""
+                rest = word[len(hint.says) :]
+                raise UnknownNameError(
+                    f"{hint.says} is no release of {framework.title}.{because}",
+                    hint=f"{hint.means} is another framework: ask for {hint.means}{rest}.",
+                    alternatives=[Alternative(name=hint.means + rest, changes=f"{hint.means} instead of {hint.says}")],
+                )
+
+
+def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
+    """The error for a framework that nobody has heard of."""
+    names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
+    near = nearest(head, names)
+    known = ", ".join(f"{framework.name} ({framework.short})" for framework in matrix.frameworks)
+    return UnknownNameError(
+        f"The matrix knows no framework {head!r}.",
+        hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {known}.",
+        alternatives=[Alternative(name=name + rest, changes=f"{name} instead of {head}") for name in near],
+    )
+
+
+def unknown_version(what: str, wanted: str, known: Collection[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
+    """The error for a version that is in no row; ``known`` is listed, newest first."""
+    shown = ", ".join(list(known)[:_SHOWN])
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return UnknownNameError(
+        f"The matrix has no {what} {wanted}.",
+        code="unknown-version",
+        hint=f"Known: {shown}{more}." if known else f"It has no {what} at all.",
+        alternatives=tuple(make),
+        details=[f"{what} {version}" for version in known],
+    )
+
+
+def find_systems(matrix: Matrix, text: str) -> tuple[str, ...]:
+    """The systems that ``text`` names: a name, a codename, a family, or a name without its last part. Empty if none."""
+    word = text.lower().replace(":", "").replace("_", "")
+    exact = tuple(row.name for row in matrix.systems if word in (row.name, row.codename.lower(), row.image.lower()))
+    if exact:
+        return exact
+    return tuple(row.name for row in matrix.systems if word == row.family or row.name.startswith(word + "."))
+
+
+def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
+    """The error for a system that is in no row."""
+    names = [row.name for row in matrix.systems]
+    near = nearest(text, [*names, *(row.codename for row in matrix.systems)])
+    return UnknownNameError(
+        f"The matrix knows no operating system {text!r}.",
+        hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(sorted(names))}.",
+    )
+
+
+def find_driver(matrix: Matrix, text: str) -> tuple[str, list[str]]:
+    """A driver version as given, and what cannot be checked because its branch is in no row."""
+    word = text.strip().lower().lstrip("rv")
+    if not re.fullmatch(r"\d{1,5}(\.\d{1,5}){0,3}", word):
+        raise UsageError(
+            f"{text!r} is not a driver version.", code="bad-driver", hint="Give it as nvidia-smi prints it, such as 384.130."
+        )
+    branch = word.partition(".")[0]
+    if branch in {row.branch for row in matrix.drivers}:
+        return word, []
+    return word, [
+        f"Driver {word}: the matrix has no branch {branch}. Only the minimum of CUDA was compared; "
+        "whether this driver still serves the GPU's architecture was not checked."
+    ]
+
+
+def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
+    """A GPU by board name or by capability (``sm_61``, ``6.1``), and what cannot be checked of an unknown one."""
+    word = text.strip()
+    if not word:
+        raise UsageError("An empty name is not a GPU.", code="bad-gpu", hint='Give a board such as "GTX 1080 Ti" or sm_61.')
+    match = _CAPABILITY.fullmatch(word.lower())
+    if match:
+        parts = [part for part in match.groups() if part is not None]
+        return _by_capability(matrix, word, f"{int(parts[0])}.{parts[1]}")
+    board = _board(matrix, word)
+    if board is None:
+        near = nearest(
+            word, [row.name.lower() for row in matrix.gpus] + [alias for row in matrix.gpus for alias in row.aliases]
+        )
+        unknown = GpuWanted(text=word, capability="", board=None, architecture=None)
+        shown = f" (nearest: {near[0]})" if near else ""
+        return unknown, [
+            f"GPU {word!r} is not in the matrix{shown}: whether the binaries hold code for it, "
+            "and which CUDA and drivers serve it, was not checked. Its compute capability (--gpu sm_XX) would allow that."
+        ]
+    found = _architecture(matrix, board.capability)
+    return GpuWanted(text=board.name, capability=board.capability, board=board, architecture=found), []
+
+
+def _by_capability(matrix: Matrix, word: str, capability: str) -> tuple[GpuWanted, list[str]]:
+    architecture = _architecture(matrix, capability)
+    wanted = GpuWanted(text=word, capability=capability, board=None, architecture=architecture)
+    if architecture is not None:
+        return wanted, []
+    return wanted, [
+        f"GPU {word}: no architecture of the matrix has compute capability {capability}. Only the framework's binaries were "
+        "compared; which CUDA and drivers serve it was not checked."
+    ]
+
+
+def _board(matrix: Matrix, word: str) -> Gpu | None:
+    """By name or alias; brand words, case, spaces and dashes do not matter, as far as the rest is unique."""
+    exact = {_plain(name): row for row in matrix.gpus for name in (row.name, *row.aliases)}
+    if (found := exact.get(_plain(word))) is not None:
+        return found
+    bare: dict[str, list[Gpu]] = {}
+    for name, row in exact.items():
+        rows = bare.setdefault(_BRANDS.sub("", name), [])
+        if row not in rows:
+            rows.append(row)
+    rows = bare.get(_BRANDS.sub("", _plain(word)), [])
+    return rows[0] if len({row.capability for row in rows}) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _architecture(matrix: Matrix, capability: str) -> Architecture | None:
+    wanted = numbers(capability)
+    return next((row for row in matrix.architectures if wanted in map(numbers, row.capabilities)), None)

@@ -1,0 +1,239 @@
+"""Where a build of a framework can live: operating system, Python, and where CUDA comes from.
+
+What is possible does not depend on the request, except for a base image of the user's own. The same functions find the possible
+places and explain the impossible ones, so that the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from envbuild.matrix.libraries import accepts
+from envbuild.matrix.types import LibraryNeed, LibraryPackage, LibraryRow, ProviderRow, SystemRow, Variant
+from envbuild.matrix.versions import numbers, serves
+from envbuild.model import Provider, Python
+from envbuild.resolve.facts import Facts, Objection, objection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """A chosen cuDNN or NCCL. ``row`` is None for what is inside the framework; ``package`` where apt installs it."""
+
+    version: str
+    row: LibraryRow | None
+    package: LibraryPackage | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A provider on one system, with the libraries that it would bring. ``deleted``: its image is gone upstream."""
+
+    provider: Provider
+    row: ProviderRow | None
+    cudnn: Library | None
+    nccl: Library | None
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it serves only those who insist."""
+        return self.row is not None and self.row.origin.status == "base-deleted"
+
+    @property
+    def preference(self) -> int:
+        """Higher is chosen first."""
+        return self.row.preference if self.row else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A possible place, in the matrix's order of choice."""
+
+    system: SystemRow
+    python: Python
+    offer: Offer
+
+
+def places(facts: Facts, variant: Variant, image: str = "") -> list[Place]:
+    """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last."""
+    key = (
+        variant.python,
+        variant.cuda,
+        variant.cuda_libraries,
+        variant.cudnn,
+        variant.nccl,
+        variant.glibc,
+        variant.systems,
+        image,
+    )
+    known = facts.places.get(key)
+    if known is None:
+        known = sorted(_places(facts, variant, image), key=lambda place: _rank(facts, place))
+        facts.places[key] = known
+    return cast(list[Place], known)
+
+
+def _places(facts: Facts, variant: Variant, image: str) -> Iterator[Place]:
+    for system in facts.matrix.systems:
+        if system_objections(variant, system):
+            continue
+        offers, _ = offers_on(facts, variant, system, image)
+        if not offers:
+            continue
+        for version in variant.python:
+            python = python_on(facts, version, system, image)
+            if isinstance(python, Python):
+                for offer in offers:
+                    yield Place(system=system, python=python, offer=offer)
+
+
+def _rank(facts: Facts, place: Place) -> tuple[object, ...]:
+    order = facts.matrix.policy.python_from
+    supply = order.index(place.python.provided_by) if place.python.provided_by in order else len(order)
+    row = facts.pythons.get(place.python.version)
+    return (
+        place.offer.deleted,
+        supply,
+        -(row.preference if row else 0),
+        [-part for part in numbers(place.python.version)],
+        -place.offer.preference,
+        -place.system.preference,
+        place.system.name,
+        place.offer.provider,
+        place.offer.row.image if place.offer.row else "",
+    )
+
+
+def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
+    """What speaks against ``variant`` on ``system``, whatever provides the rest."""
+    found = []
+    if numbers(system.glibc) < numbers(variant.glibc):
+        reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
+        found.append(objection("system", system.key, reason, system.origin.source_of("glibc")))
+    if variant.systems and system.name not in variant.systems:
+        reason = f"{variant.package} ({variant.name}) is for {', '.join(variant.systems)} only"
+        found.append(objection("system", system.key, reason, variant.origin.source_of("systems")))
+    if system.origin.status == "known-bad":
+        found.append(objection("system", system.key, f"known not to work: {system.origin.note}", system.origin.source))
+    return found
+
+
+def python_on(facts: Facts, version: str, system: SystemRow, image: str) -> Python | Objection:
+    """How ``system`` gets a Python: from the distribution, else from another supply of the matrix.
+
+    In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
+    Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
+    """
+    if image:
+        return Python(version=version, provided_by="base", executable=f"python{version}", packages=())
+    for ours in system.pythons:
+        if ours.version == version:
+            return Python(version=version, provided_by="distribution", executable=ours.executable, packages=ours.packages)
+    row = facts.pythons.get(version)
+    for way in facts.matrix.policy.python_from:
+        for supply in row.supplies if row else ():
+            if supply.by == way and numbers(supply.glibc) <= numbers(system.glibc):
+                return Python(version=version, provided_by=way, executable=supply.executable, packages=())
+    carried = ", ".join(python.version for python in system.pythons) or "none"
+    return objection("python", system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
+
+
+def offers_on(facts: Facts, variant: Variant, system: SystemRow, image: str) -> tuple[list[Offer], list[Objection]]:
+    """The providers that can serve ``variant`` on ``system``, and what speaks against those that cannot."""
+    if image:
+        return [_plain_offer(facts, variant, "local")], []
+    if variant.cuda_libraries == "none":
+        return [_plain_offer(facts, variant, "distribution")], []
+    cuda = facts.cuda.get(variant.cuda)
+    if cuda is None:
+        reason = f"{variant.package} is built for CUDA {variant.cuda}, of which the matrix has no row"
+        return [], [objection("cuda", f"cuda {variant.cuda}", reason, variant.origin.source)]
+    if variant.cuda_libraries in ("wheels", "bundled"):
+        return [_plain_offer(facts, variant, "wheels")], []
+    offers, against = [], []
+    for row in cuda.providers:
+        if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name):
+            offer = _offer(facts, variant, system, row)
+            if isinstance(offer, Offer):
+                offers.append(offer)
+            else:
+                against.append(offer)
+    if not offers and not against:
+        reason = f"no provider has CUDA {cuda.version} for {system.name}"
+        against.append(objection("system", cuda.key, reason, cuda.origin.source))
+    return offers, against
+
+
+def _plain_offer(facts: Facts, variant: Variant, provider: Provider) -> Offer:
+    """A base that brings no libraries itself; on a user's image they are what the framework asks for."""
+    found = {}
+    for library, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)):
+        version = "" if need is None else need.prefer
+        if need is not None and not version:
+            version = next((row.version for row in candidates(facts, library, variant.cuda, need)), "")
+        found[library] = Library(version=version, row=None, package=None) if version else None
+    return Offer(provider=provider, row=None, cudnn=found["cudnn"], nccl=found["nccl"])
+
+
+def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow) -> Offer | Objection:
+    key = f"cuda {variant.cuda} {row.provider} {system.name}"
+    if row.origin.status == "known-bad":
+        return objection("base", key, f"known not to work: {row.origin.note}", row.origin.source)
+    unknown = [name for name in row.repositories if name not in facts.repositories]
+    unknown += [package.name for package in row.packages if package.repository and package.repository not in facts.repositories]
+    if unknown:
+        return objection("base", key, f"names a repository that is in no row: {', '.join(unknown)}", row.origin.source)
+    chosen: dict[str, Library | None] = {}
+    for library in ("cudnn", "nccl"):
+        found = _library(facts, variant, system, row, library)
+        if isinstance(found, Objection):
+            return found
+        chosen[library] = found
+    return Offer(provider=cast(Provider, row.provider), row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"])
+
+
+def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, library: str) -> Library | Objection | None:
+    """The library that a provider brings for a need; None where nothing is needed."""
+    need = variant.cudnn if library == "cudnn" else variant.nccl
+    if need is None:
+        return None
+    if need.taken_from != "system":
+        return Library(version=need.prefer, row=None, package=None) if need.prefer else None
+    if row.provider == "tag":
+        inside = row.cudnn if library == "cudnn" else row.nccl
+        if inside and accepts(need, inside):
+            return Library(version=inside, row=None, package=None)
+        reason = f"{row.image} carries {library} {inside or 'none'}; {variant.package} needs {describe(need)}"
+        return objection("base", f"cuda {variant.cuda} tag {system.name}", reason, row.origin.source)
+    found = candidates(facts, library, variant.cuda, need)
+    for candidate in found:
+        if row.provider != "apt":
+            return Library(version=candidate.version, row=candidate, package=None)
+        for package in candidate.apt:
+            known = not package.package.repository or package.package.repository in facts.repositories
+            if known and package.system == system.name and serves(variant.cuda, package.cuda):
+                return Library(version=candidate.version, row=candidate, package=package)
+    if found:
+        reason = f"has no package of {library} {describe(need)} for CUDA {variant.cuda} on {system.name}"
+        return objection("system", found[0].key, reason, found[0].origin.source)
+    reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
+    return objection("cuda", f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
+
+
+def candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
+    """The releases that satisfy a need, the preferred one first, then the newest."""
+    rows = [
+        row
+        for row in facts.libraries[library]
+        if row.origin.status != "known-bad" and accepts(need, row.version) and any(serves(cuda, entry) for entry in row.cuda)
+    ]
+    return sorted(rows, key=lambda row: row.version != need.prefer)
+
+
+def describe(need: LibraryNeed) -> str:
+    """A need in words."""
+    if need.exact:
+        return need.prefer
+    parts = [f"from {need.minimum}" if need.minimum else "", f"below {need.below}" if need.below else ""]
+    return " ".join(filter(None, parts)) or "of any version"

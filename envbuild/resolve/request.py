@@ -1,0 +1,81 @@
+"""What a request is, once it is understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, Release
+from envbuild.matrix.versions import has_prefix, within
+
+Part = Literal["version", "cuda", "cudnn", "nccl", "python", "system", "base", "driver", "gpu"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuWanted:
+    """A GPU of the request. ``capability`` is empty for a board that the matrix does not know; so is what follows from it."""
+
+    text: str
+    capability: str
+    board: Gpu | None
+    architecture: Architecture | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """The parts that were asked for; an empty part is free.
+
+    ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
+    ``===1.12.0`` is exact. ``device`` is ``gpu`` also where only a driver or a GPU was named: who names one wants to use it.
+    ``systems`` are the acceptable names. ``base`` is a provider, or ``local`` with ``image``. ``warnings`` say what cannot be
+    checked.
+    """
+
+    text: str
+    framework: FrameworkTable
+    version: str
+    device: Literal["", "cpu", "gpu"]
+    cuda: str
+    cudnn: str
+    nccl: str
+    python: str
+    systems: tuple[str, ...]
+    system_text: str
+    base: str
+    image: str
+    driver: str
+    gpus: tuple[GpuWanted, ...]
+    warnings: tuple[str, ...]
+
+    def accepts_release(self, release: Release) -> bool:
+        """Whether the version is one that was asked for."""
+        return version_matches(release.version, self.version)
+
+    def accepts_cuda(self, cuda: str) -> bool:
+        """Whether a build for ``cuda`` (empty: a CPU build) is one that was asked for."""
+        if not cuda:
+            return self.device != "gpu"
+        return self.device != "cpu" and (not self.cuda or within(cuda, self.cuda))
+
+
+def version_matches(version: str, clauses: str) -> bool:
+    """Whether a framework version (PEP 440) satisfies clauses; ``==`` takes a prefix, as everywhere in a request."""
+    return all(_version_clause(version, clause) for clause in clauses.split(",") if clause)
+
+
+def _version_clause(version: str, clause: str) -> bool:
+    bound = clause.lstrip("=!<>~")
+    operator = clause[: len(clause) - len(bound)]
+    if operator == "===":
+        return version == bound
+    prefix = bound.removesuffix(".*")
+    if operator in ("==", "="):
+        return has_prefix(version, prefix)
+    if operator == "!=":
+        return not has_prefix(version, prefix)
+    from packaging.version import Version
+
+    ours, theirs = Version(version), Version(bound)
+    if operator == "~=":
+        return ours >= theirs and has_prefix(version, bound.rpartition(".")[0])
+    return {">=": ours >= theirs, ">": ours > theirs, "<=": ours <= theirs, "<": ours < theirs}[operator]
