@@ -23,10 +23,12 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
         answer = resolve.answer(explanation.resolution, pipeline.held_evidence(tools, explanation.resolution.environment.name))
         session.out(wording.environment(answer))
         wording.warnings(session, explanation.resolution.warnings)
-    if explanation.excluded:
-        session.out("\nleft out")
-        rows = [[each.row, f"{each.reason}{f' [{each.source}]' if each.source else ''}"] for each in explanation.excluded]
-        session.out(wording.columns(rows, indent="  "))
+    if explanation.passed_over:
+        session.out("\npassed over")
+        rows = {
+            (each.row, f"{each.reason}{f' [{each.source}]' if each.source else ''}"): None for each in explanation.passed_over
+        }
+        session.out(wording.columns(list(rows), indent="  "))
     if explanation.error is not None:
         raise explanation.error
     session.document(resolve.explanation_json(explanation))

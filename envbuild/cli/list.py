@@ -12,22 +12,23 @@ _HEAD = ["NAME", "CUDA", "PYTHON", "OS", "BASE", "DRIVER", "STATUS"]
 
 @click.command("list")
 @click.argument("framework", required=False)
-@click.option("--cuda", metavar="VERSION", help="Only these CUDA versions (a prefix); 'cpu' for none.")
-@click.option("--status", metavar="WORD", help="Only rows with this status: ok, unknown, known-bad, end-of-life …")
+@click.option("--cuda", default="", metavar="VERSION", help="Only these CUDA versions (a prefix); 'cpu' for none.")
+@click.option("--status", default="", metavar="WORD", help="Only this status: ok, unknown, known-bad, end-of-life, unserved.")
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, framework: str | None, **filters: str | None) -> int:
-    """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any line's NAME can be made."""
+def command(session: Session, /, framework: str | None, base: str | None, **filters: str | None) -> int:
+    """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made."""
     from envbuild import codec, pipeline, resolve
 
-    tools = pipeline.Tools(session.workspace)
-    rows = resolve.catalogue(tools.matrix, resolve.Filters(framework=framework, **filters))
+    wanted = resolve.Filters(framework=framework or "", **{name: value or "" for name, value in filters.items()})
+    rows = [row for row in resolve.catalogue(pipeline.Tools(session.workspace).matrix, wanted) if base in (None, row.provider)]
     session.document({"schema": 1, "environments": [codec.encode(row) for row in rows]})
     table = [_HEAD]
     for row in rows:
         driver = f">= {row.driver_min}" if row.driver_min else "-"
-        table.append([row.name, row.cuda or "-", row.python, row.system, row.provider, driver, row.status])
+        name = row.name or f"({row.framework} {row.version} {row.variant})"
+        table.append([name, row.cuda or "-", row.python or "-", row.system or "-", row.provider or "-", driver, row.status])
     session.out(wording.columns(table))
     if not rows:
         session.err("Nothing in the matrix matches.")

@@ -90,7 +90,8 @@ class _Plain:
             return
         now = time.monotonic()
         with self._lock:
-            key = (news.stage, news.message)
+            # What only counts up speaks for its stage; what has an end speaks for itself.
+            key = (news.stage, "" if news.done is not None and news.total is None else news.message)
             ended = news.total is not None and news.done == news.total
             if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
                 return

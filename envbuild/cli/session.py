@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -72,7 +73,7 @@ def describe(error: EnvbuildError) -> str:
         source = f" [{conflict.source}]" if conflict.source else ""
         lines.append(f"  - {conflict.row}: {conflict.reason}{source}")
     lines += [f"  - {problem}" for problem in error.problems]
-    lines += [f"  | {line}" for line in error.details]
+    lines += _details(error.details)
     if error.alternatives:
         width = max(len(a.name) for a in error.alternatives)
         lines.append("would work:")
@@ -80,6 +81,16 @@ def describe(error: EnvbuildError) -> str:
     if error.hint:
         lines.append(f"hint: {error.hint}")
     return "\n".join(lines)
+
+
+def _details(details: Sequence[str]) -> list[str]:
+    """Output of a failed program line by line; a long list of short items (known versions) as flowing text."""
+    if len(details) > 8 and max(map(len, details)) < 32:
+        import textwrap
+
+        text = ", ".join(details)
+        return textwrap.wrap(text, 110, initial_indent="  | ", subsequent_indent="  | ", max_lines=4, placeholder=" …")
+    return [f"  | {line}" for line in details]
 
 
 def refusal(error: EnvbuildError) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""The program as a person or a script runs it: a process of its own, in a workspace of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+_FACTS = ("matrix.yaml", "matrix")
+_HAND_WRITTEN = ("images/partials", "images/recipes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """How one run ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on standard output, and nothing beside it."""
+        return json.loads(self.out)
+
+    def expect(self, code: int) -> Answer:
+        """Itself, where it ended with ``code`` and without a traceback."""
+        assert "Traceback" not in self.err + self.out, self.err
+        assert self.code == code, f"exit {self.code}, not {code}\n--- out\n{self.out[-3000:]}\n--- err\n{self.err[-6000:]}"
+        return self
+
+
+@dataclass(kw_only=True)
+class Program:
+    """``envbuild`` on a copy of the facts and recipes, with a cache folder of its own."""
+
+    root: Path
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+
+    def argv(self, *words: str) -> list[str]:
+        return [*self.prefix, sys.executable, "-m", "envbuild", *words]
+
+    def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        ours = {"ENVBUILD_ROOT": str(self.root), "ENVBUILD_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        merged = {**os.environ, **ours, **self.environment, **(extra or {})}
+        return {name: value for name, value in merged.items() if value != "<unset>"}
+
+    def run(self, *words: str, timeout: float = 1500, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Answer:
+        began = time.monotonic()
+        done = subprocess.run(
+            self.argv(*words), capture_output=True, text=True, timeout=timeout, env=self.env(env), cwd=cwd, check=False
+        )
+        return Answer(code=done.returncode, out=done.stdout, err=done.stderr, seconds=time.monotonic() - began)
+
+    def interrupt(self, number: signal.Signals, when: Callable[[str], bool], *words: str, patience: float = 600) -> Answer:
+        """Run, send ``number`` to the process as soon as ``when`` holds for what it wrote to standard error, and wait."""
+        began = time.monotonic()
+        process = subprocess.Popen(
+            self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env(), start_new_session=True
+        )
+        written: list[str] = []
+        sent = threading.Event()
+
+        def watch() -> None:
+            assert process.stderr is not None
+            for line in process.stderr:
+                written.append(line)
+                if not sent.is_set() and when("".join(written)):
+                    sent.set()
+                    process.send_signal(number)
+
+        reader = threading.Thread(target=watch, daemon=True)
+        reader.start()
+        try:
+            code = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"still running: {''.join(written)[-3000:]}") from None
+        reader.join(10)
+        out = process.stdout.read() if process.stdout else ""
+        assert sent.is_set(), f"it ended before the moment came:\n{''.join(written)[-3000:]}"
+        return Answer(code=code, out=out, err="".join(written), seconds=time.monotonic() - began)
+
+    def leftovers(self) -> list[str]:
+        """Hidden temporary files where tools write, which a kill may leave and the next run must not trip over."""
+        places = (self.root / "images/environments", self.root / "images/evidence")
+        return [str(path) for place in places for path in place.rglob(".*") if path.is_file()]
+
+
+def fresh_root(folder: Path) -> Path:
+    """The checkout's facts and recipes, without anything that tools wrote."""
+    for name in _FACTS + _HAND_WRITTEN:
+        source, target = ROOT / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    return folder
