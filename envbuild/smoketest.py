@@ -40,7 +40,6 @@ class SmokeOptions:
     """
 
     counts: tuple[int, ...] = (1, 2)
-    workload: str = ""
     allow_cpu: bool = False
     expect: str = ""
     expect_gpus: int | None = None
@@ -162,12 +161,14 @@ def _start(trial: _Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
 
 def _arguments(options: SmokeOptions) -> list[str]:
     """The guest's arguments for ``options``."""
+    # The guest's own limit must not come first: passing the user's is exit 124.
+    limit = "" if options.timeout_s is None else f"{options.timeout_s + 60:g}"
     pairs = (
         ("--counts", ",".join(map(str, options.counts))),
-        ("--workload", options.workload),
         ("--expect", options.expect),
         ("--expect-gpus", "" if options.expect_gpus is None else str(options.expect_gpus)),
         ("--min-speedup", options.min_speedup),
+        ("--timeout", limit),
     )
     words = ["--json", _ANSWER]
     for flag, value in pairs:

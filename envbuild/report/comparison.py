@@ -65,7 +65,7 @@ def _checks(a: View, b: View) -> list[str]:
         if (old and old.status) != (new and new.status):
             about = f" ({plural(key[1], 'worker')})" if key[1] else ""
             lines.append(f"{key[0]}{about}: {old.status if old else 'absent'} → {new.status if new else 'absent'}")
-            if new and new.status in ("fail", "error", "warn"):
+            if new and new.status in ("fail", "error", "inconclusive", "warn"):
                 lines.append(f"  {new.message}")
     return lines
 
@@ -80,7 +80,7 @@ def _facts(a: View, b: View) -> list[str]:
     return [
         f"{title} {label}: {before.get((title, label), 'absent')} → {after.get((title, label), 'absent')}"
         for title, label in keys
-        if title != "Seconds spent" and before.get((title, label)) != after.get((title, label))
+        if before.get((title, label)) != after.get((title, label))
     ]
 
 

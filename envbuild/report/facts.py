@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from envbuild.report.values import mapping, mappings, number, size, text
+from envbuild.report.values import mapping, mappings, number, plural, size, text
 
 _UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB/s", "_MBps": " MB/s"}
 
@@ -22,9 +22,21 @@ def facts(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], 
     blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"), ("Data", "data"))]
     devices = mappings(report.get("devices"))
     blocks += [(f"Device {text(item.get('index')) or place}", item) for place, item in enumerate(devices)]
-    blocks += [("Seconds spent", mapping(report.get("timing")))]
+    blocks += [("Variables", mapping(report.get("variables")))]
     filled = ((title, tuple(_labelled(block))) for title, block in blocks)
     return tuple((title, rows) for title, rows in filled if rows)
+
+
+def timing(report: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """What each part took: ``2x_train_s`` becomes ``2 workers: train``."""
+    parts = []
+    for key, value in mapping(report.get("timing")).items():
+        seconds = number(value)
+        if seconds is not None:
+            count, several, part = str(key).removesuffix("_s").partition("x_")
+            words = f"{plural(int(count), 'worker')}: {part}" if several and count.isdecimal() else str(key).removesuffix("_s")
+            parts.append((words.replace("_", " "), seconds))
+    return parts
 
 
 def _labelled(block: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from envbuild.report import plots
+from envbuild.report.facts import timing
 from envbuild.report.text import cells, headings, labels
-from envbuild.report.values import duration, mapping, number, percent, plural, short
-from envbuild.report.view import View, speedup, view
+from envbuild.report.values import duration, percent, plural, short
+from envbuild.report.view import CHECK_STATUSES, View, speedup, view
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -61,15 +62,10 @@ def _speedup_words(shown: str) -> str:
 
 def _plots(seen: View, report: Mapping[str, Any]) -> list[plots.Plot]:
     drawn = [plot for group in seen.groups for plot in plots.of_group(group)]
-    timing = [
-        (key.removesuffix("_s").replace("_", " "), number(value) or 0.0) for key, value in mapping(report.get("timing")).items()
-    ]
-    others = (plots.loss_plot(seen.trainings), plots.accuracy_plot(seen.trainings), plots.time_plot(timing))
+    others = (plots.loss_plot(seen.trainings), plots.accuracy_plot(seen.trainings), plots.time_plot(timing(report)))
     return drawn + [plot for plot in others if plot is not None]
 
 
 def _counted(seen: View) -> str:
     counts = Counter(check.status for check in seen.checks)
-    return ", ".join(
-        f"{counts[status]} {status}" for status in ("error", "fail", "warn", "skip", "info", "pass") if counts[status]
-    )
+    return ", ".join(f"{counts[status]} {status}" for status in CHECK_STATUSES if counts[status])

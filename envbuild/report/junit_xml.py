@@ -59,7 +59,7 @@ def _case(check: Check, seen: View) -> ElementTree.Element:
     body = "\n".join(filter(None, [said, measured, f"next: {check.next_step}" if check.next_step else ""]))
     if check.status in ("fail", "error"):
         _child(case, "failure" if check.status == "fail" else "error", said, body)
-    elif check.status == "skip":
+    elif check.status in ("skip", "inconclusive"):
         _child(case, "skipped", said, "")
     elif seen.verdict == "inconclusive":
         _child(case, "skipped", f"{check.status} in a run whose verdict is inconclusive: {said}", "")

@@ -107,11 +107,12 @@ def throughput_plot(group: Group) -> Plot | None:
     if most < 1:
         return None
     series: list[tuple[str, str, list[tuple[float, float]]]] = []
-    for place, n in enumerate(sorted({r.workers for r in group.rounds})):
+    counts = sorted({r.workers for r in group.rounds})
+    for n in counts:
         mine = [r for r in group.rounds if r.workers == n]
         together = [(float(r.index), r.together) for r in mine if r.together is not None]
         if n > 1 and together:
-            series.append((f"s{place % 4 + 1}", plural(n, "worker"), together))
+            series.append((_style(n, counts), plural(n, "worker"), together))
         if n == most:
             alone = [(float(r.index), r.solo) for r in mine if r.solo is not None]
             series.append(("s0", "1 worker", alone)) if alone else None
@@ -138,28 +139,30 @@ def throughput_plot(group: Group) -> Plot | None:
 
 def loss_plot(trainings: Sequence[Training]) -> Plot | None:
     """Training loss against steps, one line per number of workers."""
-    drawn = [(place, t) for place, t in enumerate(trainings) if len(t.losses) > 1]
+    counts = [t.workers for t in trainings]
+    drawn = [t for t in trainings if len(t.losses) > 1]
     if not drawn:
         return None
-    points = [point for _place, t in drawn for point in t.losses]
+    points = [point for t in drawn for point in t.losses]
     ticks = _ticks(0, max(loss for _step, loss in points))
     last = max(step for step, _loss in points)
     axes = _Axes(x_low=0, x_high=last or 1, y_low=min(0.0, *(y for _x, y in points)), y_high=ticks[-1])
     parts = [_grid(axes, ticks), _x_labels(axes, [(x, f"{x:g}") for x in _ticks(0, last) if x <= last], "step")]
-    parts += [_line(axes, list(t.losses), f"s{place % 4 + 1}") for place, t in drawn]
+    parts += [_line(axes, list(t.losses), _style(t.workers, counts)) for t in drawn]
     return Plot(
         title="Training loss",
         note="Mean loss of the batches; it has to fall, and alike for every number of workers.",
         svg=_svg("".join(parts), "Training loss per step"),
-        legend=tuple((f"s{place % 4 + 1}", plural(t.workers, "worker")) for place, t in drawn),
+        legend=tuple((_style(t.workers, counts), plural(t.workers, "worker")) for t in drawn),
     )
 
 
 def accuracy_plot(trainings: Sequence[Training]) -> Plot | None:
     """Accuracy on unseen images."""
+    counts = [t.workers for t in trainings]
     bars = [
-        (plural(t.workers, "worker"), t.accuracy, percent(t.accuracy), f"s{place % 4 + 1}")
-        for place, t in enumerate(trainings)
+        (plural(t.workers, "worker"), t.accuracy, percent(t.accuracy), _style(t.workers, counts))
+        for t in trainings
         if t.accuracy is not None
     ]
     if not bars:
@@ -180,6 +183,12 @@ def time_plot(parts: Sequence[tuple[str, float]]) -> Plot | None:
     return Plot(
         title="Where the time went", note="Seconds in each part of the smoke test.", svg=_bars(bars, mark=None, words="Seconds")
     )
+
+
+def _style(workers: int, counts: Sequence[int]) -> str:
+    """The colour class of a number of workers: one worker is the grey yardstick in every plot, the others keep theirs."""
+    several = sorted(n for n in set(counts) if n > 1)
+    return "s0" if workers == 1 else f"s{several.index(workers) % 4 + 1}"
 
 
 def _ticks(low: float, high: float, wanted: int = 5) -> list[float]:

@@ -17,7 +17,7 @@ def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
     parts = [f"{seen.verdict.upper()}  {seen.name}", _second_line(seen), *labels(seen), ""]
     for group in seen.groups:
         parts += [f"{group.title}", *_aligned([headings(group), *cells(group)]), ""]
-    parts += _troubles(seen.checks)
+    parts += _troubles(seen)
     parts += _paths(paths)
     return "\n".join(parts).rstrip() + "\n"
 
@@ -65,10 +65,16 @@ def _second_line(seen: View) -> str:
     return f"{seen.headline}." if seen.duration_s is None else f"{seen.headline} ({duration(seen.duration_s)})."
 
 
-def _troubles(checks: Sequence[Check]) -> list[str]:
+def _troubles(seen: View) -> list[str]:
+    """What was skipped matters only where there is no pass to explain it."""
+    shown = (
+        ("error", "fail", "inconclusive", "warn")
+        if seen.verdict == "pass"
+        else ("error", "fail", "inconclusive", "warn", "skip")
+    )
     lines: list[str] = []
-    for check in checks:
-        if check.status in ("error", "fail", "warn", "skip"):
+    for check in seen.checks:
+        if check.status in shown:
             lines.append(check_line(check))
             if check.next_step and check.status != "skip":
                 lines.append(f"     next: {check.next_step}")

@@ -78,6 +78,8 @@ def with_unit(value: Any, unit: str) -> str:
         return "not a number"
     if unit in ("B", "bytes") and number(value) is not None:
         return size(value)
+    if unit == "fraction" and number(value) is not None:
+        return percent(number(value))
     shown = text(value)
     return f"{shown} {unit}" if shown and unit not in ("", "relative", "share", "ratio", "1") else shown
 

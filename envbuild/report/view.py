@@ -14,10 +14,18 @@ from envbuild.report.facts import collectives, facts
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, plural, text, with_unit
 
 Verdict = Literal["pass", "fail", "inconclusive", "error"]
-CheckStatus = Literal["pass", "warn", "fail", "skip", "info", "error"]
+CheckStatus = Literal["pass", "warn", "fail", "inconclusive", "skip", "info", "error"]
 
 _GROUPED_BY = ("workload", "net", "scaling", "precision", "sync")
-_CHECK_STATUSES: tuple[CheckStatus, ...] = ("error", "fail", "warn", "skip", "info", "pass")  # worst first
+CHECK_STATUSES: tuple[CheckStatus, ...] = (
+    "error",
+    "fail",
+    "inconclusive",
+    "warn",
+    "pass",
+    "info",
+    "skip",
+)  # what to read first
 _SYNONYMS: dict[str, CheckStatus] = {
     "skipped": "skip",
     "inconclusive": "skip",
@@ -120,7 +128,7 @@ class View:
 def view(report: Mapping[str, Any]) -> View:
     """Read ``report``; anything of an unexpected kind is left out, and a status nobody knows is an ``error``."""
     verdict = verdict_of(report)
-    checks = tuple(sorted(map(_check, mappings(report.get("checks"))), key=lambda c: _CHECK_STATUSES.index(c.status)))
+    checks = tuple(sorted(map(_check, mappings(report.get("checks"))), key=lambda c: CHECK_STATUSES.index(c.status)))
     trainings = tuple(sorted(filter(None, map(_training, mappings(report.get("training")))), key=lambda t: t.workers))
     on_cpu, gpu_image = _on_cpu(report), _gpu_image(report)
     groups = _groups(report, checks, trainings, verdict=verdict, on_cpu=on_cpu)
@@ -147,7 +155,7 @@ def view(report: Mapping[str, Any]) -> View:
 def summary(report: Mapping[str, Any]) -> tuple[str, str]:
     """One sentence that says how it went or what went wrong, and the next step where a check names one."""
     seen = view(report)
-    blamed = [check for check in seen.checks if check.status in ("error", "fail", "skip") and check.next_step]
+    blamed = [check for check in seen.checks if check.status in ("error", "fail", "inconclusive") and check.next_step]
     return seen.headline, blamed[0].next_step if blamed and seen.verdict != "pass" else ""
 
 
@@ -184,20 +192,20 @@ def _name(report: Mapping[str, Any]) -> str:
 
 
 def _on_cpu(report: Mapping[str, Any]) -> bool:
-    kind = text(report.get("device")).lower()
+    kind = text(mapping(report.get("mode")).get("device"))
     if kind:
-        return kind.startswith("cpu")
+        return kind == "cpu"
     return any("cpu" in text(run.get("why_not_judged")).lower() for run in mappings(report.get("runs")))
 
 
 def _gpu_image(report: Mapping[str, Any]) -> bool:
-    said = report.get("gpu_image")
+    said = mapping(report.get("mode")).get("gpu_image")
     return said if isinstance(said, bool) else bool(text(mapping(report.get("environment")).get("cuda")))
 
 
 def _check(item: Mapping[str, Any]) -> Check:
     raw = text(item.get("status")).lower()
-    status = next((known for known in _CHECK_STATUSES if raw == known), _SYNONYMS.get(raw, "error"))
+    status = next((known for known in CHECK_STATUSES if raw == known), _SYNONYMS.get(raw, "error"))
     unit = text(item.get("unit"))
     return Check(
         id=text(item.get("id")) or "?",
@@ -343,13 +351,14 @@ def _efficiency(n: int, measured: float | None, source: Mapping[str, Any]) -> fl
 def _state(n: int, checks: tuple[Check, ...]) -> CheckStatus:
     """The worst status among the checks of ``n`` workers; skip where none was made."""
     mine = [check.status for check in checks if check.workers == n and check.status not in ("info", "skip")]
-    return min(mine, key=_CHECK_STATUSES.index) if mine else "skip"
+    return min(mine, key=CHECK_STATUSES.index) if mine else "skip"
 
 
 def _row_verdict(state: CheckStatus, verdict: Verdict, *, on_cpu: bool) -> str:
     if verdict == "inconclusive" and state in ("pass", "warn"):
         return "inconclusive (checks passed on CPU)" if on_cpu else "inconclusive"
-    return {"pass": "pass", "warn": "pass with warnings", "skip": "not checked", "info": "not checked"}.get(state, "fail")
+    words = {"pass": "pass", "warn": "pass with warnings", "skip": "not checked", "info": "not checked", "inconclusive": state}
+    return words.get(state, "fail")
 
 
 def _rounds(n: int, run: Mapping[str, Any]) -> list[Round]:
@@ -372,7 +381,7 @@ def _reasons(report: Mapping[str, Any], verdict: Verdict, checks: tuple[Check, .
     if verdict == "pass":
         return ()
     said = text(report.get("reason"))
-    blamed = ("skip",) if verdict == "inconclusive" else ("fail", "error")
+    blamed = ("inconclusive",) if verdict == "inconclusive" else ("fail", "error")
     found = [check.message or check.title or check.id for check in checks if check.status in blamed]
     return tuple(dict.fromkeys(filter(None, [said, *found])))
 

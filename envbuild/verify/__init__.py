@@ -144,19 +144,19 @@ def _ask_framework(engine: Engine, lock: Lock, info: ImageInfo, found: Findings,
     with_gpus = lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
     result = engine.run(
         info.id,
-        ["envbuild-smoke", "probe", "--framework", "--json", _PROBE],
+        ["envbuild-smoke", "probe", "--json", _PROBE],
         gpus="all" if with_gpus else None,
         network="none",
         collect=[_PROBE],
     )
-    answer = result.files.get(_PROBE)
-    if answer is None:
-        said = " ".join(result.output.split()[-60:])
+    answer: dict[str, Any] = json.loads(result.files.get(_PROBE, b"{}"))
+    told: dict[str, Any] | None = answer.get("framework")
+    if not told:
+        said = str(answer.get("error") or "") or " ".join(result.output.split()[-60:])
         if lock.environment.cuda is not None and not with_gpus and "libcuda.so" in said:
             found.notes.append("the framework needs the NVIDIA driver to start, and this machine has none: it was not asked")
         else:
             found.wrong("framework", f"cannot be started (exit code {result.code}): {said}")
         return {}
-    told: dict[str, Any] = json.loads(answer).get("framework") or {}
     comparisons.compare_framework(lock, told, found)
     return {key: str(value) for key, value in told.items() if value not in (None, "", [])}

@@ -172,7 +172,7 @@ def compare_framework(lock: Lock, told: Mapping[str, Any], found: Findings) -> N
     version = str(told.get("version") or "")
     if version.partition("+")[0] != framework.version.partition("+")[0]:
         found.wrong(f"{framework.name} version", f"expected {framework.version}, it says {version or 'nothing'}")
-    cuda = told.get("cuda")
+    cuda = told.get("cuda_build")
     if environment.cuda is not None and not cuda:
         found.wrong(f"{framework.name} CUDA", f"a build without CUDA in an image for CUDA {environment.cuda}")
     elif environment.cuda is not None and not _same_release(str(cuda), environment.cuda):

@@ -216,13 +216,13 @@ def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
 @pytest.mark.parametrize(
     ("cuda", "answer", "expected"),
     [
-        ("9.0", {"version": "1.0", "cuda": "9.0.176", "cudnn": "7.4.2"}, ""),
-        ("9.0", {"version": "1.0+cu90", "cuda": "9.0"}, ""),
-        ("9.0", {"version": "1.0", "cuda": None}, "toy CUDA: a build without CUDA in an image for CUDA 9.0"),
-        ("9.0", {"version": "1.0", "cuda": "10.0"}, "toy CUDA: expected 9.0, it was built with 10.0"),
-        ("9.0", {"version": "1.0", "cuda": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
-        ("9.0", {"version": "1.1", "cuda": "9.0"}, "toy version: expected 1.0, it says 1.1"),
-        (None, {"version": "1.0", "cuda": None}, ""),
+        ("9.0", {"version": "1.0", "cuda_build": "9.0.176", "cudnn": "7.4.2"}, ""),
+        ("9.0", {"version": "1.0+cu90", "cuda_build": "9.0"}, ""),
+        ("9.0", {"version": "1.0", "cuda_build": None}, "toy CUDA: a build without CUDA in an image for CUDA 9.0"),
+        ("9.0", {"version": "1.0", "cuda_build": "10.0"}, "toy CUDA: expected 9.0, it was built with 10.0"),
+        ("9.0", {"version": "1.0", "cuda_build": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
+        ("9.0", {"version": "1.1", "cuda_build": "9.0"}, "toy version: expected 1.0, it says 1.1"),
+        (None, {"version": "1.0", "cuda_build": None}, ""),
         (None, {}, "it says nothing"),
     ],
 )
