@@ -112,7 +112,7 @@ def judging(function: F) -> F:
             "--timeout", "timeout_s", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop the smoke test after this."
         ),
         click.option("--min-speedup", default="", metavar="N:X,…", help="Fail below this speedup, e.g. 2:1.2."),
-        click.option("--workload", default="", metavar="NAME", help="What to train; the default is the guest's own choice."),
+        click.option("--devices", "gpus", default="", metavar="0,1", help="The GPUs to use, by index or UUID; default all."),
         click.option("--counts", default="1,2", metavar="1,N,…", show_default=True, help="Worker counts, in the same run."),
         click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail unless N GPUs are usable."),
         click.option(
@@ -133,7 +133,8 @@ def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
     if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
         raise UsageError(f"--counts takes whole numbers from 1, separated by commas, not {text!r}.", hint="For example: 1,2")
     counts = tuple(sorted({int(part) for part in parts}))
-    return SmokeOptions(**{**values, "counts": counts, "expect": values["expect"] or ""})
+    gpus = tuple(part.strip() for part in str(values["gpus"]).split(",") if part.strip())
+    return SmokeOptions(**{**values, "counts": counts, "gpus": gpus, "expect": values["expect"] or ""})
 
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:

@@ -80,7 +80,7 @@ def test_a_refusal_validates_against_the_published_schema(program):
 def test_broken_yaml_is_5_with_file_and_line_and_all_problems_at_once(own):
     path = own.root / "matrix/drivers.yaml"
     lines = len(path.read_text().splitlines())
-    path.write_text(path.read_text() + "surprise: 1\nsurprise: 12.10\n")
+    path.write_text(path.read_text() + "surprise: 1\nunheard: 12.10\n")
     answer = own.run("list", timeout=60).expect(5)
     text = one_error(answer.err)
     assert f"drivers.yaml:{lines + 1}" in text

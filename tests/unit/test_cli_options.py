@@ -35,7 +35,7 @@ def values(**changes):
         "expect": None,
         "expect_gpus": None,
         "counts": "1,2",
-        "workload": "",
+        "gpus": "",
         "min_speedup": "",
         "timeout_s": None,
         "strict": False,
