@@ -56,6 +56,13 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
             )
     if not lock.prefixes:
         raise InvalidInputError(f"The lock of {environment.name} installs nothing.", hint="Make the lock again: envbuild lock.")
+    known = {framework.name for framework in environment.frameworks}
+    if strange := sorted({name for prefix in lock.prefixes for name in prefix.frameworks} - known):
+        raise InvalidInputError(
+            f"The lock of {environment.name} installs {', '.join(strange)}, which the environment does not have.",
+            code="invalid-lock",
+            hint="Make the lock again: envbuild lock.",
+        )
     conda = environment.base.provider == "conda" or any(p.python.provided_by == "conda" for p in lock.prefixes)
     if conda:
         raise InvalidInputError(

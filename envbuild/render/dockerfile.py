@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envbuild import codec
 from envbuild.errors import InvalidInputError
-from envbuild.model import AptPackage, Environment, Lock
+from envbuild.model import AptPackage, Environment, Framework, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
 from envbuild.render.requirements import PrefixFiles
@@ -24,7 +25,7 @@ def dockerfile(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str
     import jinja2
 
     try:
-        text = _jinja(templates).get_template(_MAIN).render(**_values(lock, recipes, files))
+        text = _jinja(tuple(sorted(templates.items()))).get_template(_MAIN).render(**_values(lock, recipes, files))
     except jinja2.TemplateError as error:
         where = f"{getattr(error, 'name', None) or 'the templates'}, line {getattr(error, 'lineno', None) or '?'}"
         raise InvalidInputError(
@@ -35,8 +36,11 @@ def dockerfile(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str
     return _tidy(text)
 
 
-def _jinja(templates: Mapping[str, str]) -> jinja2.Environment:
-    """Comments are ``{## … ##}`` because bash's ``${#array[@]}`` would open Jinja's default ones.
+@functools.lru_cache(maxsize=4)
+def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
+    """The compiled templates, kept for the next rendering of the same ones.
+
+    Comments are ``{## … ##}`` because bash's ``${#array[@]}`` would open Jinja's default ones.
 
     Escaping is on so that macros answer Markup: ``finalize`` can then tell what passed a filter from what did not.
     """
@@ -73,7 +77,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "has_sdists": any(each.sdists for each in files),
         "large": [file for each in files for file in each.large],
         "small": [file for each in files for file in each.small],
-        "frameworks": [_framework(lock, name.name, name.recipe) for name in environment.frameworks],
+        "frameworks": [_framework(lock, framework) for framework in environment.frameworks],
         "env": _env(environment, used),
         "labels": _labels(lock, used),
     }
@@ -92,10 +96,10 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
     }
 
 
-def _framework(lock: Lock, name: str, recipe: str) -> dict[str, Any]:
-    framework = next(f for f in lock.environment.frameworks if f.name == name)
-    prefix = next(p for p in lock.prefixes if name in p.frameworks)
-    return {"template": f"recipes/{recipe}/install.j2", "framework": framework, "prefix": prefix}
+def _framework(lock: Lock, framework: Framework) -> dict[str, Any]:
+    """A framework with the prefix that holds it: None where its wheels could not be locked yet."""
+    prefix = next((p for p in lock.prefixes if framework.name in p.frameworks), None)
+    return {"template": f"recipes/{framework.recipe}/install.j2", "framework": framework, "prefix": prefix}
 
 
 def _is_fetched(package: AptPackage) -> bool:

@@ -12,7 +12,13 @@ from envbuild.model import Artifact, Prefix
 
 BUILD = "build"
 SDISTS = "sdists"
-_PLACE = {"name": r"[A-Za-z0-9][A-Za-z0-9._-]*", "version": r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", "sha256": r"[0-9a-f]{64}"}
+_FORMS = {
+    "name": r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    "version": r"[A-Za-z0-9][A-Za-z0-9.!+_-]*",
+    "filename": r"[A-Za-z0-9][A-Za-z0-9._!+-]*\.(whl|tar\.gz|tgz|tar\.bz2|zip)",
+    "sha256": r"[0-9a-f]{64}",
+    "index": r"default|https?://[A-Za-z0-9._~:/@%+-]+",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +111,7 @@ def _one(prefix: Prefix, stem: str, artifacts: list[Artifact]) -> RequirementsFi
 
 
 def _check(artifact: Artifact) -> None:
-    for field, pattern in _PLACE.items():
+    for field, pattern in _FORMS.items():
         value = getattr(artifact, field)
         if not re.fullmatch(pattern, value):
             raise _invalid(f"The lock's {field} {value!r} of {artifact.filename!r} does not have the expected form.")

@@ -50,8 +50,8 @@ def artifact(name: str, version: str, *, sdist: bool = False, index: str = "defa
 def framework(name: str = "alpha", **changes: object) -> Framework:
     """A framework of the recipe of its own name."""
     made = Framework(
-        name=name, version="1.12.3", package=name, variant="cpu", requirements=(f"{name}==1.12.3",), constraints=(), recipe=name,
-        released="2019-06-21", index="default", cuda_libraries="none", options={"api": "1"},
+        name=name, version="1.12.3", package=name, variant="cpu", requirements=(f"{name}==1.12.3",), constraints=(),
+        recipe=name, released="2019-06-21", index="default", cuda_libraries="none", options={"api": "1"},
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -60,7 +60,8 @@ def cpu() -> Lock:
     """One framework on a current system, wheels only."""
     python = Python(version="3.11", provided_by="distribution", executable="/usr/bin/python3.11", packages=("python3",))
     environment = Environment(
-        name="al-1.12.3-cpu-py311-toyos12", frameworks=(framework(),), python=python, system=NEW, cuda=None, cudnn=None, nccl=None,
+        name="al-1.12.3-cpu-py311-toyos12", frameworks=(framework(),), python=python, system=NEW, cuda=None, cudnn=None,
+        nccl=None,
         base=Base(provider="distribution", image="toyos:12", is_default=True, repositories=(), packages=(), other_providers=()),
         driver_min=None, compute_capability=None, require_cuda=None, exclude_newer="2019-08-20",
     )  # fmt: skip
@@ -94,7 +95,8 @@ def gpu() -> Lock:
         lock.environment, name="al-1.12.3-cuda9.0-py27-toyos4", python=python, system=OLD, cuda="9.0", cudnn="7.4.2",
         frameworks=(framework(package="alpha-gpu", variant="gpu", cuda_libraries="system"),),
         base=Base(
-            provider="apt", image="toyos:4", is_default=True, repositories=repositories, packages=packages, other_providers=("tag",)
+            provider="apt", image="toyos:4", is_default=True, repositories=repositories, packages=packages,
+            other_providers=("tag",),
         ),
         driver_min="384.81", compute_capability=ComputeCapability(sass=("3.5",), ptx=("7.0",)), require_cuda="cuda>=9.0",
     )  # fmt: skip

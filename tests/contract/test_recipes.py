@@ -1,0 +1,60 @@
+"""Every recipe on disk is complete, valid by its schema, and known to the matrix."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from envbuild import recipes, workspace
+
+ROOT = Path(__file__).parents[2]
+WORKSPACE = workspace.find(str(ROOT))
+FOLDERS = sorted(path for path in WORKSPACE.recipes.iterdir() if path.is_dir())
+TEMPLATES = recipes.templates(WORKSPACE)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_recipe_has_its_four_files(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir() if path.is_file()} >= {"recipe.yaml", "install.j2", "smoke.py", "README.md"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_recipe_is_valid_by_the_published_schema(folder: Path) -> None:
+    schema = json.loads((ROOT / "envbuild" / "schemas" / "recipe.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load((folder / "recipe.yaml").read_text()), schema)
+
+
+def test_loader_and_schema_know_the_same_keys() -> None:
+    schema: dict[str, Any] = json.loads((ROOT / "envbuild" / "schemas" / "recipe.json").read_text())
+    code = (ROOT / "envbuild" / "recipes.py").read_text()
+    asked = set(re.findall(r'table\.(?:text|texts|table|integer)\("(\w+)"', code))
+    assert asked == set(schema["properties"])
+
+
+def test_every_recipe_loads_and_asks_for_what_the_guest_needs() -> None:
+    found = recipes.load(WORKSPACE)
+    assert sorted(found) == [folder.name for folder in FOLDERS]
+    for recipe in found.values():
+        assert any(re.match(r"numpy\b", requirement) for requirement in recipe.requirements), recipe.name
+
+
+def test_every_framework_of_the_matrix_has_its_recipe() -> None:
+    files = sorted((ROOT / "matrix" / "frameworks").glob("*.yaml"))
+    assert files
+    for path in files:
+        wanted = yaml.safe_load(path.read_text())["framework"]["recipe"]
+        assert wanted in {folder.name for folder in FOLDERS}, path.name
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_templates_compare_no_versions(name: str) -> None:
+    """A version threshold is a row of the matrix; templates branch on fields of the lock."""
+    for expression in re.findall(r"\{[{%](.*?)[%}]\}", TEMPLATES[name], flags=re.S):
+        assert not re.search(r"version\S*\s*(<|>|==|!=|in\b)|startswith|\bsplit\(", expression), expression

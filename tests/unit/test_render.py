@@ -1,0 +1,271 @@
+"""Rendering: what goes where, what is refused, and that no value leaves its place."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import render_locks as locks
+
+from envbuild import codec, recipes
+from envbuild.errors import InvalidInputError, UsageError
+from envbuild.model import Lock
+from envbuild.render import render
+from envbuild.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "render"
+TEMPLATES = {
+    **recipes.templates(Workspace(root=ROOT, output=ROOT / "images", home=ROOT / "nowhere")),
+    "recipes/alpha/install.j2": "",
+    "recipes/beta/install.j2": "",
+}
+
+
+def rendering(lock: Lock) -> dict[str, str]:
+    """The rendering with the toy recipes and the real partials."""
+    return render(lock, locks.RECIPES, TEMPLATES)
+
+
+@pytest.mark.parametrize("name", sorted(locks.ALL))
+def test_rendering_is_the_golden_one(name: str, update_golden: bool) -> None:
+    made = rendering(locks.ALL[name]())
+    folder = GOLDEN / name
+    if update_golden:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        for file, text in made.items():
+            (folder / file).write_text(text)
+    assert made == {path.name: path.read_text() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("name", sorted(locks.ALL))
+def test_every_artifact_is_in_exactly_one_requirements_file_with_its_hash(name: str) -> None:
+    lock = locks.ALL[name]()
+    made = rendering(lock)
+    lines = [line for file, text in made.items() if file != "Dockerfile" for line in text.splitlines()]
+    wanted = list(lock.prefixes[0].artifacts)
+    if any(not artifact.filename.endswith(".whl") for artifact in wanted):
+        wanted += lock.prefixes[0].build_artifacts
+    assert sorted(lines) == sorted(f"{a.name}=={a.version} --hash=sha256:{a.sha256}" for a in wanted)
+
+
+def test_large_wheels_small_ones_and_sources_are_apart() -> None:
+    made = rendering(locks.wheels())
+    assert sorted(made) == [
+        "Dockerfile", "requirements-alpha.txt", "requirements-beta.txt", "requirements-build.txt", "requirements-sdists.txt",
+        "requirements-vendor.txt", "requirements.txt",
+    ]  # fmt: skip
+    assert made["requirements.txt"].startswith("numpy==")
+    assert made["requirements-sdists.txt"].startswith("old_source==")
+
+
+def stages(dockerfile: str) -> dict[str, str]:
+    """Stage name to text, its first line included."""
+    parts = re.split(r"(?m)^(?=FROM )", dockerfile)
+    return {part.splitlines()[0].rsplit(" AS ", 1)[1]: part.rstrip() for part in parts[1:]}
+
+
+def test_stages_stand_in_the_order_in_which_environments_share_them() -> None:
+    assert list(stages(rendering(locks.gpu())["Dockerfile"])) == [
+        "os", "python", "cuda-files", "cuda", "sdists", "alpha", "packages", "image",
+    ]  # fmt: skip
+    assert list(stages(rendering(locks.wheels())["Dockerfile"])) == [
+        "os", "python", "libraries", "sdists", "vendor", "alpha", "beta", "packages", "image",
+    ]  # fmt: skip
+
+
+def test_shared_stages_are_the_same_bytes() -> None:
+    one, other = stages(rendering(locks.cpu())["Dockerfile"]), stages(rendering(locks.wheels())["Dockerfile"])
+    assert one["os"] == other["os"]
+    assert one["python"] == other["python"]
+
+
+def test_each_index_is_asked_alone() -> None:
+    text = rendering(locks.wheels())["Dockerfile"]
+    asking = [line for line in text.splitlines() if "--default-index https://wheels.example/cu126" in line]
+    assert len(asking) == 1
+    assert "--default-index" in stages(text)["beta"]
+
+
+def test_gpu_images_say_what_they_need_of_the_host_and_cpu_images_do_not() -> None:
+    image = stages(rendering(locks.gpu())["Dockerfile"])["image"]
+    assert 'NVIDIA_REQUIRE_CUDA="cuda>=9.0"' in image
+    assert 'NVIDIA_DRIVER_CAPABILITIES="compute,utility"' in image
+    assert "NVIDIA" not in rendering(locks.cpu())["Dockerfile"]
+
+
+def test_apt_packages_are_exact_held_and_their_keys_pinned() -> None:
+    made = stages(rendering(locks.gpu())["Dockerfile"])
+    assert "cuda-cudart-9-0=9.0.176-1" in made["cuda"]
+    assert "/tmp/cuda/packages/libcudnn7.deb" in made["cuda"]
+    assert "apt-mark hold cuda-cudart-9-0 libcudnn7" in made["cuda"]
+    assert "A" * 40 in made["cuda-files"]
+    assert "B" * 40 in made["cuda-files"]
+    assert f"{'cd' * 32}  /cuda/packages/libcudnn7.deb" in made["cuda-files"]
+
+
+def test_final_image_is_a_user_s_and_has_an_init() -> None:
+    lines = rendering(locks.cpu())["Dockerfile"].splitlines()
+    assert lines[-4:] == ["WORKDIR /workspace", "USER 1000", 'ENTRYPOINT ["/usr/bin/tini", "--"]', 'CMD ["bash"]']
+    bare = locks.cpu()
+    bare = replace(
+        bare, environment=replace(bare.environment, system=replace(bare.environment.system, init_package="", init=""))
+    )
+    text = rendering(bare)["Dockerfile"]
+    assert "ENTRYPOINT" not in text
+    assert "--no-install-recommends ca-certificates;" in text
+
+
+def test_every_networked_step_reads_the_secrets_before_it_traces() -> None:
+    for name in locks.ALL:
+        for step in logical_lines(rendering(locks.ALL[name]())["Dockerfile"]):
+            if re.search(r"apt-get|curl |uv pip install --python \S+ --no-deps|pip --cache-dir", step):
+                assert "id=envbuild-env,required=false" in step
+                assert step.index("/run/secrets/envbuild-env; fi") < step.index("set -eux")
+
+
+def test_render_names_what_it_cannot_do() -> None:
+    with pytest.raises(UsageError, match="cannot mount secrets"):
+        render(locks.cpu(), locks.RECIPES, TEMPLATES, dialect="classic")
+    with pytest.raises(UsageError, match="'nonsense'"):
+        render(locks.cpu(), locks.RECIPES, TEMPLATES, dialect="nonsense")
+    with pytest.raises(InvalidInputError, match="No recipe 'alpha'"):
+        render(locks.cpu(), {"beta": locks.RECIPES["beta"]}, TEMPLATES)
+    with pytest.raises(InvalidInputError, match="conda"):
+        rendering(_changed(locks.cpu(), ("environment", "base", "provider"), "conda"))
+    toolless = locks.wheels()
+    prefix = replace(toolless.prefixes[0], build_artifacts=toolless.prefixes[0].build_artifacts[1:])
+    with pytest.raises(InvalidInputError, match="no wheel of pip"):
+        rendering(replace(toolless, prefixes=(prefix,)))
+
+
+def test_misspelt_names_in_templates_are_errors_with_their_place() -> None:
+    broken = {**TEMPLATES, "recipes/alpha/install.j2": "# one\nRUN {{ framework.vresion | word }}\n"}
+    with pytest.raises(InvalidInputError, match="vresion"):
+        render(locks.cpu(), locks.RECIPES, broken)
+    with pytest.raises(InvalidInputError, match=r"recipes/alpha/install\.j2, line 2"):
+        render(locks.cpu(), locks.RECIPES, {**TEMPLATES, "recipes/alpha/install.j2": "# one\n{% if %}\n"})
+
+
+def test_values_that_pass_no_filter_are_a_bug_of_the_template() -> None:
+    with pytest.raises(TypeError, match="without a filter"):
+        render(locks.cpu(), locks.RECIPES, {**TEMPLATES, "recipes/alpha/install.j2": "# {{ framework.version }}\n"})
+
+
+def test_install_templates_see_their_framework_its_options_and_its_prefix() -> None:
+    step = "RUN echo {{ framework.name | word }} {{ prefix.path | word }}\n"
+    text = "{% if framework.options.api == '1' %}\n" + step + "{% endif %}\n"
+    made = render(locks.cpu(), locks.RECIPES, {**TEMPLATES, "recipes/alpha/install.j2": text})["Dockerfile"]
+    assert "RUN echo alpha /opt/env" in stages(made)["packages"]
+
+
+def test_a_framework_that_could_not_be_locked_stops_the_build_and_says_so() -> None:
+    lock = locks.wheels()
+    prefix = replace(lock.prefixes[0], frameworks=("alpha",))
+    text = stages(rendering(replace(lock, prefixes=(prefix,)))["Dockerfile"])["packages"]
+    assert "RUN echo 'beta 2.1.0 is missing in the lock: make it again where https://wheels.example/cu126" in text
+    assert text.endswith(">&2; exit 1")
+
+
+def test_bash_array_lengths_do_not_open_a_comment() -> None:
+    made = render(locks.cpu(), locks.RECIPES, {**TEMPLATES, "recipes/alpha/install.j2": 'RUN echo "${#array[@]}"\n'})
+    assert 'RUN echo "${#array[@]}"' in made["Dockerfile"]
+
+
+HOSTILE = (
+    "x\nUSER root",
+    "x\r\nUSER root",
+    "x\u2028USER root",
+    "$(touch /pwned)",
+    "`touch /pwned`",
+    "${HOME}",
+    "x; touch /pwned",
+    "x && touch /pwned",
+    "x | sh",
+    "x # rest",
+    "'; touch /pwned; '",
+    '"; touch /pwned; "',
+    "x \\",
+    "x\\",
+    "<<EOF",
+    "-oDPkg::Pre-Invoke::=/pwned",
+    "--help",
+    "x y",
+    "x{{ 7 * 7 }}",
+    "*",
+    "x\x00y",
+    "../../etc/passwd",
+)
+
+
+def logical_lines(dockerfile: str) -> list[str]:
+    """Instructions with their continuations joined; comments left out."""
+    kept = "\n".join(line for line in dockerfile.splitlines() if not line.startswith("#"))
+    return [line for line in kept.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def shape(line: str) -> tuple[str, int]:
+    """The instruction and the number of its shell words: what no value may change."""
+    return line.split(maxsplit=1)[0], len(shlex.split(line, comments=True))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of every non-empty text in an encoded lock."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*path, index))
+    elif isinstance(value, str) and value:
+        yield path
+
+
+def _changed(lock: Lock, path: tuple[Any, ...], text: str) -> Lock:
+    data = codec.encode(lock)
+    place = data
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = text
+    return codec.decode(Lock, data, "lock")
+
+
+@pytest.mark.parametrize("name", ["gpu", "wheels"])
+def test_no_text_of_a_lock_can_leave_its_place(name: str) -> None:
+    lock = locks.ALL[name]()
+    normal = logical_lines(rendering(lock)["Dockerfile"])
+    paths = list(leaves(codec.encode(lock)))
+    assert len(paths) > 80
+    accepted = 0
+    for path in paths:
+        for text in HOSTILE:
+            try:
+                found = logical_lines(rendering(_changed(lock, path, text))["Dockerfile"])
+            except InvalidInputError:
+                continue
+            accepted += 1
+            assert len(found) == len(normal), (path, text)
+            changed = [(one, other) for one, other in zip(normal, found, strict=True) if one != other]
+            assert [shape(other) for _, other in changed] == [shape(one) for one, _ in changed], (path, text)
+    assert accepted, "every value was refused: the test would prove nothing of quoting"
+
+
+@pytest.mark.parametrize("text", [each for each in HOSTILE if each])
+def test_environment_values_of_a_recipe_are_quoted(text: str) -> None:
+    recipe = replace(locks.RECIPES["alpha"], env={"ALPHA_LOG": text})
+    try:
+        made = render(locks.cpu(), {"alpha": recipe}, TEMPLATES)["Dockerfile"]
+    except InvalidInputError:
+        assert re.search(r"[\x00-\x1f\u2028]", text)
+        return
+    line = next(line for line in made.splitlines() if line.startswith("ENV ALPHA_LOG="))
+    value = line.removeprefix('ENV ALPHA_LOG="').removesuffix('"')
+    assert re.sub(r"\\(.)", r"\1", value) == text
+    assert not re.search(r'(?<!\\)(\\\\)*[$"]', value)
