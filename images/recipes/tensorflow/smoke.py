@@ -1,0 +1,336 @@
+"""TensorFlow 1 and 2 for the smoke test: all devices in one process; on the CPU several logical devices.
+
+1.x: one tower per device, each with its own variables; gradients are averaged and applied to every copy.
+2.x: MirroredStrategy with a custom training step around a Keras model and optimizer.
+
+Both without an exchange: one tower per device in one graph, which the executor runs side by side.
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+
+
+def to_framework(weights):
+    """Canonical weights in TensorFlow's layout: kernels HWIO, dense (in, out), flattened in H, W, C order."""
+    w = dict((name, np.asarray(weights[name], 'float32')) for name in NAMES)
+    w['conv1_w'], w['conv2_w'] = w['conv1_w'].transpose(2, 3, 1, 0), w['conv2_w'].transpose(2, 3, 1, 0)
+    w['fc1_w'] = w['fc1_w'].reshape(128, 32, 4, 4).transpose(2, 3, 1, 0).reshape(512, 128)
+    w['fc2_w'] = w['fc2_w'].T
+    return [np.ascontiguousarray(w[name]) for name in NAMES]
+
+
+def to_canonical(values):
+    """The reverse."""
+    w = dict(zip(NAMES, values))
+    w['conv1_w'], w['conv2_w'] = w['conv1_w'].transpose(3, 2, 0, 1), w['conv2_w'].transpose(3, 2, 0, 1)
+    w['fc1_w'] = w['fc1_w'].reshape(4, 4, 32, 128).transpose(3, 2, 0, 1).reshape(128, 512)
+    w['fc2_w'] = w['fc2_w'].T
+    return w
+
+
+def scaled(images):
+    """uint8 NCHW -> float32 NHWC from 0 to 1."""
+    return images.transpose(0, 2, 3, 1).astype('float32') / np.float32(255)
+
+
+class Adapter(object):
+    """Hands everything to the side of the installed major version."""
+
+    name = 'tensorflow'
+    style = 'single'
+
+    def setup(self, ctx):
+        import tensorflow
+        self.tf = tensorflow
+        side = _Towers if int(tensorflow.__version__.split('.')[0]) < 2 else _Mirrored
+        self.side = side(tensorflow, ctx)
+        self.semantics = side.semantics
+        for method in ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'predict', 'evidence', 'close'):
+            setattr(self, method, getattr(self.side, method))
+
+    def versions(self):
+        build = self._build_info()
+        return {'name': 'tensorflow', 'version': self.tf.__version__, 'cuda_build': build.get('cuda_version') or self._older_cuda(),
+                'cudnn': build.get('cudnn_version'), 'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
+
+    def _build_info(self):
+        """Build facts (from 2.3 on); empty for a CPU build."""
+        try:
+            build = dict(self.tf.sysconfig.get_build_info())
+        except AttributeError:
+            return {}
+        return build if build.get('is_cuda_build') else {}
+
+    def _older_cuda(self):
+        """Before 2.3 the package tells only in a generated module, if at all; `yes` where it is certain that there is some."""
+        if not self.tf.test.is_built_with_cuda():
+            return None
+        try:
+            from tensorflow.python.platform import build_info
+        except ImportError:
+            return 'unknown'
+        return getattr(build_info, 'cuda_version_number', None) or 'unknown'
+
+
+class _Towers(object):
+    """TensorFlow 1.
+
+    gate_gradients makes every gradient of a tower wait for all of them. Without it an update may reach a variable before a
+    sibling gradient has read the old value: a race that shows as errors of 0.1 to 0.3 against the reference network.
+    """
+
+    semantics = {'gradient': 'mean of the towers', 'exchange': 'add_n on the first device, applied to each tower\'s own variables',
+                 'corrected': 'gate_gradients'}
+
+    def __init__(self, tf, ctx):
+        self.tf, self.ctx = tf, ctx
+        kind = 'gpu' if ctx.kind == 'cuda' else 'cpu'
+        self.places = ['/%s:%d' % (kind, number) for number in ctx.devices]
+        self.config = tf.ConfigProto(
+            device_count={} if kind == 'gpu' else {'CPU': len(ctx.devices), 'GPU': 0}, allow_soft_placement=False,
+            intra_op_parallelism_threads=ctx.threads, inter_op_parallelism_threads=max(2, len(ctx.devices)))
+        self.config.gpu_options.allow_growth = True
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        tf = self.tf
+        handle = {'graph': tf.Graph(), 'places': [self.places[replica] for replica in replicas]}
+        with handle['graph'].as_default():
+            x = tf.placeholder(tf.float32, [None, 28, 28, 1])
+            y = tf.placeholder(tf.int64, [None])
+            rate = tf.placeholder(tf.float32, [])
+            handle.update(x=x, y=y, rate=rate)
+            n, towers = len(handle['places']), []
+            xs, ys = tf.split(x, n), tf.split(y, n)
+            for place, tower_x, tower_y in zip(handle['places'], xs, ys):
+                with tf.device(place):
+                    towers.append(self._tower(to_framework(weights), tower_x, tower_y))
+            gradients = [tower['gradients'] for tower in towers]
+            if sync == 'mean' and n > 1:
+                with tf.device(handle['places'][0]):
+                    mean = [tf.add_n(list(each)) / n for each in zip(*gradients)]
+                gradients = [mean] * n
+            updates = []
+            for place, tower, mine in zip(handle['places'], towers, gradients):
+                with tf.device(place):
+                    optimizer = tf.train.MomentumOptimizer(rate, momentum)
+                    updates.append(optimizer.apply_gradients(list(zip(mine, tower['variables']))))
+            with tf.device(handle['places'][0]):
+                handle['loss'] = tf.add_n([tower['loss'] for tower in towers]) / n
+                handle['logits'] = self._logits(towers[0]['variables'], x)
+            handle['train'] = tf.group(*updates)
+            handle['variables'] = [tower['variables'] for tower in towers]
+            start = tf.global_variables_initializer()
+        handle['session'] = tf.Session(graph=handle['graph'], config=self.config)
+        handle['session'].run(start)
+        return handle
+
+    def _tower(self, values, x, y):
+        tf = self.tf
+        variables = [tf.Variable(value) for value in values]
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=self._logits(variables, x)))
+        return {'variables': variables, 'loss': loss, 'gradients': tf.gradients(loss, variables, gate_gradients=True)}
+
+    def _logits(self, v, x):
+        nn, tf = self.tf.nn, self.tf
+        for kernel, bias in ((v[0], v[1]), (v[2], v[3])):
+            x = nn.relu(nn.bias_add(nn.conv2d(x, kernel, [1, 1, 1, 1], 'VALID'), bias))
+            x = nn.max_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], 'VALID')
+        x = nn.relu(tf.matmul(tf.reshape(x, [-1, 512]), v[4]) + v[5])
+        return tf.matmul(x, v[6]) + v[7]
+
+    def put(self, handle, images, labels):
+        return {handle['x']: scaled(images), handle['y']: labels}
+
+    def step(self, handle, batch, lr):
+        feed = dict(batch)
+        feed[handle['rate']] = lr
+        return handle['session'].run([handle['train'], handle['loss']], feed)[1]
+
+    def loss(self, token):
+        return float(token)
+
+    def drain(self):
+        pass                            # Session.run returns when everything is done
+
+    def copies(self, handle):
+        return len(handle['variables'])
+
+    def weights(self, handle, copy):
+        return to_canonical(handle['session'].run(handle['variables'][copy]))
+
+    def predict(self, handle, images):
+        return handle['session'].run(handle['logits'], {handle['x']: scaled(images)})
+
+    def evidence(self, handle):
+        parameters = sorted(set(variable.device for tower in handle['variables'] for variable in tower))
+        return {'parameters': parameters, 'compute': list(handle['places']), 'memory_bytes': None}
+
+    def close(self):
+        pass
+
+
+class _Mirrored(object):
+    """TensorFlow 2."""
+
+    semantics = {'gradient': 'sum over replicas of the loss divided by the global batch', 'exchange': 'MirroredStrategy'}
+
+    def __init__(self, tf, ctx):
+        self.tf, self.ctx = tf, ctx
+        self.on_gpu = ctx.kind == 'cuda'
+        tf.config.threading.set_intra_op_parallelism_threads(ctx.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, len(ctx.devices)))
+        if self.on_gpu:
+            for device in tf.config.experimental.list_physical_devices('GPU'):
+                tf.config.experimental.set_memory_growth(device, True)
+            if hasattr(tf.config.experimental, 'enable_tensor_float_32_execution'):
+                tf.config.experimental.enable_tensor_float_32_execution(False)
+        else:
+            self._split_cpu(len(ctx.devices))
+        self.places = ['/%s:%d' % ('gpu' if self.on_gpu else 'cpu', number) for number in ctx.devices]
+
+    def _split_cpu(self, count):
+        """Several logical CPU devices (the names without `experimental` came in 2.4)."""
+        config = self.tf.config
+        physical = config.experimental.list_physical_devices('CPU')[0]
+        if hasattr(config, 'set_logical_device_configuration'):
+            config.set_logical_device_configuration(physical, [config.LogicalDeviceConfiguration() for _ in range(count)])
+        else:
+            config.experimental.set_virtual_device_configuration(
+                physical, [config.experimental.VirtualDeviceConfiguration() for _ in range(count)])
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        places = [self.places[replica] for replica in replicas]
+        if sync == 'mean' and len(places) > 1:
+            return self._mirrored(places, weights, lr, momentum)
+        return self._alone(places, weights, lr, momentum)
+
+    def _model(self, weights, lr, momentum):
+        keras = self.tf.keras
+        model = keras.Sequential([
+            keras.layers.Conv2D(16, 5, activation='relu', input_shape=(28, 28, 1)), keras.layers.MaxPooling2D(2),
+            keras.layers.Conv2D(32, 5, activation='relu'), keras.layers.MaxPooling2D(2), keras.layers.Flatten(),
+            keras.layers.Dense(128, activation='relu'), keras.layers.Dense(10)])
+        model.set_weights(to_framework(weights))
+        optimizer = keras.optimizers.SGD(lr, momentum=momentum)
+        if hasattr(optimizer, 'build'):         # its slots must exist before the step is traced
+            optimizer.build(model.trainable_variables)
+        return model, optimizer
+
+    def _gradients(self, model, x, y, size):
+        """(loss, gradients) of a shard; the loss is the sum over the shard divided by `size`, not by the shard."""
+        with self.tf.GradientTape() as tape:
+            each = self.tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x, training=True))
+            loss = self.tf.reduce_sum(each) / size
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    def _mirrored(self, places, weights, lr, momentum):
+        tf = self.tf
+        # Without GPUs there is no NCCL, which is the default.
+        exchange = tf.distribute.NcclAllReduce() if self.on_gpu else tf.distribute.ReductionToOneDevice()
+        strategy = tf.distribute.MirroredStrategy(places, cross_device_ops=exchange)
+        run = getattr(strategy, 'run', None) or strategy.experimental_run_v2        # renamed in 2.2
+        with strategy.scope():
+            model, optimizer = self._model(weights, lr, momentum)
+
+        def replica(x, y, size):
+            loss, gradients = self._gradients(model, x, y, size)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+            return loss
+
+        def step(batch, size):
+            return strategy.reduce(tf.distribute.ReduceOp.SUM, run(replica, args=(batch[0], batch[1], size)), axis=None)
+
+        return {'models': [model], 'optimizers': [optimizer], 'places': places, 'strategy': strategy, 'step': tf.function(step)}
+
+    def _alone(self, places, weights, lr, momentum):
+        """One model per place, in one function, so that they run side by side."""
+        tf, made = self.tf, []
+        for place in places:
+            with tf.device(place):
+                made.append(self._model(weights, lr, momentum))
+
+        def step(batches, size):
+            losses = []
+            for place, (model, optimizer), (x, y) in zip(places, made, batches):
+                with tf.device(place):
+                    loss, gradients = self._gradients(model, x, y, size / len(places))
+                    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+                    losses.append(loss)
+            return tf.add_n(losses) / len(losses)
+
+        return {'models': [model for model, _ in made], 'optimizers': [optimizer for _, optimizer in made], 'places': places,
+                'strategy': None, 'step': tf.function(step)}
+
+    def put(self, handle, images, labels):
+        tf, places, strategy = self.tf, handle['places'], handle['strategy']
+        size = tf.constant(float(len(images)))
+        if strategy is not None and not hasattr(strategy, 'experimental_distribute_values_from_function'):      # before 2.4
+            data = tf.data.Dataset.from_tensor_slices((scaled(images), labels)).batch(len(images))
+            return next(iter(strategy.experimental_distribute_dataset(data))), size
+        shards = []
+        for number, place in enumerate(places):
+            with tf.device(place):
+                shards.append((tf.constant(scaled(self.ctx.shard(images, number, len(places)))),
+                               tf.constant(self.ctx.shard(labels, number, len(places)))))
+        if strategy is None:
+            return shards, size
+        return tuple(strategy.experimental_distribute_values_from_function(
+            lambda context, part=part: shards[context.replica_id_in_sync_group][part]) for part in (0, 1)), size
+
+    def step(self, handle, batch, lr):
+        for optimizer in handle['optimizers']:
+            if handle.get('lr') != lr:
+                optimizer.learning_rate = lr
+        handle['lr'] = lr
+        return handle['step'](*batch)
+
+    def loss(self, token):
+        return float(token.numpy())
+
+    def drain(self):
+        """A step on the CPU has ended when it returns; GPUs are waited for (before 2.5 by fetching from each of them)."""
+        if self.on_gpu and hasattr(self.tf.test.experimental, 'sync_devices'):
+            self.tf.test.experimental.sync_devices()
+        elif self.on_gpu:
+            for place in self.places:
+                with self.tf.device(place):
+                    (self.tf.constant(0.0) + 1.0).numpy()
+
+    def _copies_of(self, handle):
+        """[variables of one replica], plain tensors' owners under Keras 2 and 3."""
+        if handle['strategy'] is None:
+            return [[_inner(v) for v in model.trainable_variables] for model in handle['models']]
+        spread = [handle['strategy'].experimental_local_results(_inner(v)) for v in handle['models'][0].trainable_variables]
+        return [list(each) for each in zip(*spread)]
+
+    def copies(self, handle):
+        return len(self._copies_of(handle))
+
+    def weights(self, handle, copy):
+        return to_canonical([variable.numpy() for variable in self._copies_of(handle)[copy]])
+
+    def predict(self, handle, images):
+        with self.tf.device(handle['places'][0]):
+            return handle['models'][0](self.tf.constant(scaled(images)), training=False).numpy()
+
+    def evidence(self, handle):
+        places = sorted(set(variable.device for copy in self._copies_of(handle) for variable in copy))
+        return {'parameters': places, 'compute': list(handle['places']), 'memory_bytes': self._memory()}
+
+    def _memory(self):
+        try:
+            return sum(int(self.tf.config.experimental.get_memory_info('GPU:%d' % number)['peak']) for number in self.ctx.devices)
+        except (AttributeError, ValueError, RuntimeError):
+            return None
+
+    def close(self):
+        pass
+
+
+def _inner(variable):
+    """The TensorFlow variable inside a variable of Keras 3."""
+    value = getattr(variable, 'value', None)
+    return variable if value is None or callable(value) else value
