@@ -1,0 +1,211 @@
+"""The host's own apt configuration: which mirror it names, for which suites, and what that mirror has now.
+
+No mirror's address is written in this project: all come from /etc/apt of the machine that runs it.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from envbuild import procs
+from envbuild.errors import BuildError
+from envbuild.model import DebianPackage
+
+_MAIN = "main"
+_MINIMAL = ("?essential", "?priority(required)", "apt")  # what mmdebstrap calls minbase
+_TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
+_KEYRINGS = (
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+)
+# apt's word in its configuration → the option of a source line that says the same
+_LINE_OPTIONS = {"Acquire::Check-Valid-Until": "check-valid-until", "Acquire::Check-Date": "check-date"}
+_PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One archive: a mirror, one suite of it, and the options of its line."""
+
+    uri: str
+    suite: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def line(self, **more: str) -> str:
+        """The one-line form, ``more`` options added."""
+        options = " ".join(f"{key.replace('_', '-')}={value}" for key, value in (*self.options, *more.items()))
+        return f"deb {f'[{options}] ' if options else ''}{self.uri} {self.suite} {_MAIN}"
+
+
+def parse_list(text: str) -> list[Source]:
+    """The binary sources with component main of a ``sources.list`` file."""
+    found: list[Source] = []
+    for raw in text.splitlines():
+        match = re.match(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<rest>.*)$", raw.strip())
+        if match and _MAIN in match["rest"].partition("#")[0].split():
+            pairs = (word.partition("=") for word in (match["options"] or "").split())
+            found.append(Source(uri=match["uri"], suite=match["suite"], options=tuple((k, v) for k, _, v in pairs)))
+    return found
+
+
+def parse_deb822(text: str) -> list[Source]:
+    """The same of a ``.sources`` file (deb822 stanzas)."""
+    found: list[Source] = []
+    for stanza in re.split(r"\n\s*\n", re.sub(r"(?m)^#.*\n?", "", text)):
+        fields = {k.lower(): v.split() for k, v in re.findall(r"(?m)^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza)}
+        wanted = "deb" in fields.get("types", []) and _MAIN in fields.get("components", [])
+        if not wanted or fields.get("enabled", ["yes"]) == ["no"]:
+            continue
+        signed = fields.get("signed-by", [])
+        options = (("signed-by", signed[0]),) if len(signed) == 1 and signed[0].startswith("/") else ()
+        found += [Source(uri=u, suite=s, options=options) for u in fields.get("uris", []) for s in fields.get("suites", [])]
+    return found
+
+
+def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
+    """All sources of this machine's apt, in apt's own order of files."""
+    parts = sorted((etc / "sources.list.d").glob("*")) if (etc / "sources.list.d").is_dir() else []
+    found: list[Source] = []
+    for path in [etc / "sources.list", *parts]:
+        if path.is_file() and path.suffix == ".list":
+            found += parse_list(path.read_text(encoding="utf-8", errors="replace"))
+        elif path.is_file() and path.suffix == ".sources":
+            found += parse_deb822(path.read_text(encoding="utf-8", errors="replace"))
+    return found
+
+
+def sources_for(suite: str, sources: Sequence[Source], *, codename: str) -> list[Source]:
+    """Where ``suite``, its updates and its security fixes should be, going by the sources of a host of ``codename``.
+
+    A source that names the suite itself counts before one that is known to be a mirror because it carries the host's own.
+    Empty where the host's apt names no Debian mirror.
+    """
+    found: dict[str, Source] = {}
+    for of in (suite, codename):
+        for source in sources:
+            for ending in ("", "-updates", "-security"):
+                if source.suite == f"{of}{ending}" and _signed_by_debian(source):
+                    options = tuple((k, v) for k, v in source.options if k == "trusted")
+                    found.setdefault(ending, replace(source, suite=f"{suite}{ending}", options=options))
+    return list(found.values()) if "" in found else []
+
+
+def _signed_by_debian(source: Source) -> bool:
+    key = dict(source.options).get("signed-by", "")
+    return not key or "debian" in Path(key).name
+
+
+def codename(os_release: Path = Path("/etc/os-release")) -> str:
+    """The suite that this machine itself runs, empty where it is no Debian."""
+    try:
+        lines = os_release.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    facts = {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
+    return facts.get("VERSION_CODENAME", "") if facts.get("ID") == "debian" else ""
+
+
+def keyring() -> str:
+    """Debian's archive keyring on this machine, empty where there is none and apt's own trust must do."""
+    return next((path for path in _KEYRINGS if Path(path).is_file()), "")
+
+
+def host_options() -> dict[str, str]:
+    """What the host's apt must say to reach its mirror (proxies, date checks), to be said again for another root."""
+    wanted = re.compile(r"^(Acquire::(?:https?::Proxy\S*|Check-Valid-Until|Check-Date)) \"(.*)\";$")
+    dump = procs.run(["apt-config", "dump"], timeout_s=30).output
+    return {m[1]: m[2] for m in map(wanted.match, dump.splitlines()) if m is not None}
+
+
+def with_host_options(sources: Sequence[Source], options: dict[str, str]) -> list[Source]:
+    """The sources with the date checks switched as the host's apt has them, so that one file says all of it."""
+    extra = tuple((word, "no") for key, word in _LINE_OPTIONS.items() if options.get(key, "").lower() in {"false", "no", "0"})
+    return [replace(source, options=(*source.options, *extra)) for source in sources]
+
+
+def answering(sources: Sequence[Source]) -> list[Source]:
+    """The sources whose mirror has that suite now, asked with the host's proxies; the first one must answer.
+
+    Raises :class:`BuildError` (``base-unreachable``) within seconds where it does not.
+    """
+    kept: list[Source] = []
+    with tempfile.TemporaryDirectory(prefix="envbuild-apt-") as folder:
+        for number, source in enumerate(sources):
+            uri = f"{source.uri.rstrip('/')}/dists/{source.suite}/InRelease"
+            argv = ["/usr/lib/apt/apt-helper", *_TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", uri]
+            answer = procs.run([*argv, f"{folder}/{number}"], timeout_s=60)
+            if answer.code == 0:
+                kept.append(source)
+            elif number == 0:
+                raise BuildError(
+                    f"The mirror {source.uri} does not give {source.suite}: {_reason(answer.output)}.",
+                    code="base-unreachable",
+                    hint="Correct the mirror in this machine's apt configuration, or let the engine pull the base image.",
+                )
+    return kept
+
+
+def plan(sources: Sequence[Source], architecture: str) -> list[DebianPackage]:
+    """The packages of a minimal system as the mirror has them now, with the sha256 of its index; needs no root.
+
+    Raises :class:`BuildError` (``base-unreachable``) where the mirror's lists cannot be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="envbuild-apt-") as folder:
+        apt = _private_apt(Path(folder), sources, architecture)
+        update = procs.run([*apt, "-qq", "update"], timeout_s=300)
+        if update.code != 0:
+            raise BuildError(
+                f"The package lists of {sources[0].suite} cannot be had from {sources[0].uri}: {_reason(update.output)}.",
+                code="base-unreachable",
+                hint="Check the network and the proxy of this machine's apt.",
+            )
+        install = [*apt, "-qq", "-y", "--no-install-recommends", "--print-uris", "install", *_MINIMAL]
+        # usr-is-merged, where the suite has it: else apt takes usrmerge, which brings Perl's modules
+        asked = procs.run([*install, "usr-is-merged"], timeout_s=120)
+        if "Unable to locate package usr-is-merged" in asked.output:
+            asked = procs.run(install, timeout_s=120)
+        packages = [_package(match) for match in _PRINTED_URI.finditer(asked.output)]
+    if asked.code != 0 or not packages:
+        raise BuildError(f"apt cannot compose a minimal {sources[0].suite}: {_reason(asked.output)}.", code="base-unreachable")
+    return sorted(packages, key=lambda package: package.name)
+
+
+def _private_apt(folder: Path, sources: Sequence[Source], architecture: str) -> list[str]:
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    key = {"signed-by": keyring()} if keyring() else {}
+    (folder / "sources.list").write_text("".join(f"{source.line(**key)}\n" for source in sources), encoding="utf-8")
+    options = {
+        "Dir::State": folder / "state",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "Dir::Cache::pkgcache": "pkgcache.bin",
+        "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Sandbox::User": "root",
+        "APT::Update::Post-Invoke-Success": "",
+        "Acquire::Languages": "none",
+        "Acquire::ForceHash": "SHA256",
+    }
+    words = [word for key_, value in options.items() for word in ("-o", f"{key_}={value}")]
+    return ["apt-get", *_TIMEOUTS, *words]
+
+
+def _package(match: re.Match[str]) -> DebianPackage:
+    name, version, _ = match["file"].rsplit("_", 2)
+    return DebianPackage(name=name, version=version.replace("%3a", ":"), sha256=match["sha256"])
+
+
+def _reason(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.startswith(("E:", "Err", "W:"))]
+    return " ".join((lines or output.strip().splitlines() or ["no answer"])[-1].split())

@@ -1,0 +1,265 @@
+"""Base images: how one is pinned, and where it comes from when a build needs it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+from envbuild.engine import apt, bootstrap
+from envbuild.engine.client import Engine
+from envbuild.errors import BuildError, EngineError, EnvbuildError
+from envbuild.model import BaseLock, Bootstrap, Environment, Missing, OnProgress, Progress
+from envbuild.workspace import Workspace
+
+How = Literal["pulled", "bootstrapped", "local"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RealisedBase:
+    """The base that a build really starts from.
+
+    ``reference`` is what FROM names, ``digest`` the registry's for a pulled base and the image id for any other. ``drift``
+    tells, a line each, where it differs from the lock. ``apt_sources`` is the content of the build's apt secret, None where
+    the base has sources of its own.
+    """
+
+    reference: str
+    image_id: str
+    how: How
+    digest: str
+    drift: tuple[str, ...]
+    apt_sources: bytes | None
+
+
+def pin(environment: Environment, engine: Engine | None, workspace: Workspace, on_progress: OnProgress) -> BaseLock | Missing:
+    """How to find this environment's base again: a digest, or a package list, or what is missing and why.
+
+    Nothing is pulled or installed. Without an engine no registry is asked.
+    """
+    image = environment.base.image
+    on_progress(Progress(stage="lock", message=f"pinning the base {image}"))
+    reasons: list[str] = []
+    if engine is None:
+        reasons.append("no container engine to ask its registry")
+    else:
+        if environment.base.provider == "local" and (found := engine.image(image)) is not None:
+            return BaseLock(image=image, digest=found.id, bootstrap=None)
+        try:
+            return BaseLock(image=image, digest=engine.registry_digest(image), bootstrap=None)
+        except EnvbuildError as error:
+            reasons.append(error.message)
+    if _bootstrappable(environment):
+        try:
+            return BaseLock(image=image, digest=None, bootstrap=_present(environment.system.bootstrap_suite, workspace))
+        except EnvbuildError as error:
+            reasons.append(error.message)
+    return Missing(what=f"base {image}", why=" ".join(reasons))
+
+
+def provide(
+    base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
+) -> RealisedBase:
+    """Have the engine hold the base, pulling or bootstrapping it where it does not.
+
+    Raises :class:`BuildError` (``base-unreachable``) that names the source, its provider and the other providers.
+    """
+    try:
+        if base.bootstrap is not None:
+            return _bootstrapped(base.bootstrap, engine, workspace, on_progress)
+        if base.digest is not None:
+            return _by_digest(base, base.digest, environment, engine, on_progress)
+        return _unpinned(base, environment, engine, workspace, on_progress)
+    except BuildError as error:
+        if error.code != "base-unreachable":
+            raise
+        raise unreachable(environment, error.message) from error
+
+
+def unreachable(environment: Environment, why: str) -> BuildError:
+    """The one error for a base, or a source that a base needs, that cannot be reached."""
+    base = environment.base
+    others = ", ".join(base.other_providers)
+    return BuildError(
+        f"{environment.name} cannot be built here: its base is {base.image} from the provider `{base.provider}`, "
+        f"and that cannot be reached. {why}",
+        code="base-unreachable",
+        hint=(f"Other providers of the same environment: {others} (choose with --base)." if others else "")
+        + (" " if others else "")
+        + "A base image that you have serves with --base IMAGE. The plan, the lock and the rendering stay valid.",
+        details=(f"source: {base.image}", f"provider: {base.provider}", f"other providers: {others or 'none'}"),
+    )
+
+
+def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None:
+    """Find out within seconds whether the apt repositories that the base needs can be reached at all.
+
+    Only a missing connection counts: an answer of any kind, an error page included, is left to apt to judge. Raises
+    :class:`BuildError` (``base-unreachable``).
+    """
+    import requests
+
+    for repository in environment.base.repositories:
+        try:
+            requests.head(repository.url, timeout=timeout_s, allow_redirects=False)
+        except requests.RequestException as error:
+            why = f"The repository {repository.name} at {repository.url} does not answer ({_cause(error)})."
+            raise unreachable(environment, why) from error
+
+
+def _bootstrappable(environment: Environment) -> bool:
+    return bool(environment.system.bootstrap_suite) and environment.base.image == environment.system.image
+
+
+@functools.lru_cache(maxsize=8)  # pinning and building in one run ask the same question
+def _current(suite: str) -> tuple[tuple[apt.Source, ...], Bootstrap]:
+    sources = bootstrap.mirror(suite)
+    return tuple(sources), bootstrap.plan(suite, sources)
+
+
+def _present(suite: str, workspace: Workspace) -> Bootstrap:
+    try:
+        return _current(suite)[1]
+    except BuildError:
+        kept = bootstrap.newest(workspace, suite)  # no mirror: what was made here before can be made from again
+        if kept is None:
+            raise
+        return kept.bootstrap
+
+
+def _bootstrapped(wanted: Bootstrap, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> RealisedBase:
+    rootfs = bootstrap.cached(workspace, wanted)
+    sources: tuple[apt.Source, ...] | None = None
+    if rootfs is None:
+        rootfs, sources = _made(wanted, workspace, on_progress)
+    name = bootstrap.reference(rootfs.bootstrap)
+    found = engine.image(name)
+    image_id = (
+        found.id
+        if found is not None
+        else engine.import_rootfs(
+            rootfs.path,
+            name,
+            created=bootstrap.CREATED,
+            comment=f"envbuild: {rootfs.bootstrap.suite} {rootfs.bootstrap.variant} by mmdebstrap",
+            on_progress=on_progress,
+        )
+    )
+    return RealisedBase(
+        reference=name,
+        image_id=image_id,
+        how="bootstrapped",
+        digest=image_id,
+        drift=tuple(drift(wanted, rootfs.bootstrap)),
+        apt_sources=bootstrap.source_lines(sources if sources is not None else _mirror_or_none(wanted.suite)),
+    )
+
+
+def _made(wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress) -> tuple[bootstrap.Rootfs, tuple[apt.Source, ...]]:
+    try:
+        sources, planned = _current(wanted.suite)
+    except BuildError:
+        kept = bootstrap.newest(workspace, wanted.suite)
+        if kept is None:
+            raise
+        return kept, ()
+    return bootstrap.cached(workspace, planned) or bootstrap.make(workspace, planned, sources, on_progress), sources
+
+
+def _mirror_or_none(suite: str) -> tuple[apt.Source, ...]:
+    # Everything that the build takes from the mirror may be in the builder's cache: no reason to stop here.
+    try:
+        return tuple(bootstrap.mirror(suite))
+    except EnvbuildError:
+        return ()
+
+
+def drift(wanted: Bootstrap, real: Bootstrap) -> list[str]:
+    """Where the packages of ``real`` differ from the locked ones, a line each, by name."""
+    locked = {package.name: package for package in wanted.packages}
+    present = {package.name: package for package in real.packages}
+    lines: list[str] = []
+    for name in sorted(locked.keys() | present.keys()):
+        before, now = locked.get(name), present.get(name)
+        if before is None:
+            lines.append(f"{name}: not in the lock, now {now.version if now else ''}")
+        elif now is None:
+            lines.append(f"{name}: {before.version} in the lock, now absent")
+        elif before.version != now.version:
+            lines.append(f"{name}: {before.version} in the lock, now {now.version}")
+        elif now.sha256 and before.sha256 and before.sha256 != now.sha256:
+            lines.append(f"{name}: {now.version} has another sha256 than in the lock")
+    return lines
+
+
+def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: Engine, on_progress: OnProgress) -> RealisedBase:
+    local = engine.image(base.image)
+    if local is not None and local.id == digest:
+        return _realised(engine, base.image, "local", digest)
+    if environment.base.provider == "local" and (by_id := engine.image(digest)) is not None:
+        return _realised(engine, _named(engine, by_id.id, "local", digest), "local", digest)
+    pinned = f"{_repository(base.image)}@{digest}"
+    found = engine.image(pinned)
+    if found is None:
+        on_progress(Progress(stage="base", message=f"pulling {base.image}"))
+        engine.pull(pinned, on_progress)
+        found = engine.image(pinned)
+    if found is None:
+        raise EngineError(f"The engine pulled {pinned} and does not hold it.")
+    return _realised(engine, _named(engine, found.id, "pulled", digest), "pulled", digest)
+
+
+def _unpinned(
+    base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
+) -> RealisedBase:
+    """A base that the lock could not pin: taken as it is now, which the record says."""
+    now = pin(environment, engine, workspace, on_progress)
+    if isinstance(now, Missing):
+        raise BuildError(now.why, code="base-unreachable")
+    real = provide(now, environment, engine, workspace, on_progress)
+    note = f"{base.image}: not pinned in the lock, now {real.digest}"
+    return RealisedBase(
+        reference=real.reference,
+        image_id=real.image_id,
+        how=real.how,
+        digest=real.digest,
+        drift=(note,),
+        apt_sources=real.apt_sources,
+    )
+
+
+def _named(engine: Engine, image_id: str, how: str, digest: str) -> str:
+    # FROM by digest makes a builder ask the registry again even where the engine holds the image; a local name does not.
+    name = f"envbuild/base:{how}-{digest.partition(':')[2][:12]}"
+    engine.tag(image_id, name)
+    return name
+
+
+def _realised(engine: Engine, reference: str, how: How, digest: str) -> RealisedBase:
+    found = engine.image(reference)
+    return RealisedBase(
+        reference=reference,
+        image_id=found.id if found is not None else "",
+        how=how,
+        digest=digest,
+        drift=(),
+        apt_sources=None,
+    )
+
+
+def _repository(image: str) -> str:
+    name = image.partition("@")[0]
+    return name.rpartition(":")[0] if ":" in name.rsplit("/", 1)[-1] else name
+
+
+def _cause(error: Exception) -> str:
+    text = str(error)
+    for phrase, meaning in (
+        ("NameResolutionError", "its name cannot be resolved"),
+        ("timed out", "no answer in time"),
+        ("refused", "connection refused"),
+        ("CERTIFICATE", "its certificate is not trusted here"),
+    ):
+        if phrase in text:
+            return meaning
+    return " ".join(text.split())[:200]

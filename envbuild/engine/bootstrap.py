@@ -1,0 +1,242 @@
+"""Makes a root file system from a Debian mirror with mmdebstrap, the same bytes from the same packages."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import codec, files, procs
+from envbuild.engine import apt
+from envbuild.errors import BuildError, EngineError
+from envbuild.model import Bootstrap, DebianPackage, OnProgress, Progress
+from envbuild.workspace import Workspace
+
+CREATED = "2020-01-01T00:00:00Z"
+_EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
+_LAYOUT = "1"  # counts up when _CLEAN or the options below change what the same packages become
+_VARIANT = "minbase"
+
+# Runs outside the new root, whose folder is $1. What names this machine or its mirror, and what differs from run to run.
+_CLEAN = """set -e
+: > "$1/etc/apt/sources.list"
+rm -rf "$1"/etc/apt/sources.list.d/* "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/auth.conf.d/*
+rm -f "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id" "$1/var/lib/dbus/machine-id"
+rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/ldconfig/* "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old
+rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/lock "$1"/var/lib/systemd/random-seed
+find "$1/var/log" -type f -delete
+find "$1/tmp" "$1/var/tmp" -mindepth 1 -delete
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rootfs:
+    """A root file system on this machine and what is in it. ``archive_sha256`` is of the tar file."""
+
+    path: Path
+    bootstrap: Bootstrap
+    archive_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Manifest:
+    bootstrap: Bootstrap
+    archive_sha256: str
+    layout: str
+
+
+def architecture() -> str:
+    """This machine's architecture in Debian's words."""
+    machine = os.uname().machine
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def key(bootstrap: Bootstrap) -> str:
+    """Twelve hexadecimal digits that stand for a package list; equal lists make equal root file systems."""
+    lines = [f"{p.name} {p.version} {p.sha256}" for p in sorted(bootstrap.packages, key=lambda p: p.name)]
+    text = "\n".join([_LAYOUT, bootstrap.suite, bootstrap.architecture, bootstrap.variant, *lines])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def reference(bootstrap: Bootstrap) -> str:
+    """The name that the engine knows the base by."""
+    return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
+
+
+def mirror(suite: str) -> list[apt.Source]:
+    """The host's sources for ``suite`` that answer now; raises :class:`BuildError` (``base-unreachable``)."""
+    if procs.find("apt-get") is None:
+        raise BuildError(f"This machine has no apt to take a mirror for {suite} from.", code="base-unreachable")
+    found = apt.sources_for(suite, apt.host_sources(), codename=apt.codename())
+    if not found:
+        raise BuildError(
+            f"The apt configuration of this machine names no Debian mirror to take {suite} from.",
+            code="base-unreachable",
+            hint="Add a Debian source under /etc/apt/sources.list.d, or let the engine pull the base image.",
+        )
+    return apt.with_host_options(apt.answering(found), apt.host_options())
+
+
+def source_lines(sources: Sequence[apt.Source]) -> bytes:
+    """The sources as a file for a build's secret; never part of an image."""
+    return "".join(f"{source.line()}\n" for source in sources).encode()
+
+
+def plan(suite: str, sources: Sequence[apt.Source]) -> Bootstrap:
+    """What a bootstrap of ``suite`` would hold now."""
+    packages = tuple(apt.plan(sources, architecture()))
+    return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
+
+
+def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
+    """The root file system of exactly these packages, where it was made before."""
+    return _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
+
+
+def newest(workspace: Workspace, suite: str) -> Rootfs | None:
+    """The one of ``suite`` made last, whatever its packages."""
+    folder = _folder(workspace, suite)
+    made = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
+    return next((rootfs for rootfs in map(_read, made) if rootfs is not None), None)
+
+
+def make(workspace: Workspace, planned: Bootstrap, sources: Sequence[apt.Source], on_progress: OnProgress) -> Rootfs:
+    """Bootstrap ``planned`` (or what the mirror makes of it a moment later) and keep it.
+
+    Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` where it fails. A kill at
+    any moment leaves only a work folder, which the next run removes.
+    """
+    program = procs.find("mmdebstrap")
+    if program is None:
+        raise EngineError(
+            f"The base {planned.suite} must be bootstrapped, and mmdebstrap is not installed.",
+            code="missing-program",
+            hint="Install it: apt-get install --no-install-recommends mmdebstrap.",
+        )
+    work = workspace.bases / "work"
+    with files.locked(workspace.bases / "lock"):
+        existing = cached(workspace, planned)
+        if existing is not None:  # another run was faster
+            return existing
+        discard(work)
+        try:
+            work.mkdir(parents=True)
+            archive = work / "rootfs.tar"
+            _mmdebstrap(program, planned, sources, archive, on_progress)
+            return _keep(workspace, planned, archive)
+        except OSError as error:
+            raise files.explain_os_error(error, work) from error
+        finally:
+            discard(work)
+
+
+def discard(folder: Path) -> None:
+    """Remove a work folder, letting go first of anything that a killed run left mounted in it."""
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    inside = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
+    for place in sorted(inside, reverse=True):
+        result = procs.run(["umount", "--lazy", place], timeout_s=30)
+        if result.code != 0:  # removing it would remove what is mounted there
+            raise EngineError(f"{place} is still mounted from an earlier run: {result.output.strip()}")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mmdebstrap(
+    program: str, planned: Bootstrap, sources: Sequence[apt.Source], archive: Path, on_progress: OnProgress
+) -> None:
+    names = [package.name for package in planned.packages]
+    options = [f'--aptopt={name} "{value}"' for name, value in apt.host_options().items()]
+    include = ["--include=usr-is-merged"] if "usr-is-merged" in names else []
+    keyring = [f"--keyring={apt.keyring()}"] if apt.keyring() else []
+    hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
+    merged = [f"--hook-dir={hooks}"] if include and hooks.is_dir() else []
+    argv = [
+        program,
+        f"--variant={planned.variant}",
+        f"--architectures={planned.architecture}",
+        "--format=tar",
+        "--skip=output/dev",  # the engine makes the devices of each container
+        *keyring,
+        *merged,
+        *include,
+        *options,
+        f"--customize-hook={_CLEAN}",
+        planned.suite,
+        str(archive),
+        *(source.line() for source in sources),
+    ]
+    environment = {"SOURCE_DATE_EPOCH": _EPOCH, "TMPDIR": str(archive.parent), "LC_ALL": "C.UTF-8"}
+    on_progress(Progress(stage="base", message=f"bootstrapping {planned.suite} ({len(names)} packages)"))
+
+    def tell(line: str) -> None:
+        on_progress(Progress(stage="base", message=line.removeprefix("I: "), log=not line.startswith("I: ")))
+
+    result = procs.run(argv, env=environment, on_line=tell, dies_with_us=True)
+    if result.code != 0:
+        raise _failed(planned.suite, result.output)
+
+
+def _failed(suite: str, output: str) -> BuildError:
+    lines = output.splitlines()
+    full = "No space left" in output or "enough free space" in output
+    telling = [line for line in lines if line.startswith("E: ") and "terminated" not in line] or lines or ["no output"]
+    return BuildError(
+        f"mmdebstrap could not make the base {suite}: {telling[-1].removeprefix('E: ')}",
+        code="no-space" if full else "base-unreachable" if "fetch" in output.lower() else "build-step",
+        hint="Set ENVBUILD_HOME to a larger disk." if full else "The last lines of its output are above.",
+        details=lines[-20:],
+    )
+
+
+def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
+    bootstrap = Bootstrap(
+        suite=planned.suite,
+        architecture=planned.architecture,
+        variant=planned.variant,
+        packages=realised(archive, planned.packages),
+    )
+    manifest = _Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=_LAYOUT)
+    ready = archive.parent / "ready"
+    ready.mkdir()
+    archive.rename(ready / "rootfs.tar")
+    files.write_atomic(ready / "manifest.json", codec.dumps(manifest))
+    final = _folder(workspace, planned.suite) / key(bootstrap)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(final, ignore_errors=True)
+    ready.rename(final)
+    return Rootfs(path=final / "rootfs.tar", bootstrap=bootstrap, archive_sha256=manifest.archive_sha256)
+
+
+def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:
+    """The packages that a root file system really holds, by its dpkg, with the index's sha256 where the plan knew them."""
+    hashes = {(package.name, package.version): package.sha256 for package in planned}
+    with tarfile.open(archive) as tar:
+        status = tar.extractfile("./var/lib/dpkg/status")
+        text = status.read().decode("utf-8", "replace") if status is not None else ""
+    found: list[DebianPackage] = []
+    for stanza in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line and not line.startswith(" "))
+        if fields.get("Status", "").endswith(" installed"):
+            name, version = fields["Package"], fields["Version"]
+            found.append(DebianPackage(name=name, version=version, sha256=hashes.get((name, version), "")))
+    return tuple(sorted(found, key=lambda package: package.name))
+
+
+def _folder(workspace: Workspace, suite: str) -> Path:
+    return workspace.bases / f"{suite}-{architecture()}"
+
+
+def _read(folder: Path) -> Rootfs | None:
+    import json
+
+    try:
+        manifest = codec.decode(_Manifest, json.loads((folder / "manifest.json").read_text(encoding="utf-8")), str(folder))
+    except Exception:  # not ours, or of another version of ours: as good as absent
+        return None
+    path = folder / "rootfs.tar"
+    usable = manifest.layout == _LAYOUT and path.is_file() and folder.name == key(manifest.bootstrap)
+    return Rootfs(path=path, bootstrap=manifest.bootstrap, archive_sha256=manifest.archive_sha256) if usable else None
