@@ -6,7 +6,7 @@ Framework versions have PEP 440's richer order; :mod:`packaging` orders those, o
 from __future__ import annotations
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
-CUDA_OR_MAJOR = r"\d{1,3}\.(\d{1,3}|x)"  # 11.x: libraries are built once for a whole major
+CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -23,8 +23,8 @@ def has_prefix(version: str, prefix: str) -> bool:
 
 
 def serves(cuda: str, entry: str) -> bool:
-    """Whether a library built for ``entry`` (9.0, or 11.x for all of 11) serves ``cuda``."""
-    return cuda == entry or (entry.endswith(".x") and has_prefix(cuda, entry[:-2]))
+    """Whether a library built for ``entry`` (9.0, or 11 for all of 11) serves ``cuda``."""
+    return has_prefix(cuda, entry)
 
 
 def within(version: str, specifier: str) -> bool:

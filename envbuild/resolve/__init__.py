@@ -5,15 +5,12 @@ Pure: no clock, network, environment or working directory. The same matrix and r
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
 from envbuild.resolve.accept import refusals
 from envbuild.resolve.answer import answer
 from envbuild.resolve.catalogue import Filters, Row, catalogue
-from envbuild.resolve.choose import choose
-from envbuild.resolve.decide import decide
+from envbuild.resolve.decide import choose, decide
 from envbuild.resolve.explain import Explanation, explain, explanation_json
 from envbuild.resolve.facts import Facts
 from envbuild.resolve.parse import parse
@@ -44,19 +41,4 @@ def resolve(matrix: Matrix, request: Request) -> Resolution:
     chosen = choose(facts, request)
     if chosen is None:
         raise refusal(facts, request)
-    found = decide(facts, request, chosen)
-    return _named_exactly(facts, request, found) or found
-
-
-def _named_exactly(facts: Facts, request: Request, found: Resolution) -> Resolution | None:
-    """A canonical name means itself, also where its version is the beginning of a newer one (2.5 and 2.5.1)."""
-    version = request.version.removeprefix("==")
-    name = request.text.lower()
-    if found.environment.name.lower() == name or version not in {release.version for release in request.framework.releases}:
-        return None
-    exact = replace(request, version=f"==={version}")
-    chosen = choose(facts, exact)
-    if chosen is None:
-        return None
-    other = decide(facts, exact, chosen)
-    return other if other.environment.name.lower() == name else None
+    return decide(facts, request, chosen)

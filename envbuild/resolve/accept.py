@@ -91,6 +91,7 @@ def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator
     serving = [offer for offer in offers if offer.provider == base.provider]
     if not serving:
         reason = f"{base.provider} no longer serves CUDA {environment.cuda or 'none'} here"
-        yield against[0].conflict if against else Conflict(row=system.key, reason=reason, source=system.origin.source)
+        ours = against.get(base.provider, against.get(""))
+        yield ours.conflict if ours else Conflict(row=system.key, reason=reason, source=system.origin.source)
     elif base.provider == "tag" and base.image not in {offer.row.image for offer in serving if offer.row}:
         yield Conflict(row=system.key, reason=f"the image {base.image} is no longer listed", source=system.origin.source)

@@ -21,11 +21,6 @@ class Candidate:
     place: Place
 
 
-def choose(facts: Facts, request: Request) -> Candidate | None:
-    """The first candidate in the order of choice that satisfies the whole request, or None."""
-    return next(solutions(facts, request), None)
-
-
 def solutions(facts: Facts, request: Request) -> Iterator[Candidate]:
     """All candidates that satisfy the request, best first."""
     for release in request.framework.releases:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from envbuild.matrix.types import PackageRow, RepositoryRow, Requirement, SystemRow, Variant
 from envbuild.matrix.versions import within
 from envbuild.model import (
@@ -14,12 +16,28 @@ from envbuild.model import (
     Resolution,
     System,
 )
-from envbuild.resolve.choose import Candidate
+from envbuild.resolve.choose import Candidate, solutions
 from envbuild.resolve.facts import Facts, hardware_warnings, row_of
 from envbuild.resolve.parse import image_slug
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
 from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request
+
+
+def choose(facts: Facts, request: Request) -> Candidate | None:
+    """The first candidate in the order of choice that satisfies the whole request, or None.
+
+    A canonical name means itself, also where its version is the beginning of a newer one (2.5 and 2.5.1).
+    """
+    chosen = next(solutions(facts, request), None)
+    version = request.version.removeprefix("==")
+    if chosen is None or chosen.release.version == version:
+        return chosen
+    if version in {release.version for release in request.framework.releases}:
+        exact = next(solutions(facts, replace(request, version=f"==={version}")), None)
+        if exact is not None and environment_of(facts, request, exact).name.lower() == request.text.lower():
+            return exact
+    return chosen
 
 
 def decide(facts: Facts, request: Request, chosen: Candidate) -> Resolution:

@@ -8,8 +8,8 @@ from typing import Any
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
-from envbuild.resolve.choose import Candidate, build_objections, choose, mismatches
-from envbuild.resolve.decide import decide
+from envbuild.resolve.choose import Candidate, build_objections, mismatches
+from envbuild.resolve.decide import choose, decide
 from envbuild.resolve.facts import Facts, row_of
 from envbuild.resolve.places import places
 from envbuild.resolve.refuse import refusal

@@ -138,7 +138,10 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
         yield objection("gpu", architecture.key, reason, origin.source_of("last_cuda"))
     too_old = numbers(variant.cuda)[0] < numbers(architecture.first_cuda)[0]
     if too_old and code != "native":
-        reason = f"CUDA {variant.cuda} is older than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was the first to support"
+        reason = (
+            f"CUDA {variant.cuda} is older than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to support: its "
+            "libraries hold no code for it, and the driver compiles PTX of that age for half an hour or more, or hangs"
+        )
         yield objection("gpu", architecture.key, reason, origin.source_of("first_cuda"))
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable
 from envbuild.errors import Alternative, UnknownNameError, UsageError
 from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, Matrix
 from envbuild.matrix.versions import numbers
-from envbuild.resolve.request import GpuWanted
+from envbuild.resolve.request import GpuWanted, version_distance, version_parts
 
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
-_BRANDS = re.compile(r"nvidia|geforce|tesla|quadro")
+_WORDS = re.compile(r"[a-z]+|\d+")
+_BRANDS = {"nvidia", "geforce", "tesla", "quadro"}
 _SHOWN = 12
 
 
@@ -75,15 +76,15 @@ def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
 
 
 def unknown_version(what: str, wanted: str, known: Collection[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
-    """The error for a version that is in no row; ``known`` is listed, newest first."""
-    shown = ", ".join(list(known)[:_SHOWN])
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    """The error for a version that is in no row. The known ones are listed, the nearest first; ``known`` is newest first."""
+    parts = version_parts(wanted)
+    shown = ", ".join(sorted(known, key=lambda version: version_distance(version, parts))[:_SHOWN])
+    label = f"The nearest of {len(known)}" if len(known) > _SHOWN else "Known"
     return UnknownNameError(
         f"The matrix has no {what} {wanted}.",
         code="unknown-version",
-        hint=f"Known: {shown}{more}." if known else f"It has no {what} at all.",
+        hint=f"{label}: {shown}." if known else f"It has no {what} at all.",
         alternatives=tuple(make),
-        details=[f"{what} {version}" for version in known],
     )
 
 
@@ -158,21 +159,37 @@ def _by_capability(matrix: Matrix, word: str, capability: str) -> tuple[GpuWante
 
 
 def _board(matrix: Matrix, word: str) -> Gpu | None:
-    """By name or alias; brand words, case, spaces and dashes do not matter, as far as the rest is unique."""
-    exact = {_plain(name): row for row in matrix.gpus for name in (row.name, *row.aliases)}
-    if (found := exact.get(_plain(word))) is not None:
-        return found
-    bare: dict[str, list[Gpu]] = {}
-    for name, row in exact.items():
-        rows = bare.setdefault(_BRANDS.sub("", name), [])
-        if row not in rows:
-            rows.append(row)
-    rows = bare.get(_BRANDS.sub("", _plain(word)), [])
-    return rows[0] if len({row.capability for row in rows}) == 1 else None
+    """The board that ``word`` names, or a part of whose name it is; brand words, case and punctuation do not matter.
+
+    A whole name comes before a part of one (GTX 1080, GTX 1080 Ti). Raises :class:`UnknownNameError` where the boards differ.
+    """
+    wanted = _words(word)
+    whole: list[Gpu] = []
+    partial: list[Gpu] = []
+    for row in matrix.gpus:
+        spellings = [_words(name) for name in (row.name, *row.aliases)]
+        if wanted in spellings:
+            whole.append(row)
+        elif wanted and any(_contains(spelling, wanted) for spelling in spellings):
+            partial.append(row)
+    found = whole or partial
+    if len({row.capability for row in found}) > 1:
+        listed = ", ".join(f"{row.name} ({row.capability})" for row in found[:_SHOWN])
+        raise UnknownNameError(
+            f"{word!r} names several GPUs of different compute capability.",
+            code="ambiguous-gpu",
+            hint=f"Name one of them, or its capability: {listed}.",
+        )
+    return found[0] if found else None
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+def _words(name: str) -> tuple[str, ...]:
+    """Letters and digits apart, so that gtx1080ti is GTX 1080 Ti."""
+    return tuple(word for word in _WORDS.findall(name.lower()) if word not in _BRANDS)
+
+
+def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:
+    return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
 
 
 def _architecture(matrix: Matrix, capability: str) -> Architecture | None:

@@ -11,7 +11,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER, within
 from envbuild.model import Provider
 from envbuild.resolve import names
-from envbuild.resolve.request import GpuWanted, Request, version_matches
+from envbuild.resolve.request import GpuWanted, Request, version_distance, version_matches, version_parts
 
 PROVIDERS = tuple(word for word in get_args(Provider))
 _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
@@ -267,19 +267,18 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> No
         raise UsageError(f"{draft.text!r} has a version that cannot be compared: {error}.") from error
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
-    near = sorted(known, key=lambda version: _distance(version, wanted))[:3]
+    parts = version_parts(wanted)
+    near: dict[tuple[int, ...], str] = {}  # the newest of each series, the nearest series first
+    for release in framework.releases:
+        if any(variant.origin.status != "known-bad" for variant in release.variants):
+            near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)
+    nearest = sorted(near.values(), key=lambda version: version_distance(version, parts))[:3]
     raise names.unknown_version(
         framework.title,
         wanted,
         known,
-        [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in near],
+        [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest],
     )
-
-
-def _distance(version: str, wanted: str) -> list[int]:
-    """How far apart two versions are, part by part."""
-    ours, theirs = (([int(n) for n in re.findall(r"\d+", text)[:4]] + [0] * 4)[:4] for text in (version, wanted))
-    return [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
 
 
 def _check_known(matrix: Matrix, draft: _Draft) -> None:

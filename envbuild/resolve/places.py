@@ -139,29 +139,30 @@ def python_on(facts: Facts, version: str, system: SystemRow, image: str) -> Pyth
     return objection("python", system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
 
 
-def offers_on(facts: Facts, variant: Variant, system: SystemRow, image: str) -> tuple[list[Offer], list[Objection]]:
-    """The providers that can serve ``variant`` on ``system``, and what speaks against those that cannot."""
+def offers_on(facts: Facts, variant: Variant, system: SystemRow, image: str) -> tuple[list[Offer], dict[str, Objection]]:
+    """The providers that can serve ``variant`` on ``system``; what speaks against each that cannot (``""``: against all)."""
     if image:
-        return [_plain_offer(facts, variant, "local")], []
+        return [_plain_offer(facts, variant, "local")], {}
     if variant.cuda_libraries == "none":
-        return [_plain_offer(facts, variant, "distribution")], []
+        return [_plain_offer(facts, variant, "distribution")], {}
     cuda = facts.cuda.get(variant.cuda)
     if cuda is None:
         reason = f"{variant.package} is built for CUDA {variant.cuda}, of which the matrix has no row"
-        return [], [objection("cuda", f"cuda {variant.cuda}", reason, variant.origin.source)]
+        return [], {"": objection("cuda", f"cuda {variant.cuda}", reason, variant.origin.source)}
     if variant.cuda_libraries in ("wheels", "bundled"):
-        return [_plain_offer(facts, variant, "wheels")], []
-    offers, against = [], []
+        return [_plain_offer(facts, variant, "wheels")], {}
+    offers: list[Offer] = []
+    against: dict[str, Objection] = {}
     for row in cuda.providers:
         if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name):
             offer = _offer(facts, variant, system, row)
             if isinstance(offer, Offer):
                 offers.append(offer)
             else:
-                against.append(offer)
+                against.setdefault(row.provider, offer)
     if not offers and not against:
         reason = f"no provider has CUDA {cuda.version} for {system.name}"
-        against.append(objection("system", cuda.key, reason, cuda.origin.source))
+        against[""] = objection("system", cuda.key, reason, cuda.origin.source)
     return offers, against
 
 

@@ -14,7 +14,7 @@ from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.decide import environment_of
 from envbuild.resolve.facts import Facts, Objection, objection, row_of
 from envbuild.resolve.places import Place, offers_on, places, python_on, system_objections
-from envbuild.resolve.request import Part, Request
+from envbuild.resolve.request import Part, Request, version_distance, version_parts
 
 _SHOWN_CONFLICTS = 8
 _SHOWN_ALTERNATIVES = 5
@@ -59,7 +59,9 @@ def _place_conflicts(facts: Facts, request: Request, release: Release, variant: 
     """The fewest facts against putting a build where the request wants it."""
     if any(not mismatches(request, place) for place in places(facts, variant, request.image)):
         return []
-    systems = [row for row in facts.matrix.systems if not request.systems or row.name in request.systems]
+    served = {place.system.name for place in places(facts, variant, request.image)}
+    wanted = request.systems or served
+    systems = [row for row in facts.matrix.systems if not wanted or row.name in wanted]
     pythons = list(variant.python)
     unsupported: list[Objection] = []
     if request.python and not any(within(version, request.python) for version in pythons):
@@ -88,9 +90,11 @@ def _system_conflicts(
 def _offer_conflicts(facts: Facts, request: Request, variant: Variant, system: SystemRow) -> list[Objection]:
     offers, against = offers_on(facts, variant, system, request.image)
     if not offers:
-        return against[:1]
+        return list(against.values())[:1]
     found: list[Objection] = []
-    if request.base and request.base not in {offer.provider for offer in offers}:
+    if request.base in against:
+        found.append(against[request.base])
+    elif request.base and request.base not in {offer.provider for offer in offers}:
         has = ", ".join(dict.fromkeys(offer.provider for offer in offers))
         reason = f"{variant.package} ({variant.name}) on {system.name} is served by {has}, not by {request.base}"
         found.append(objection("base", system.key, reason, system.origin.source))
@@ -100,7 +104,7 @@ def _offer_conflicts(facts: Facts, request: Request, variant: Variant, system: S
         reason = f"{image} was deleted upstream, and nothing else serves; --base {offers[0].provider} insists on it"
         found.append(objection("base", f"cuda {variant.cuda} {offers[0].provider} {system.name}", reason, source))
     for part, wanted in (("cudnn", request.cudnn), ("nccl", request.nccl)):
-        versions = [library.version for offer in offers if (library := getattr(offer, part))]
+        versions = dict.fromkeys(library.version for offer in offers if (library := getattr(offer, part)))
         if wanted and not any(within(version, wanted) for version in versions):
             reason = f"{variant.package} ({variant.name}) comes with {part} {', '.join(versions) or 'none'}, not {wanted}"
             source = variant.origin.source_of(part)
@@ -140,19 +144,20 @@ def alternatives(facts: Facts, request: Request) -> list[Alternative]:
 
 def _nearby(facts: Facts, request: Request) -> Iterator[_Near]:
     releases = request.framework.releases
-    matching = [index for index, release in enumerate(releases) if request.accepts_release(release)]
-    for index, release in enumerate(releases):
-        away = min((abs(index - other) for other in matching), default=index)
+    wanted = version_parts(request.version.split(",")[0])
+    for release in releases:
+        matches = request.accepts_release(release)
+        away = () if matches else version_distance(release.version, wanted)
         for variant in release.variants:
             changed = _changed_by_build(facts, request, release, variant)
             if changed is None or (request.image and variant.cuda_libraries == "none" and request.device == "gpu"):
                 continue
-            if away:
+            if not matches:
                 changed.add("version")
             for more, place in _changed_by_place(facts, request, variant):
                 order: tuple[Part, ...] = tuple(part for part in _WEIGHTS if part in changed or part in more)
                 candidate = Candidate(release=release, variant=variant, place=place)
-                yield _Near(candidate, order, (away, _cuda_distance(request, variant)))
+                yield _Near(candidate, order, (*away, _cuda_distance(request, variant)))
 
 
 def _changed_by_build(facts: Facts, request: Request, release: Release, variant: Variant) -> set[Part] | None:
