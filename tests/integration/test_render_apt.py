@@ -1,0 +1,216 @@
+"""The apt provider for real: keys, exact versions, files with hashes, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from envbuild import recipes, workspace
+from envbuild.engine import bases, connect
+from envbuild.engine.client import Engine
+from envbuild.errors import BuildError
+from envbuild.model import AptPackage, AptRepository, BaseLock, Lock, ignore_progress
+from envbuild.render import render
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+import render_locks as locks
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+# Two repositories, each signed with a key of its own. `cuda` holds two versions of one package, `ml` a package that needs it.
+MAKE_REPOSITORIES = r"""
+set -eu
+package() {  # repository name version depends
+    mkdir -p "/tmp/$2-$3/DEBIAN" "/tmp/$2-$3/usr/local/cuda-9.0/lib64" "/srv/$1"
+    {
+        printf 'Package: %s\nVersion: %s\nArchitecture: amd64\n' "$2" "$3"
+        printf 'Maintainer: toy\nDescription: toy\n%s' "$4"
+    } > "/tmp/$2-$3/DEBIAN/control"
+    echo "$3" > "/tmp/$2-$3/usr/local/cuda-9.0/lib64/$2.txt"
+    dpkg-deb --build "/tmp/$2-$3" "/srv/$1/$2_$3_amd64.deb"
+}
+package cuda toy-cudart 9.0.176-1 ''
+package cuda toy-cudart 9.0.252-1 ''
+package ml toy-cudnn 7.4.2-1 'Depends: toy-cudart
+'
+package ml toy-nccl 2.3.7-1 ''
+for name in cuda ml; do
+    gpg --batch --quiet --pinentry-mode loopback --passphrase '' \
+        --quick-generate-key "$name <$name@toy.invalid>" rsa2048 sign never
+    cd "/srv/$name"
+    apt-ftparchive packages . > Packages
+    apt-ftparchive release . > /tmp/Release && mv /tmp/Release Release
+    gpg --batch --quiet --local-user "$name@toy.invalid" --armor --detach-sign --output Release.gpg Release
+    gpg --armor --export "$name@toy.invalid" > key.pub
+    gpg --with-colons --list-keys "$name@toy.invalid" | sed -n '/^fpr/{s/^fpr:*//;s/:$//;p;q}' > fingerprint
+done
+sha256sum /srv/ml/toy-nccl_*.deb | cut -d' ' -f1 > /srv/ml/sha256
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A web server inside the engine's own network, with what a lock says of its files."""
+
+    url: str
+    fingerprints: dict[str, str]
+    sha256: str
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> workspace.Workspace:
+    home = Path(os.environ.get("ENVBUILD_HOME") or tmp_path_factory.mktemp("home"))
+    root = Path(__file__).parents[2]
+    return workspace.Workspace(root=root, output=home, home=home)
+
+
+@pytest.fixture(scope="module")
+def engine(place: workspace.Workspace, engine_endpoint: str) -> Engine:
+    return connect(place, {**os.environ, "DOCKER_HOST": engine_endpoint})
+
+
+@pytest.fixture(scope="module")
+def base(engine: Engine, place: workspace.Workspace) -> bases.RealisedBase:
+    return bases.provide(
+        BaseLock(image="debian:12", digest=None, bootstrap=None), _lock().environment, engine, place, ignore_progress
+    )
+
+
+@pytest.fixture(scope="module")
+def site(engine: Engine, base: bases.RealisedBase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    context = tmp_path_factory.mktemp("site")
+    (context / "make.sh").write_text(MAKE_REPOSITORIES)
+    text = render(_lock(), locks.RECIPES, _templates())["Dockerfile"]
+    preparing = _until(text, "os").replace("ca-certificates tini", "ca-certificates gnupg apt-utils python3")
+    (context / "Dockerfile").write_text(preparing + "\nCOPY make.sh /make.sh\nRUN sh /make.sh\n")
+    built = _build(engine, base, context, "envbuild-test/apt-site")
+    container = engine.client.containers.run(built, ["python3", "-m", "http.server", "-d", "/srv", "8000"], detach=True)
+    try:
+        container.reload()
+        address = next(iter(container.attrs["NetworkSettings"]["Networks"].values()))["IPAddress"]
+
+        def content(name: str) -> str:
+            return container.exec_run(["cat", f"/srv/{name}"]).output.decode().strip()
+
+        _wait_until_serving(container)
+        yield Site(
+            url=f"http://{address}:8000",
+            fingerprints={name: content(f"{name}/fingerprint") for name in ("cuda", "ml")},
+            sha256=content("ml/sha256"),
+        )
+    finally:
+        container.remove(force=True)
+        engine.client.images.remove("envbuild-test/apt-site", force=True)
+
+
+def _wait_until_serving(container: object) -> None:
+    probe = ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/cuda/Release')"]
+    for _ in range(50):
+        if container.exec_run(probe).exit_code == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the toy repositories are not served")
+
+
+def _templates() -> dict[str, str]:
+    root = Path(__file__).parents[2]
+    found = recipes.templates(workspace.Workspace(root=root, output=root, home=root))
+    return {**found, "recipes/alpha/install.j2": "", "recipes/beta/install.j2": ""}
+
+
+def _lock(site: Site | None = None) -> Lock:
+    """The toy lock with CUDA 9.0 from apt, on debian:12 and, where it is known, from this site."""
+    lock = locks.gpu()
+    system = replace(locks.NEW, name="debian12", image="debian:12", bootstrap_suite="bookworm", codename="bookworm")
+    python = replace(lock.environment.python, version="3.11", executable="/usr/bin/python3.11", packages=("python3",))
+    made = replace(lock.environment.base, image="debian:12")
+    if site is not None:
+        repositories = tuple(
+            AptRepository(
+                name=f"toy-{name}", url=f"{site.url}/{name}", suite="/", components="", key_url=f"{site.url}/{name}/key.pub",
+                key_fingerprint=fingerprint,
+            )
+            for name, fingerprint in site.fingerprints.items()
+        )  # fmt: skip
+        packages = (
+            AptPackage(name="toy-cudart", version="9.0.176-1", repository="toy-cuda", url="", sha256=""),
+            AptPackage(name="toy-cudnn", version="7.4.2-1", repository="toy-ml", url="", sha256=""),
+            AptPackage(
+                name="toy-nccl", version="2.3.7-1", repository="toy-ml", url=f"{site.url}/ml/toy-nccl_2.3.7-1_amd64.deb",
+                sha256=site.sha256,
+            ),
+        )  # fmt: skip
+        made = replace(made, repositories=repositories, packages=packages)
+    environment = replace(lock.environment, system=system, python=python, base=made)
+    prefix = replace(lock.prefixes[0], python=python, backend="uv")
+    return replace(lock, environment=environment, prefixes=(prefix,))
+
+
+def _until(dockerfile: str, stage: str) -> str:
+    """The Dockerfile's text up to the end of ``stage``, which then is the image."""
+    parts = re.split(r"(?m)^(?=FROM )", dockerfile)
+    names = [part.splitlines()[0].rsplit(" AS ", 1)[-1] for part in parts[1:]]
+    return "".join(parts[: names.index(stage) + 2])
+
+
+def _build(engine: Engine, base: bases.RealisedBase, context: Path, tag: str) -> str:
+    secrets = {"envbuild-apt": base.apt_sources} if base.apt_sources is not None else {}
+    return engine.build(context, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
+
+
+def _cuda_image(engine: Engine, base: bases.RealisedBase, lock: Lock, folder: Path) -> str:
+    text = render(lock, locks.RECIPES, _templates())["Dockerfile"]
+    (folder / "Dockerfile").write_text(_until(text, "cuda"))
+    return _build(engine, base, folder, "envbuild-test/apt-cuda")
+
+
+def test_cuda_comes_exact_held_and_leaves_no_repository(
+    engine: Engine, base: bases.RealisedBase, site: Site, tmp_path: Path
+) -> None:
+    image = _cuda_image(engine, base, _lock(site), tmp_path)
+    try:
+        script = (
+            "dpkg-query -W -f '${Package}=${Version}\\n' 'toy-*'; apt-mark showhold; "
+            "cat /usr/local/cuda/lib64/toy-cudart.txt; ls -A /etc/apt/sources.list.d /tmp /cuda 2>/dev/null; "
+            "cat /etc/ld.so.conf.d/envbuild-cuda.conf; command -v curl gpg; true"
+        )
+        answer = engine.run(image, ["sh", "-c", script], network="none")
+        lines = answer.output.splitlines()
+        assert lines[:6] == [
+            "toy-cudart=9.0.176-1",
+            "toy-cudnn=7.4.2-1",
+            "toy-nccl=2.3.7-1",
+            "toy-cudart",
+            "toy-cudnn",
+            "toy-nccl",
+        ]
+        assert lines[6] == "9.0.176-1"
+        assert "/usr/local/cuda-9.0/lib64" in lines
+        left = set(lines[7:]) - {"/etc/apt/sources.list.d:", "/tmp:", "", "/usr/local/cuda-9.0/lib64", "debian.sources"}
+        assert left == set(), "key, repository or tool left in the image"
+    finally:
+        engine.remove_image("envbuild-test/apt-cuda")
+
+
+def test_a_key_that_is_not_the_pinned_one_stops_the_build(
+    engine: Engine, base: bases.RealisedBase, site: Site, tmp_path: Path
+) -> None:
+    swapped = replace(site, fingerprints={"cuda": site.fingerprints["ml"], "ml": site.fingerprints["ml"]})
+    with pytest.raises(BuildError) as caught:
+        _cuda_image(engine, base, _lock(swapped), tmp_path)
+    assert any(f"is not {site.fingerprints['ml']}" in line for line in (caught.value.message, *caught.value.details))
+
+
+def test_a_file_that_is_not_the_locked_one_stops_the_build(
+    engine: Engine, base: bases.RealisedBase, site: Site, tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError) as caught:
+        _cuda_image(engine, base, _lock(replace(site, sha256="0" * 64)), tmp_path)
+    assert any("toy-nccl.deb: FAILED" in line for line in (caught.value.message, *caught.value.details))
