@@ -1,4 +1,4 @@
-"""Builds an image: BuildKit through the docker program, or the SDK's classic builder where nothing else is there."""
+"""Builds an image with BuildKit, through the docker program: the SDK has no BuildKit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envbuild import procs
 from envbuild.engine import dockercli, failures
 from envbuild.engine.model import BuiltImage
 from envbuild.engine.progress import PlainProgress, count_steps
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import OnProgress, Progress
+from envbuild.model import OnProgress
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
@@ -30,7 +30,6 @@ class Order:
 
     context: Path
     tags: tuple[str, ...]
-    dialect: str
     secrets: dict[str, bytes]
     build_args: dict[str, str]
     labels: dict[str, str]
@@ -38,11 +37,9 @@ class Order:
 
 
 def build(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
-    """Build with whatever ``engine`` has, refusing early what its builder cannot do."""
-    if engine.cli.builder == "classic":
-        if order.secrets or order.dialect != "classic":
-            raise _no_buildkit(engine)
-        return _classic(engine, order, on_progress)
+    """Build; raises :class:`EngineError` (``no-buildkit``) at once where the engine's builder cannot."""
+    if engine.cli.builder == "classic":  # it cannot mount secrets, which would put proxies and credentials into the image
+        raise _no_buildkit(engine)
     started = time.monotonic()
     progress = PlainProgress(on_progress, total=count_steps((order.context / "Dockerfile").read_text(encoding="utf-8")))
     with tempfile.TemporaryDirectory(prefix="envbuild-") as folder, secret_files(order.secrets) as secrets:
@@ -110,40 +107,3 @@ def _no_buildkit(engine: Engine) -> EngineError:
         hint="Install the docker program with its buildx plugin (docker-buildx-plugin, docker-buildx), or docker.io before 23; "
         "ENVBUILD_DOCKER names the program to use.",
     )
-
-
-def _classic(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
-    from docker.errors import DockerException
-
-    started = time.monotonic()
-    lines: list[str] = []
-    step, steps = "", 0
-    try:
-        for news in engine.client.api.build(
-            path=str(order.context),
-            tag=order.tags[0],
-            buildargs=order.build_args,
-            labels=order.labels,
-            nocache=order.no_cache,
-            rm=True,
-            forcerm=True,
-            decode=True,
-        ):
-            text = _classic_text(news)
-            if text.startswith("Step "):
-                step, lines, steps = text.partition(" : ")[2], [], steps + 1
-                on_progress(Progress(stage="build", message=step, done=float(steps), unit="steps"))
-            elif text:
-                lines.append(text)
-                on_progress(Progress(stage="build", message=text, log=True))
-            if "error" in news:
-                raise failures.explain(instruction=step, reason=str(news["error"]), lines=lines)
-    except DockerException as error:
-        raise failures.explain(instruction=step, reason=str(error), lines=lines) from error
-    for tag in order.tags[1:]:
-        engine.tag(order.tags[0], tag)
-    return BuiltImage(id=_loaded(engine, "", order), seconds=time.monotonic() - started, steps=steps, cached=0)
-
-
-def _classic_text(news: dict[str, Any]) -> str:
-    return str(news.get("stream") or news.get("status") or "").rstrip()

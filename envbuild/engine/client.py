@@ -65,7 +65,6 @@ class Engine:
         context: Path,
         *,
         tag: str | Sequence[str],
-        dialect: str = "baseline",
         secrets: Mapping[str, bytes] | None = None,
         build_args: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
@@ -75,15 +74,14 @@ class Engine:
         """Build ``context`` and give the image all tags.
 
         ``secrets`` never touch a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
-        :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) where the
-        builder cannot do what ``dialect`` or the secrets need.
+        :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) where no docker
+        program here builds with BuildKit.
         """
         return buildkit.build(
             self,
             buildkit.Order(
                 context=context,
                 tags=(tag,) if isinstance(tag, str) else tuple(tag),
-                dialect=dialect,
                 secrets=dict(secrets or {}),
                 build_args=dict(build_args or {}),
                 labels=dict(labels or {}),

@@ -22,7 +22,7 @@ _ANSWER = "FROM scratch\nLABEL org.envbuild.question=buildkit\n"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerCli:
-    """A program and the way to build with it; ``path`` is empty where ``builder`` is ``classic`` (the SDK builds then)."""
+    """A program and the way to build with it; ``path`` is empty where ``builder`` is ``classic``, which serves none of ours."""
 
     path: str
     builder: Builder

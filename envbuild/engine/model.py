@@ -37,6 +37,19 @@ class EngineInfo:
     cpus: int
     memory_bytes: int
 
+    @property
+    def name(self) -> str:
+        """The engine in words that hold on any machine; for evidence and records."""
+        return f"Docker {self.version} ({self.storage_driver}, {self.builder})"
+
+    def describe(self) -> str:
+        """The engine in one line, its place included."""
+        return (
+            f"{self.name} at {self.endpoint}, the {self.origin}"
+            if self.origin != "DOCKER_HOST"
+            else (f"{self.name} at {self.endpoint}, named by DOCKER_HOST")
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:

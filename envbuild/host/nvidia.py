@@ -1,0 +1,117 @@
+"""The NVIDIA driver and GPUs of this machine, and what hands them to containers."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envbuild import procs
+
+_LIBRARY = "libnvidia-ml.so.1"
+_CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Driver:
+    """The driver's own version, and the newest CUDA that it serves."""
+
+    version: str
+    cuda: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One GPU as the driver describes it. ``capability`` is X.Y."""
+
+    index: int
+    uuid: str
+    name: str
+    capability: str
+    memory_bytes: int
+    pci: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Toolkit:
+    """The container toolkit's parts: program paths, empty where absent, and the CDI files that name NVIDIA devices."""
+
+    cli: str
+    runtime: str
+    hook: str
+    version: str
+    cdi: tuple[str, ...]
+
+
+def driver() -> Driver | None:
+    """The NVIDIA driver, None where there is none."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return None
+        number = int(nvml.nvmlSystemGetCudaDriverVersion())
+        return Driver(version=str(nvml.nvmlSystemGetDriverVersion()), cuda=f"{number // 1000}.{number % 1000 // 10}")
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs in the driver's order; answers within milliseconds where there is no driver."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return ()
+        return tuple(_gpu(nvml, index) for index in range(int(nvml.nvmlDeviceGetCount())))
+
+
+def toolkit() -> Toolkit:
+    """What of the NVIDIA container toolkit is installed."""
+    cli = procs.find("nvidia-container-cli") or ""
+    version = procs.run([cli, "--version"], timeout_s=10).output.splitlines() if cli else []
+    files = [path for folder in _CDI if folder.is_dir() for path in sorted(folder.iterdir())]
+    return Toolkit(
+        cli=cli,
+        runtime=procs.find("nvidia-container-runtime") or "",
+        hook=procs.find("nvidia-container-runtime-hook") or "",
+        version=next((line.partition(":")[2].strip() for line in version if line.startswith("cli-version")), ""),
+        cdi=tuple(str(path) for path in files if _names_nvidia(path)),
+    )
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    try:
+        ctypes.CDLL(_LIBRARY)  # asked first: importing the binding takes longer than this whole question
+    except OSError:
+        yield None
+        return
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # the library without a loaded kernel module
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return Gpu(
+        index=index,
+        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        capability=f"{major}.{minor}",
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        pci=str(nvml.nvmlDeviceGetPciInfo(handle).busId),
+    )
+
+
+def _names_nvidia(path: Path) -> bool:
+    try:
+        return "nvidia.com/gpu" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
