@@ -34,13 +34,13 @@ def render(
             code="unknown-dialect",
             hint=f"Use {' or '.join(DIALECTS)}, which Docker Engine 20.10 and newer build.",
         )
-    from envbuild.render.dockerfile import dockerfile
+    from envbuild.render.dockerfile import dockerfile, header
 
     _check(lock, recipes)
     used = [recipes[framework.recipe] for framework in lock.environment.frameworks]
     patterns = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.large))
     files = [split(prefix, patterns, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
-    rendering = {file.name: file.text() for each in files for file in each.all()}
+    rendering = {file.name: file.text(header(lock)) for each in files for file in each.all()}
     rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
     return dict(sorted(rendering.items()))
 
@@ -63,10 +63,10 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
             code="invalid-lock",
             hint="Make the lock again: envbuild lock.",
         )
-    conda = environment.base.provider == "conda" or any(p.python.provided_by == "conda" for p in lock.prefixes)
-    if conda:
+    sources = {environment.base.provider, *(prefix.python.provided_by for prefix in lock.prefixes)}
+    if unknown := sorted(sources & {"conda", "uv"}):
         raise InvalidInputError(
-            f"{environment.name} takes CUDA or Python from conda, which is not rendered yet.",
+            f"{environment.name} takes CUDA or Python from {' and '.join(unknown)}, which is not rendered yet.",
             code="unsupported-provider",
-            hint="Choose another base with --base apt, wheels or IMAGE.",
+            hint="Choose another system with --os, or another base with --base apt, wheels or IMAGE.",
         )

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _MAIN = "partials/Dockerfile.j2"
 
 
+def header(lock: Lock) -> str:
+    """What a rendered file says of itself: no date and no tool's version, so that nothing changes with them."""
+    return f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {lock.environment.name}"
+
+
 def dockerfile(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles]) -> str:
     """The text of the Dockerfile: a pure function of its arguments."""
     import jinja2
@@ -57,7 +62,7 @@ def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
         autoescape=True,
         finalize=filters.only_filtered,
     )
-    made.filters.update(word=filters.word, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
+    made.filters.update(word=filters.word, words=filters.words, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
     return made
 
 
@@ -67,7 +72,8 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
     fetched = [package for package in environment.base.packages if _is_fetched(package)]
     return {
         "environment": environment,
-        "base_image": lock.base.image + (f"@{lock.base.digest}" if lock.base.digest else ""),
+        "header": header(lock),
+        "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
         "apt_runtime": _unique([name for recipe in used for name in recipe.apt_runtime]),
         "apt_build": _unique([name for recipe in used for name in recipe.apt_build]),
@@ -138,9 +144,14 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
         "org.opencontainers.image.title": environment.name,
         "org.opencontainers.image.version": "+".join(f.version for f in environment.frameworks),
     }
-    if lock.base.digest:
-        labels["org.opencontainers.image.base.digest"] = lock.base.digest
+    if digest := _digest(lock):
+        labels["org.opencontainers.image.base.digest"] = digest
     return sorted(labels.items())
+
+
+def _digest(lock: Lock) -> str:
+    """The registry's digest of the base. A local image is pinned by its id, which FROM cannot name."""
+    return "" if lock.environment.base.provider == "local" else lock.base.digest or ""
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -28,6 +28,11 @@ def word(value: object) -> Markup:
     return Markup(text)  # noqa: S704 - checked above
 
 
+def words(value: object) -> Markup:
+    """``value`` as a comment: plain words with single spaces."""
+    return Markup(" ").join(word(each) for each in str(value).split(" "))
+
+
 def sh(value: object) -> Markup:
     """``value`` as one quoted word of a shell command. Here-documents are a feature of newer Dockerfile frontends: refused."""
     text = _one_line(value)

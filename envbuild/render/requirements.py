@@ -31,9 +31,9 @@ class RequirementsFile:
     index: str
     artifacts: tuple[Artifact, ...]
 
-    def text(self) -> str:
-        """One pinned line with its hash for each artifact, in the lock's order."""
-        return "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
+    def text(self, header: str) -> str:
+        """A comment, then one pinned line with its hash for each artifact, in the lock's order."""
+        return f"# {header}\n" + "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
