@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from envbuild.report.shapes import Check, Group, Row, View
 from envbuild.report.values import percent, plural, short
-from envbuild.report.view import Check, Group, Row, View, speedup, view
+from envbuild.report.view import speedup, view
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 from envbuild.report import plots
 from envbuild.report.facts import timing
+from envbuild.report.shapes import CHECK_STATUSES, View
 from envbuild.report.text import cells, headings, labels
 from envbuild.report.values import duration, percent, plural, short
-from envbuild.report.view import CHECK_STATUSES, View, speedup, view
+from envbuild.report.view import sentence, speedup, view
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -30,6 +31,7 @@ def html(report: Mapping[str, Any]) -> str:
     seen = view(report)
     return templates.get_template("page.html.j2").render(
         seen=seen,
+        sentence=sentence(seen),
         css=(_PAGE / "page.css").read_text(encoding="utf-8"),
         labels=labels(seen),
         tiles=_tiles(seen),

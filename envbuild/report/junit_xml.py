@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from envbuild.report.shapes import Check, View
 from envbuild.report.values import mapping, plural, text
-from envbuild.report.view import Check, View, view
+from envbuild.report.view import view
 
 # What XML 1.0 cannot hold, escaped or not: https://www.w3.org/TR/xml/#charsets
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

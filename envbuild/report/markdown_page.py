@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envbuild.report.shapes import Check, View
 from envbuild.report.text import cells, headings, labels
 from envbuild.report.values import duration
-from envbuild.report.view import Check, View, view
+from envbuild.report.view import sentence, view
 
 _MARKS = {"pass": "✅", "fail": "❌", "error": "❌", "inconclusive": "⚠️", "warn": "⚠️", "skip": "⏭️", "info": "•"}
 
@@ -16,7 +17,7 @@ _MARKS = {"pass": "✅", "fail": "❌", "error": "❌", "inconclusive": "⚠️"
 def markdown(report: Mapping[str, Any]) -> str:
     """One page: verdict, figures, checks with their next steps, facts. Text of the report cannot become markup."""
     seen = view(report)
-    parts = [f"# {_MARKS[seen.verdict]} {seen.verdict}: {_safe(seen.name)}", f"{_safe(seen.headline)}.", *_notes(seen)]
+    parts = [f"# {_MARKS[seen.verdict]} {seen.verdict}: {_safe(seen.name)}", _safe(sentence(seen)), *_notes(seen)]
     for group in seen.groups:
         parts += [f"## {_safe(group.title)}", _grid(headings(group), cells(group))]
     parts += ["## Checks", _grid(("", "check", "workers", "measured", "limit", "message"), [_check(c) for c in seen.checks])]

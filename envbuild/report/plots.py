@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
+from envbuild.report.shapes import Group, Training
 from envbuild.report.values import percent, plural, short
-from envbuild.report.view import Group, Training
 
 _WIDTH, _HEIGHT = 440.0, 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 20.0, 16.0, 42.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envbuild.report.shapes import Check, Group, View
 from envbuild.report.values import duration, percent, plural, short
-from envbuild.report.view import Check, Group, View, speedup, view
+from envbuild.report.view import sentence, speedup, view
 
 HEADINGS = ("workers", "images/s", "speedup", "efficiency", "accuracy", "verdict")
 
@@ -14,10 +15,11 @@ HEADINGS = ("workers", "images/s", "speedup", "efficiency", "accuracy", "verdict
 def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
     """The outcome in one screen: verdict, one row per number of workers, what went wrong and what to do, then ``paths``."""
     seen = view(report)
-    parts = [f"{seen.verdict.upper()}  {seen.name}", _second_line(seen), *labels(seen), ""]
+    took = f"  ({duration(seen.duration_s)})" if seen.duration_s is not None else ""
+    parts = [f"{seen.verdict.upper()}  {seen.name}{took}", *_second_line(seen), *labels(seen), ""]
     for group in seen.groups:
         parts += [f"{group.title}", *_aligned([headings(group), *cells(group)]), ""]
-    parts += _troubles(seen)
+    parts += _trouble_lines(seen)
     parts += _paths(paths)
     return "\n".join(parts).rstrip() + "\n"
 
@@ -61,23 +63,23 @@ def check_line(check: Check) -> str:
     return f"{check.status.upper()} {check.id}{about}: {said}"
 
 
-def _second_line(seen: View) -> str:
-    return f"{seen.headline}." if seen.duration_s is None else f"{seen.headline} ({duration(seen.duration_s)})."
+def _second_line(seen: View) -> list[str]:
+    """The headline, unless it is a check's own message, which comes with that check."""
+    return [] if any(check.message == seen.headline for check in _troubles(seen)) else [sentence(seen)]
 
 
-def _troubles(seen: View) -> list[str]:
-    """What was skipped matters only where there is no pass to explain it."""
-    shown = (
-        ("error", "fail", "inconclusive", "warn")
-        if seen.verdict == "pass"
-        else ("error", "fail", "inconclusive", "warn", "skip")
-    )
+def _troubles(seen: View) -> list[Check]:
+    """The checks to read. What was skipped matters only where nothing else explains the verdict."""
+    found = [check for check in seen.checks if check.status in ("error", "fail", "inconclusive", "warn")]
+    return found or [check for check in seen.checks if check.status == "skip" and seen.verdict != "pass"]
+
+
+def _trouble_lines(seen: View) -> list[str]:
     lines: list[str] = []
-    for check in seen.checks:
-        if check.status in shown:
-            lines.append(check_line(check))
-            if check.next_step and check.status != "skip":
-                lines.append(f"     next: {check.next_step}")
+    for check in _troubles(seen):
+        lines.append(check_line(check))
+        if check.next_step and check.status != "skip":
+            lines.append(f"     next: {check.next_step}")
     return [*lines, ""] if lines else []
 
 

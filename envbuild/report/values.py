@@ -106,3 +106,9 @@ def size(amount: float) -> str:
             return f"{amount:.3g} {unit}"
         amount /= 1000
     return f"{amount:.3g} TB"
+
+
+def workers_of(item: Mapping[str, Any]) -> int | None:
+    """The number of workers that a check, run or training is about, where it names one."""
+    count = number(item.get("n"))
+    return int(count) if count is not None and 1 <= count <= 1_000_000 else None

@@ -1,0 +1,143 @@
+"""The rows of a report: what each number of workers did, grouped by what may be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Round, Row, Training, Verdict
+from envbuild.report.values import mapping, mappings, number, text, workers_of
+
+_GROUPED_BY = ("workload", "net", "scaling", "precision", "sync")
+
+
+def groups(
+    report: Mapping[str, Any], checks: tuple[Check, ...], trainings: tuple[Training, ...], *, verdict: Verdict, on_cpu: bool
+) -> tuple[Group, ...]:
+    """One group per workload, network, scaling, precision and exchange; where only training ran, one group of that."""
+    runs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for run in mappings(report.get("runs")):
+        runs.setdefault(tuple(text(run.get(key)) for key in _GROUPED_BY), []).append(run)
+    if not runs and trainings:
+        runs[()] = []
+    return tuple(_group(key, members, checks, trainings, verdict=verdict, on_cpu=on_cpu) for key, members in runs.items())
+
+
+def _group(
+    key: tuple[str, ...],
+    runs: list[Mapping[str, Any]],
+    checks: tuple[Check, ...],
+    trainings: tuple[Training, ...],
+    *,
+    verdict: Verdict,
+    on_cpu: bool,
+) -> Group:
+    by_workers = {workers: run for run in runs if (workers := workers_of(run)) is not None}
+    trained = {training.workers: training for training in trainings}
+    counts = set(by_workers) | set(trained) | ({1} if by_workers else set())
+    rows = tuple(
+        _row(n, by_workers.get(n), _first_solo(by_workers), trained.get(n), checks, verdict=verdict, on_cpu=on_cpu)
+        for n in sorted(counts)
+    )
+    return Group(
+        title=_group_title(key, runs),
+        rows=rows,
+        rounds=tuple(r for n in sorted(by_workers) for r in _rounds(n, by_workers[n])),
+    )
+
+
+def _group_title(key: tuple[str, ...], runs: list[Mapping[str, Any]]) -> str:
+    named = dict(zip(_GROUPED_BY, key, strict=False))
+    forms = {"scaling": "{} scaling", "sync": "exchange: {}"}
+    words = [forms.get(what, "{}").format(word) for what, word in named.items() if word]
+    batches = {batch for run in runs if (batch := number(run.get("batch_per_device"))) is not None}
+    if len(batches) == 1:
+        words.append(f"batch {batches.pop():.0f} per worker")
+    return " · ".join(words) or "training"
+
+
+def _first_solo(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The run whose solo part tells what one worker does: the one with fewest workers above 1, else that of 1."""
+    several = sorted(n for n in by_workers if n > 1)
+    return by_workers[several[0]] if several else by_workers.get(1, {})
+
+
+def _row(
+    n: int,
+    run: Mapping[str, Any] | None,
+    solo: Mapping[str, Any],
+    training: Training | None,
+    checks: tuple[Check, ...],
+    *,
+    verdict: Verdict,
+    on_cpu: bool,
+) -> Row:
+    source = run if run is not None else (solo if n == 1 else {})
+    mode = "solo" if n == 1 else "dp"
+    gain = mapping(source.get("speedup")) if n > 1 else {}
+    measured = number(gain.get("median")) if n > 1 else (1.0 if source else None)
+    judged = source.get("judged") is True
+    why = (
+        "" if judged or n == 1 or measured is None else text(source.get("why_not_judged")) or ("CPU workers" if on_cpu else "")
+    )
+    state = _state(n, checks)
+    return Row(
+        workers=n,
+        images_per_s=_of_mode(source.get("images_per_s"), mode),
+        step_ms=_of_mode(source.get("step_ms"), mode),
+        speedup=measured,
+        low=number(gain.get("lo")),
+        high=number(gain.get("hi")),
+        level=number(gain.get("level")),
+        efficiency=_efficiency(n, measured, source),
+        ceiling=number(source.get("ceiling")) if n > 1 else None,
+        communication=number(source.get("comm_efficiency")) if n > 1 else None,
+        accuracy=training.accuracy if training else None,
+        seconds=training.seconds if training else None,
+        judged=judged,
+        why_not_judged="CPU workers" if why and on_cpu else why,
+        verdict=_row_verdict(state, verdict, on_cpu=on_cpu),
+        state="skip" if state == "pass" and verdict not in ("pass", "fail") else state,
+    )
+
+
+def _of_mode(value: Any, mode: str) -> float | None:
+    """A figure that is either one number or one per mode."""
+    modes = mapping(value)
+    return number(modes.get(mode)) if modes else number(value)
+
+
+def _efficiency(n: int, measured: float | None, source: Mapping[str, Any]) -> float | None:
+    if n == 1:
+        return measured
+    said = number(source.get("efficiency"))
+    return said if said is not None or measured is None else measured / n
+
+
+def _state(n: int, checks: tuple[Check, ...]) -> CheckStatus:
+    """The worst status among the checks of ``n`` workers; skip where none was made."""
+    mine = [check.status for check in checks if check.workers == n and check.status not in ("info", "skip")]
+    return min(mine, key=CHECK_STATUSES.index) if mine else "skip"
+
+
+def _row_verdict(state: CheckStatus, verdict: Verdict, *, on_cpu: bool) -> str:
+    if verdict == "inconclusive" and state in ("pass", "warn"):
+        return "inconclusive (checks passed on CPU)" if on_cpu else "inconclusive"
+    words = {"pass": "pass", "warn": "pass with warnings", "skip": "not checked", "info": "not checked", "inconclusive": state}
+    return words.get(state, "fail")
+
+
+def _rounds(n: int, run: Mapping[str, Any]) -> list[Round]:
+    """Images per second of each repeat. In a round one worker takes ``solo_s`` for what ``n`` workers repeat in ``dp_s``."""
+    steps, batch, whole = (number(run.get(key)) for key in ("steps_per_round", "batch_per_device", "global_batch"))
+    one = steps * batch if steps and batch else None
+    all_of_them = steps * whole if steps and whole else (one * n if one else None)
+    return [
+        Round(workers=n, index=index + 1, solo=_rate(one, item.get("solo_s")), together=_rate(all_of_them, item.get("dp_s")))
+        for index, item in enumerate(mappings(run.get("rounds")))
+    ]
+
+
+def _rate(images: float | None, seconds: Any) -> float | None:
+    spent = number(seconds)
+    return number(images / spent) if images and spent and spent > 0 else None

@@ -1,0 +1,102 @@
+"""What is shown of a report, as values: None stands for what is absent or not a finite number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["pass", "fail", "inconclusive", "error"]
+CheckStatus = Literal["pass", "warn", "fail", "inconclusive", "skip", "info", "error"]
+
+# In the order in which a person should read them.
+CHECK_STATUSES: tuple[CheckStatus, ...] = ("error", "fail", "inconclusive", "warn", "pass", "info", "skip")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One check. ``workers`` is None where the check is not about a number of workers."""
+
+    id: str
+    title: str
+    workers: int | None
+    status: CheckStatus
+    value: str
+    limit: str
+    message: str
+    next_step: str
+    detail: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """What one number of workers did. ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %)."""
+
+    workers: int
+    images_per_s: float | None
+    step_ms: float | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    level: float | None
+    efficiency: float | None
+    ceiling: float | None
+    communication: float | None
+    accuracy: float | None
+    seconds: float | None
+    judged: bool
+    why_not_judged: str
+    verdict: str
+    state: CheckStatus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """One repeat: images per second of one worker alone and of ``workers`` together."""
+
+    workers: int
+    index: int
+    solo: float | None
+    together: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """The rows that may be compared with each other: same workload, network and kind of scaling."""
+
+    title: str
+    rows: tuple[Row, ...]
+    rounds: tuple[Round, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """One training to accuracy. ``losses`` are (step, loss)."""
+
+    workers: int
+    accuracy: float | None
+    loss_first: float | None
+    loss_last: float | None
+    seconds: float | None
+    steps: int | None
+    losses: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """All that the formats show of one report. ``facts`` are titled blocks of (label, value)."""
+
+    name: str
+    verdict: Verdict
+    headline: str
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    on_cpu: bool
+    gpu_image_on_cpu: bool
+    started: str
+    duration_s: float | None
+    groups: tuple[Group, ...]
+    trainings: tuple[Training, ...]
+    checks: tuple[Check, ...]
+    collectives: tuple[tuple[str, ...], ...]
+    facts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    logs: tuple[tuple[str, str], ...]
