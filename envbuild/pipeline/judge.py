@@ -58,13 +58,21 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
 
     With ``replay`` an answer stored for this image and lock is taken instead of looking again.
     """
-    from envbuild import verify
+    from envbuild import build, verify
 
     name = lock.environment.name
     key = {"image": image, "lock": digest}
     known = stored.recall(tools.workspace, name, "verify", key) if replay else None
     if known is None:
-        report = verify.verify(tools.engine, lock, image, tools.on_progress)
+        record = build.read_record(tools.workspace, name)
+        report = verify.verify(
+            tools.engine,
+            lock,
+            image,
+            tools.on_progress,
+            secrets=verify.secret_strings(tools.index.build_secrets()),
+            base=record.base.image if record is not None and record.image == image else None,
+        )
         known = {"ok": report.ok, "report": codec.encode(report)}
         stored.keep(tools.workspace, name, "verify", key, known)
         replayed = False
@@ -146,6 +154,6 @@ def prove(tools: Tools, name: str, digest: str, kind: evidence.Kind, *, with_eng
     held = evidence.kinds(evidence.read(tools.workspace, name), digest)
     if kind in held:
         return
-    engine = f"Docker {tools.engine.info.version}" if with_engine else ""
+    engine = tools.engine.info.name if with_engine else ""
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     evidence.record(tools.workspace, name, evidence.Proof(kind=kind, date=today, engine=engine, lock=digest))
