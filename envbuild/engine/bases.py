@@ -9,7 +9,7 @@ from typing import Literal
 from envbuild.engine import apt, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError, EnvbuildError
-from envbuild.model import BaseLock, Bootstrap, Environment, Missing, OnProgress, Progress
+from envbuild.model import BaseLock, Bootstrap, Environment, Missing, OnProgress, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]
@@ -81,8 +81,7 @@ def unreachable(environment: Environment, why: str) -> BuildError:
     base = environment.base
     others = ", ".join(base.other_providers)
     return BuildError(
-        f"{environment.name} cannot be built here: its base is {base.image} from the provider `{base.provider}`, "
-        f"and that cannot be reached. {why}",
+        f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) is out of reach. {why}",
         code="base-unreachable",
         hint=(f"Other providers of the same environment: {others} (choose with --base)." if others else "")
         + (" " if others else "")
@@ -213,7 +212,7 @@ def _unpinned(
     base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
 ) -> RealisedBase:
     """A base that the lock could not pin: taken as it is now, which the record says."""
-    now = pin(environment, engine, workspace, on_progress)
+    now = pin(environment, engine, workspace, ignore_progress)
     if isinstance(now, Missing):
         raise BuildError(now.why, code="base-unreachable")
     real = provide(now, environment, engine, workspace, on_progress)

@@ -17,6 +17,8 @@ _DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
 _TRANSFER = re.compile(
     r"^(?:sha256:\S+|transferring \w+:) (?P<done>[\d.]+)(?P<unit>[kMG]?B)(?: / (?P<total>[\d.]+)(?P<tunit>[kMG]?B))?"
 )
+# What every shell step begins with (options, the sourcing of secrets) says nothing about this one.
+_PREAMBLE = re.compile(r"(?<=RUN )(?:if \[ .*?; fi; |set -\w+;? (?:&& )?|export \S+; )+")
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _KEPT = 60
 
@@ -102,7 +104,8 @@ class PlainProgress:
             vertex.error = text
         elif done := _DONE.match(text):
             vertex.finished = True
-            self._tell(f"{instruction_of(vertex.name)} ({float(done['seconds']):.1f} s)")
+            if not vertex.name.startswith("[internal]"):
+                self._tell(f"{instruction_of(vertex.name)} ({float(done['seconds']):.1f} s)")
         elif timed := _TIMED.match(text):
             vertex.lines.append(timed["line"])
             self.on_progress(Progress(stage="build", message=timed["line"], log=True))
@@ -124,8 +127,8 @@ def instruction_of(name: str, limit: int = 100) -> str:
     step = _STEP.match(name)
     if step is None:
         return name[:limit]
-    words = [word for word in step["instruction"].split() if not word.startswith("--")]
-    text = " ".join(([f"{step['stage']}:"] if step["stage"] else []) + words)
+    words = " ".join(word for word in step["instruction"].split() if not word.startswith("--"))
+    text = f"{step['stage']}: {_PREAMBLE.sub('', words)}" if step["stage"] else _PREAMBLE.sub("", words)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

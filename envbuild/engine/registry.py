@@ -73,4 +73,4 @@ def _failed(reference: str, words: str) -> BuildError:
 
 def _unreachable(reference: str, error: Exception) -> BuildError:
     words = " ".join(str(getattr(error, "explanation", "") or error).split())
-    return BuildError(f"The base image {reference} cannot be reached ({words}).", code="base-unreachable")
+    return BuildError(f"The registry does not give {reference}: {words}.", code="base-unreachable")

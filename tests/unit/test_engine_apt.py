@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+
+from envbuild.engine import apt
+from envbuild.engine.apt import Source
+
+DEB822 = """\
+Types: deb
+# a comment that names another place
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb deb-src
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: https://other.example/apt
+Suites: bookworm
+Components: main
+Signed-By: /usr/share/keyrings/other.gpg
+
+Types: deb
+Enabled: no
+URIs: http://disabled.example/debian
+Suites: bookworm
+Components: main
+
+Types: deb
+URIs: http://embedded.example/x
+Suites: stable
+Components: main
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ mDMEYCQjIxYJKwYBBAHaRw8BAQdAD
+ -----END PGP PUBLIC KEY BLOCK-----
+"""
+
+
+def test_one_line_sources():
+    text = """
+# deb http://off.example/debian bookworm main
+deb-src http://mirror.example/debian bookworm main
+deb [arch=amd64 trusted=yes] http://mirror.example/debian bookworm contrib main # why
+deb http://mirror.example/debian bookworm contrib
+"""
+    options = (("arch", "amd64"), ("trusted", "yes"))
+    assert apt.parse_list(text) == [Source(uri="http://mirror.example/debian", suite="bookworm", options=options)]
+
+
+def test_deb822_sources():
+    found = apt.parse_deb822(DEB822)
+    assert [(s.uri.split("/")[2], s.suite) for s in found] == [
+        ("mirror.example", "bookworm"),
+        ("mirror.example", "bookworm-updates"),
+        ("mirror.example", "bookworm-security"),
+        ("other.example", "bookworm"),
+        ("embedded.example", "stable"),
+    ]
+
+
+@pytest.mark.parametrize("suite", ["bullseye", "bookworm", "trixie"])
+def test_a_suite_comes_from_the_mirror_that_carries_the_hosts_own(suite):
+    found = apt.sources_for(suite, apt.parse_deb822(DEB822), codename="bookworm")
+    assert [(s.uri, s.suite) for s in found] == [
+        ("http://mirror.example/debian", suite),
+        ("http://mirror.example/debian", f"{suite}-updates"),
+        ("http://mirror.example/debian-security", f"{suite}-security"),
+    ]
+
+
+def test_a_third_partys_source_is_no_mirror():
+    other = apt.parse_deb822(DEB822)[3:4]
+    assert apt.sources_for("bookworm", other, codename="bookworm") == []
+
+
+def test_a_source_that_names_the_suite_counts_before_the_hosts_mirror():
+    own = Source(uri="http://archive.example/old", suite="bullseye", options=(("trusted", "yes"),))
+    found = apt.sources_for("bullseye", [*apt.parse_deb822(DEB822), own], codename="bookworm")
+    assert found[0] == own
+
+
+def test_no_debian_host_and_no_debian_source():
+    ubuntu = [Source(uri="http://mirror.example/ubuntu", suite="noble")]
+    assert apt.sources_for("bookworm", ubuntu, codename="") == []
+
+
+def test_security_alone_is_no_mirror():
+    only = [Source(uri="http://mirror.example/debian-security", suite="bookworm-security")]
+    assert apt.sources_for("bookworm", only, codename="bookworm") == []
+
+
+def test_date_checks_go_along():
+    options = {"Acquire::Check-Valid-Until": "false", "Acquire::http::Proxy": "http://proxy.example:3142"}
+    (source,) = apt.with_host_options([Source(uri="http://mirror.example/debian", suite="trixie")], options)
+    assert source.line() == "deb [check-valid-until=no] http://mirror.example/debian trixie main"
+    assert source.line(signed_by="/k.gpg").startswith("deb [check-valid-until=no signed-by=/k.gpg] ")
+
+
+def test_host_files_are_read_in_apts_order(tmp_path):
+    parts = tmp_path / "sources.list.d"
+    parts.mkdir()
+    (tmp_path / "sources.list").write_text("deb http://first.example/debian bookworm main\n")
+    (parts / "b.sources").write_text("Types: deb\nURIs: http://third.example/d\nSuites: bookworm\nComponents: main\n")
+    (parts / "a.list").write_text("deb http://second.example/debian bookworm main\n")
+    (parts / "c.list.save").write_text("deb http://never.example/debian bookworm main\n")
+    assert [s.uri.split("/")[2].split(".")[0] for s in apt.host_sources(tmp_path)] == ["first", "second", "third"]
+
+
+def test_codename(tmp_path):
+    release = tmp_path / "os-release"
+    release.write_text('ID=debian\nVERSION_CODENAME=bookworm\nPRETTY_NAME="x"\n')
+    assert apt.codename(release) == "bookworm"
+    release.write_text("ID=ubuntu\nVERSION_CODENAME=noble\n")
+    assert apt.codename(release) == ""
+    assert apt.codename(tmp_path / "absent") == ""

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from envbuild.engine import apt, archive, bases, bootstrap
+from envbuild.model import Base, Bootstrap, DebianPackage, Environment, Python, System
+from envbuild.workspace import Workspace
+
+
+def packages(**versions: str) -> tuple[DebianPackage, ...]:
+    return tuple(
+        DebianPackage(name=n, version=v, sha256=hashlib.sha256(f"{n}{v}".encode()).hexdigest()) for n, v in versions.items()
+    )
+
+
+def made_of(**versions: str) -> Bootstrap:
+    return Bootstrap(suite="bookworm", architecture="amd64", variant="minbase", packages=packages(**versions))
+
+
+def environment(*, others: tuple[str, ...] = ()) -> Environment:
+    return Environment(
+        name="toy-1-cpu-py311-debian12",
+        frameworks=(),
+        python=Python(version="3.11", provided_by="distribution", executable="/usr/bin/python3.11", packages=("python3",)),
+        system=System(
+            name="debian12",
+            family="debian",
+            version="12",
+            codename="bookworm",
+            image="debian:12",
+            glibc="2.36",
+            bootstrap_suite="bookworm",
+            init_package="tini",
+            init="/usr/bin/tini",
+            packages=(),
+        ),
+        cuda=None,
+        cudnn=None,
+        nccl=None,
+        base=Base(provider="apt", image="debian:12", is_default=True, repositories=(), packages=(), other_providers=others),
+        driver_min=None,
+        compute_capability=None,
+        require_cuda=None,
+        exclude_newer="",
+    )
+
+
+def rootfs(status: str) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        info = tarfile.TarInfo("./var/lib/dpkg/status")
+        info.size = len(status.encode())
+        tar.addfile(info, io.BytesIO(status.encode()))
+    return whole.getvalue()
+
+
+def test_drift_names_every_difference():
+    lines = bases.drift(made_of(a="1", b="1", c="1"), made_of(a="1", b="2", d="1"))
+    assert lines == ["b: 1 in the lock, now 2", "c: 1 in the lock, now absent", "d: not in the lock, now 1"]
+
+
+def test_no_drift_in_any_order():
+    assert bases.drift(made_of(a="1", b="2"), made_of(b="2", a="1")) == []
+
+
+def test_another_file_of_the_same_version_is_drift():
+    other = replace(made_of(), packages=(DebianPackage(name="a", version="1", sha256="f" * 64),))
+    assert bases.drift(made_of(a="1"), other) == ["a: 1 has another sha256 than in the lock"]
+
+
+def test_the_key_follows_the_packages_and_not_their_order():
+    assert bootstrap.key(made_of(a="1", b="2")) == bootstrap.key(made_of(b="2", a="1"))
+    assert bootstrap.key(made_of(a="1", b="2")) != bootstrap.key(made_of(a="1", b="3"))
+    assert bootstrap.reference(made_of(a="1")) == f"envbuild/base:bookworm-{bootstrap.key(made_of(a='1'))}"
+
+
+def test_realised_packages_come_from_dpkg(tmp_path):
+    status = """\
+Package: a
+Status: install ok installed
+Version: 1:2.0-1
+Description: words
+ Version: not this one
+
+Package: gone
+Status: deinstall ok config-files
+Version: 3
+"""
+    path = tmp_path / "rootfs.tar"
+    path.write_bytes(rootfs(status))
+    known = packages(a="1:2.0-1")
+    assert bootstrap.realised(path, known) == known
+    assert bootstrap.realised(path, ()) == (DebianPackage(name="a", version="1:2.0-1", sha256=""),)
+
+
+def test_a_broken_cache_is_as_good_as_absent(tmp_path):
+    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
+    wanted = made_of(a="1")
+    folder = tmp_path / "bases" / f"bookworm-{bootstrap.architecture()}" / bootstrap.key(wanted)
+    folder.mkdir(parents=True)
+    for content in ("", "{", "{}", '{"layout": "1"}', "[]"):
+        (folder / "manifest.json").write_text(content)
+        assert bootstrap.cached(workspace, wanted) is None
+        assert bootstrap.newest(workspace, "bookworm") is None
+
+
+@pytest.mark.parametrize(("others", "words"), [(("wheels", "conda"), "wheels, conda"), ((), "--base IMAGE")])
+def test_an_unreachable_base_names_source_provider_and_the_others(others, words):
+    error = bases.unreachable(environment(others=others), "The registry does not give debian:12: no such host.")
+    assert (error.code, error.exit_code) == ("base-unreachable", 7)
+    for word in ("debian:12", "`apt`", "no such host"):
+        assert word in error.message
+    assert words in error.hint
+
+
+def test_the_same_root_file_system_is_the_same_image():
+    options = {"architecture": "amd64", "created": bootstrap.CREATED, "comment": "x"}
+    first, again = archive.image_config("a" * 64, **options), archive.image_config("a" * 64, **options)
+    assert first == again
+    assert json.loads(first)["rootfs"]["diff_ids"] == ["sha256:" + "a" * 64]
+    assert archive.image_config("b" * 64, **options) != first
+
+
+def test_the_apt_secret_has_a_line_for_each_source():
+    sources = [apt.Source(uri="http://mirror.example/debian", suite=suite) for suite in ("bookworm", "bookworm-updates")]
+    assert bootstrap.source_lines(sources).decode().splitlines() == [
+        "deb http://mirror.example/debian bookworm main",
+        "deb http://mirror.example/debian bookworm-updates main",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("image", "repository"),
+    [
+        ("debian:12", "debian"),
+        ("registry.example:5000/a/b:1", "registry.example:5000/a/b"),
+        ("registry.example:5000/a", "registry.example:5000/a"),
+    ],
+)
+def test_the_repository_of_an_image(image, repository):
+    assert bases._repository(image) == repository
