@@ -255,14 +255,18 @@ def _read(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     import jsonschema
 
     try:
-        content = json.loads(data)
-    except ValueError as error:
+        content = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         return None, [f"not JSON ({error})"]
     schema = json.loads(resources.files("envbuild.schemas").joinpath("smoke-report.json").read_text(encoding="utf-8"))
     validator = jsonschema.validators.validator_for(schema)(schema)
     problems = sorted(validator.iter_errors(content), key=lambda problem: problem.json_path)
     said = [f"{problem.json_path}: {problem.message[:200]}" for problem in problems[:5]]
     return (content if isinstance(content, dict) else None), said
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _replacement(trial: _Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
@@ -278,11 +282,16 @@ def _replacement(trial: _Trial, cause: str, step: str, lines: Sequence[str]) -> 
         "checks": [
             {
                 "id": "REPORT",
-                "title": "The guest reports",
+                "title": "the smoke test reports what it found",
+                "n": None,
                 "status": "fail",
                 "severity": "fail",
+                "value": None,
+                "limit": None,
+                "unit": "",
                 "message": cause,
                 "next_step": step,
+                "detail": {},
             }
         ],
         "runs": [],
@@ -297,7 +306,7 @@ def _write(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
         "html": report.html(content),
         "markdown": report.markdown(content),
         "junit": report.junit(content),
-        "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "json": json.dumps(content, indent=2, allow_nan=False) + "\n",
     }
     paths = {kind: folder / name for kind, name in _FILES.items()}
     paths["json"].unlink(missing_ok=True)  # a kill between two files must not leave new pages beside an old report

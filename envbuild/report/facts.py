@@ -33,8 +33,8 @@ def timing(report: Mapping[str, Any]) -> list[tuple[str, float]]:
     for key, value in mapping(report.get("timing")).items():
         seconds = number(value)
         if seconds is not None:
-            count, several, part = str(key).removesuffix("_s").partition("x_")
-            words = f"{plural(int(count), 'worker')}: {part}" if several and count.isdecimal() else str(key).removesuffix("_s")
+            count, several, part = text(key).removesuffix("_s").partition("x_")
+            words = f"{plural(int(count), 'worker')}: {part}" if several and count.isdecimal() else text(key).removesuffix("_s")
             parts.append((words.replace("_", " "), seconds))
     return parts
 
@@ -50,4 +50,4 @@ def _labelled(block: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             shown = size(amount)
         elif unit and amount is not None:
             shown += _UNITS[unit]
-        yield str(key).removesuffix(unit).replace("_", " "), shown
+        yield text(key).removesuffix(unit).replace("_", " "), shown

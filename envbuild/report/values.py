@@ -32,7 +32,7 @@ def text(value: Any) -> str:
         return ", ".join(f"{key} {text(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(filter(None, map(text, value)))
-    return str(value)
+    return str(value).encode("utf-8", "replace").decode()  # JSON can carry half a surrogate pair, UTF-8 cannot
 
 
 def short(value: float | None) -> str:

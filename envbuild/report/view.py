@@ -40,7 +40,7 @@ def view(report: Mapping[str, Any]) -> View:
         checks=checks,
         collectives=collectives(report),
         facts=facts(report),
-        logs=tuple((key, text(value)) for key, value in mapping(report.get("logs")).items() if text(value).strip()),
+        logs=tuple((text(key), text(value)) for key, value in mapping(report.get("logs")).items() if text(value).strip()),
     )
 
 
@@ -109,7 +109,7 @@ def _check(item: Mapping[str, Any]) -> Check:
         limit=with_unit(item.get("limit"), unit),
         message=text(item.get("message")),
         next_step=text(item.get("next_step")),
-        detail=tuple((str(key), text(value)) for key, value in mapping(item.get("detail")).items()),
+        detail=tuple((text(key), text(value)) for key, value in mapping(item.get("detail")).items()),
     )
 
 
