@@ -20,7 +20,7 @@ from envbuild.matrix.types import (
     Requirement,
     Variant,
 )
-from envbuild.matrix.versions import numbers
+from envbuild.matrix.versions import newest_first
 from envbuild.model import CudaLibraries
 from envbuild.strictyaml import Table
 
@@ -132,7 +132,7 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
     variants = [_variant(context, name, tables, parents, origin) for name, tables in layers.items() if name not in without]
     if not variants:
         table.problem("the release has no variant")
-    variants.sort(key=lambda v: (not v.cuda, not v.default, [-n for n in numbers(v.cuda or "0")], v.name))
+    variants.sort(key=lambda v: (not v.cuda, not v.default, newest_first(v.cuda or "0"), v.name))
     return Release(
         version=number,
         series=parents.series.text("series"),

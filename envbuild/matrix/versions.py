@@ -17,6 +17,12 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
+def newest_first(version: str) -> tuple[int, ...]:
+    """A sort key for descending order among other keys; of one length, since 11.0 would else come before 11.2."""
+    parts = numbers(version)
+    return tuple(-part for part in (*parts, *[0] * (6 - len(parts))))
+
+
 def has_prefix(version: str, prefix: str) -> bool:
     """Whether ``prefix`` names ``version`` or a line that it belongs to: 9 names 9.0 and 9.2, not 90; empty names all."""
     return not prefix or version == prefix or version.startswith(prefix + ".")

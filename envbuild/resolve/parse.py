@@ -208,7 +208,6 @@ def _finish(
     device: Any = _device(draft, bool(driver or wanted))
     if device == "cpu" and (driver or wanted):
         warnings = ["A CPU environment uses no GPU: the driver and the GPU that were named were not checked."]
-        driver, wanted = "", []
     return Request(
         text=draft.text,
         framework=framework,

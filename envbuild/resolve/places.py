@@ -12,7 +12,7 @@ from typing import cast
 
 from envbuild.matrix.libraries import accepts
 from envbuild.matrix.types import LibraryNeed, LibraryPackage, LibraryRow, ProviderRow, SystemRow, Variant
-from envbuild.matrix.versions import numbers, serves
+from envbuild.matrix.versions import newest_first, numbers, serves
 from envbuild.model import Provider, Python
 from envbuild.resolve.facts import Facts, Objection, objection
 
@@ -96,7 +96,7 @@ def _rank(facts: Facts, place: Place) -> tuple[object, ...]:
         place.offer.deleted,
         supply,
         -(row.preference if row else 0),
-        [-part for part in numbers(place.python.version)],
+        newest_first(place.python.version),
         -place.offer.preference,
         -place.system.preference,
         place.system.name,
