@@ -193,8 +193,8 @@ def _gpus(trial: _Trial) -> str | tuple[str, ...] | None:
 def _driver() -> dict[str, str]:
     from envbuild import host
 
-    version = host.driver()
-    return {"ENVBUILD_HOST_DRIVER": str(version)} if version else {}
+    driver = host.driver()
+    return {"ENVBUILD_HOST_DRIVER": driver.version} if driver else {}
 
 
 def _judge(trial: _Trial, result: RunResult) -> dict[str, Any]:

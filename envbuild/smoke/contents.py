@@ -135,20 +135,24 @@ def size_of(row, quick):
     return 0 if (quick and size > SMALL) or not row[1] else size
 
 
+def is_compiled_again(path, known):
+    """Bytecode beside its recorded source may be left out or compiled again in the image; its source is what counts."""
+    return path.endswith(('.pyc', '.pyo')) and is_bytecode_of(path, known)
+
+
 def examine(prefix, quick):
     """One prefix: its distributions, and every file that is not what its distribution recorded."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
     progress = Progress(sum(size_of(row, quick) for one in found for row in one['rows']))
     answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': []}
-    known = set()
+    known = set(row[0] for one in found for row in one['rows'])
     for one in found:
         hashed = 0
         for row in one['rows']:
-            known.add(row[0])
             state, was_hashed = compare(row, quick, progress)
             hashed += was_hashed
-            if state and not (state == 'missing' and row[0].endswith('.pyc')):  # recorded bytecode may be left out on purpose
+            if state and not is_compiled_again(row[0], known):
                 answer[state].append({'path': row[0], 'of': one['name']})
         about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
         answer['distributions'].append(dict(about, files=len(one['rows']), hashed=hashed))

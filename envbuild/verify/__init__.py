@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import UnknownNameError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
+from envbuild.report.values import text
 from envbuild.verify import comparisons
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.leaks import search, secret_strings
@@ -159,4 +160,4 @@ def _ask_framework(engine: Engine, lock: Lock, info: ImageInfo, found: Findings,
             found.wrong("framework", f"cannot be started (exit code {result.code}): {said}")
         return {}
     comparisons.compare_framework(lock, told, found)
-    return {key: str(value) for key, value in told.items() if value not in (None, "", [])}
+    return {key: text(value) for key, value in told.items() if text(value)}

@@ -31,14 +31,23 @@ def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
 
 def _of_url(name: str, url: str) -> dict[str, str]:
     parts = urlsplit(url)
-    found = {name: url.rstrip("/")}
     host = parts.hostname or ""
-    if host and host != "localhost" and not host.startswith("127."):
+    # Half of all packages name the public index in their own texts; only its credentials would be somebody's.
+    public = host in _public_hosts()
+    found = {} if public and not parts.password else {name: url.rstrip("/")}
+    if host and not public and host != "localhost" and not host.startswith("127."):
         found[f"{name} (host)"] = host
     for word in (parts.password or "", unquote(parts.password or "")):
         if len(word) > 5:  # a shorter one is found by chance everywhere
             found[f"{name} (password)"] = word
     return found
+
+
+def _public_hosts() -> tuple[str, str]:
+    """The hosts of pip's built-in default, in pip's own words."""
+    from pip._internal.models.index import PyPI
+
+    return PyPI.netloc, PyPI.file_storage_domain
 
 
 def search(engine: Engine, info: ImageInfo, secrets: Mapping[str, str], found: Findings, on_progress: OnProgress) -> None:

@@ -37,6 +37,7 @@ def prefix(tmp_path: Path) -> Path:
     files = {
         site / "good.py": b"answer = 42\n",
         site / "odd, näme.txt": b"odd",
+        site / "only.pyc": b"a package that ships without its source",
         site / "large.bin": b"\0" * (2 << 20),
         prefix / "bin" / "good": b"#!/opt/env/bin/python\n",
         info / "METADATA": b"Metadata-Version: 2.1\nName: Good.Package\nVersion: 1.0\n\nName: not this one\n",
@@ -47,7 +48,9 @@ def prefix(tmp_path: Path) -> Path:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         relative = path.relative_to(site).as_posix() if path.is_relative_to(site) else "../../../bin/good"
         rows.append(f'"{relative}",sha256={digest},{len(data)}')
-    rows += ["Good_Package-1.0.dist-info/RECORD,,", "__pycache__/gone.cpython-311.pyc,,"]
+    rows += ["Good_Package-1.0.dist-info/RECORD,,", "__pycache__/odd.cpython-311.pyc,,", "odd.py,,"]
+    rows += [f"__pycache__/good.cpython-311.pyc,sha256={'A' * 43},7"]  # compiled again since
+    (site / "odd.py").write_text("")
     (info / "RECORD").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (site / "__pycache__").mkdir()
     (site / "__pycache__" / "good.cpython-311.pyc").write_bytes(b"compiled")
@@ -67,7 +70,7 @@ def test_an_untouched_prefix_has_no_difference(contents: ModuleType, prefix: Pat
     assert differences(told) == {}
     (one,) = told["distributions"]
     assert (one["name"], one["version"], one["kind"]) == ("Good.Package", "1.0", "wheel")
-    assert one["hashed"] == 5
+    assert one["hashed"] == 6
     assert told["bytes"] > 2 << 20
 
 
@@ -83,6 +86,7 @@ def test_an_untouched_prefix_has_no_difference(contents: ModuleType, prefix: Pat
             lambda p: (p / "__pycache__" / "orphan.cpython-311.pyc").write_bytes(b""),
             {"unrecorded": ["orphan.cpython-311.pyc"]},
         ),
+        (lambda p: (p / "only.pyc").write_bytes(b"other"), {"modified": ["only.pyc"]}),
         (lambda p: (p.parents[2] / "bin" / "extra").write_text(""), {"unrecorded": ["extra"]}),
         (lambda p: (p.parents[2] / "bin" / "good").write_text("#!/bin/evil\n"), {"modified": ["good"]}),
     ],

@@ -26,6 +26,16 @@ def test_addresses_hosts_and_passwords_are_taken_from_the_build_secrets() -> Non
     assert secret_strings({}) == {}
 
 
+def test_the_public_index_is_no_secret_but_a_password_for_it_is() -> None:
+    from pip._internal.models.index import PyPI
+
+    script = f"export PIP_INDEX_URL={PyPI.simple_url}\nexport UV_INDEX=https://me:hunter22@{PyPI.netloc}/simple/\n"
+    assert secret_strings({"envbuild-env": script.encode()}) == {
+        "UV_INDEX": f"https://me:hunter22@{PyPI.netloc}/simple",
+        "UV_INDEX (password)": "hunter22",
+    }
+
+
 @given(pieces, st.dictionaries(st.sampled_from("abc"), st.binary(min_size=1, max_size=5), min_size=1))
 def test_a_string_is_found_wherever_the_stream_is_cut(parts: list[bytes], wanted: dict[str, bytes]) -> None:
     whole = b"".join(parts)
