@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import email.message
 import email.parser
@@ -95,9 +96,31 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
     declared = _setup_cfg(files).get("options", "install_requires", fallback="")
     if declared:
         return tuple(line.strip() for line in declared.splitlines() if line.strip())
-    if "install_requires" in files.get("setup.py", ""):
-        raise UnreadableSdistError("only running its setup.py would tell what it requires")
-    return ()
+    return tuple(_setup_py_requires(files.get("setup.py", "")))
+
+
+def _setup_py_requires(text: str) -> list[str]:
+    """What the call of ``setup`` says in plain literals; an archive of distutils' own cannot require anything."""
+    if "install_requires" not in text and "extras_require" not in text:
+        return []
+    unknown = UnreadableSdistError("only running its setup.py would tell what it requires")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        raise unknown from None
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func).split(".")[-1] == "setup"]
+    if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
+        raise unknown
+    said = {keyword.arg: keyword.value for keyword in calls[0].keywords if keyword.arg is not None}
+    try:
+        always = ast.literal_eval(said["install_requires"]) if "install_requires" in said else []
+        sections = ast.literal_eval(said["extras_require"]) if "extras_require" in said else {}
+    except ValueError:
+        raise unknown from None
+    lines = [always] if isinstance(always, str) else list(always)
+    for section, wanted in sections.items():
+        lines += [f"[{section}]", *([wanted] if isinstance(wanted, str) else wanted)]
+    return list(_egg_requires("\n".join(lines)))
 
 
 def _egg_requires(text: str) -> Iterator[str]:

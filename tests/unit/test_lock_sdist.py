@@ -49,10 +49,31 @@ def test_a_distutils_archive_requires_nothing(tmp_path):
     assert sdist.read(archive(tmp_path, files)).requires == ()
 
 
-def test_what_only_running_would_tell_is_refused(tmp_path):
-    files = {"PKG-INFO": OLD, "setup.py": "setup(install_requires=open('r.txt').read().split())\n"}
+def test_plain_literals_in_setup_py_are_read(tmp_path):
+    setup = """
+import setuptools
+if __name__ == "__main__":
+    setuptools.setup(name="demo", install_requires=["six", "b>1"],
+                     extras_require={":python_version == '2.6'": ["ordereddict"], "fast": "c"})
+"""
+    found = sdist.read(archive(tmp_path, {"PKG-INFO": OLD, "setup.py": setup}))
+    assert found.requires == ("six", "b>1", "ordereddict ; (python_version == '2.6')", 'c ; extra == "fast"')
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "setup(install_requires=open('r.txt').read().split())",
+        "setup(install_requires=['a'] if old else [])",
+        "setup(**{'install_requires': ['a']})",
+        "needs = {'install_requires': ['a']}\nsetup(name='demo', **needs)",
+        "print 'Python 2 only'\nsetup(install_requires=['a'])",
+        "setup(install_requires=['a'])\nsetup(install_requires=['b'])",
+    ],
+)
+def test_what_only_running_would_tell_is_refused(tmp_path, setup):
     with pytest.raises(sdist.UnreadableSdistError, match="running"):
-        sdist.read(archive(tmp_path, files))
+        sdist.read(archive(tmp_path, {"PKG-INFO": OLD, "setup.py": setup}))
 
 
 def test_modern_metadata_is_believed_unless_dynamic(tmp_path):
