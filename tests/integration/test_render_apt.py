@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -12,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import recipes, workspace
-from envbuild.engine import bases, connect
-from envbuild.engine.client import Engine
+from envbuild import recipes
+from envbuild.engine import Engine, bases
 from envbuild.errors import BuildError
 from envbuild.model import AptPackage, AptRepository, BaseLock, Lock, ignore_progress
 from envbuild.render import render
+from envbuild.workspace import Workspace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import render_locks as locks
@@ -65,21 +64,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> workspace.Workspace:
-    home = Path(os.environ.get("ENVBUILD_HOME") or tmp_path_factory.mktemp("home"))
-    root = Path(__file__).parents[2]
-    return workspace.Workspace(root=root, output=home, home=home)
-
-
-@pytest.fixture(scope="module")
-def engine(place: workspace.Workspace, engine_endpoint: str) -> Engine:
-    return connect(place, {**os.environ, "DOCKER_HOST": engine_endpoint})
-
-
-@pytest.fixture(scope="module")
-def base(engine: Engine, place: workspace.Workspace) -> bases.RealisedBase:
+def base(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
     return bases.provide(
-        BaseLock(image="debian:12", digest=None, bootstrap=None), _lock().environment, engine, place, ignore_progress
+        BaseLock(image="debian:12", digest=None, bootstrap=None), _lock().environment, engine, workspace, ignore_progress
     )
 
 
@@ -121,7 +108,7 @@ def _wait_until_serving(container: object) -> None:
 
 def _templates() -> dict[str, str]:
     root = Path(__file__).parents[2]
-    found = recipes.templates(workspace.Workspace(root=root, output=root, home=root))
+    found = recipes.templates(Workspace(root=root, output=root, home=root))
     return {**found, "recipes/alpha/install.j2": "", "recipes/beta/install.j2": ""}
 
 
@@ -193,7 +180,13 @@ def test_cuda_comes_exact_held_and_leaves_no_repository(
         ]
         assert lines[6] == "9.0.176-1"
         assert "/usr/local/cuda-9.0/lib64" in lines
-        left = set(lines[7:]) - {"/etc/apt/sources.list.d:", "/tmp:", "", "/usr/local/cuda-9.0/lib64", "debian.sources"}
+        left = set(lines[7:]) - {
+            "/etc/apt/sources.list.d:",
+            "/tmp:",
+            "",
+            "/usr/local/cuda-9.0/lib64",
+            "/usr/local/cuda-9.0/extras/CUPTI/lib64",
+        }
         assert left == set(), "key, repository or tool left in the image"
     finally:
         engine.remove_image("envbuild-test/apt-cuda")
