@@ -1,0 +1,35 @@
+"""``envbuild doctor``: what this machine has and lacks."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.session import Session
+
+_MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
+
+
+@click.command("doctor")
+@options.common
+@click.pass_obj
+def command(session: Session) -> int:
+    """Look at this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory; say what to do about each gap.
+
+    Asks no network. What is missing is an answer, not an error: the exit code is 0, and `ok` in the JSON document is false.
+    """
+    from envbuild import codec, host
+    from envbuild import engine as engines
+
+    found = host.doctor(session.workspace, engines.describe)
+    lacking = [each for each in found if each.status == "missing"]
+    session.document({"schema": 1, "ok": not lacking, "findings": codec.encode(found)})
+    width = max(len(each.title) for each in found)
+    for each in found:
+        session.out(f"{_MARKS.get(each.status, each.status):<8} {each.title.ljust(width)}  {each.message}")
+        if each.hint:
+            session.out(f"{'':<8} {'':<{width}}  → {each.hint}")
+    session.out("")
+    names = ", ".join(each.title for each in lacking)
+    session.out(f"Missing for building: {names}." if lacking else "Everything that building needs is here.")
+    return 0
