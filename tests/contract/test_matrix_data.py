@@ -1,0 +1,341 @@
+"""The real matrix: every row says where it comes from, the tables agree with each other, and requests get the known answers."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from envbuild import index, matrix, resolve
+from envbuild.errors import BuildError, UsageError
+from envbuild.matrix.types import FrameworkTable, Matrix, Provenance, Release, Variant
+from envbuild.model import Environment
+
+ROOT = Path(__file__).parents[2]
+ENTRY = ROOT / "matrix.yaml"
+FILES = ["matrix.yaml", *yaml.safe_load(ENTRY.read_text())["include"]]
+SCHEMA = json.loads((ROOT / "envbuild" / "schemas" / "matrix.json").read_text())
+FRAMEWORKS = sorted(Path(name).stem for name in FILES if "/frameworks/" in name)
+STATUSES = {"ok", "known-bad", "unknown", "base-deleted", "end-of-life"}
+TABLES = ("systems", "pythons", "architectures", "drivers", "driver_rules", "repositories", "cuda", "cudnn", "nccl", "gpus")
+
+
+@pytest.fixture(scope="module")
+def facts() -> Matrix:
+    return matrix.load_files(ENTRY)
+
+
+def rows_below(value: object, where: str) -> Iterator[tuple[str, Provenance]]:
+    """Every provenance in a value, however deep, with the way to it."""
+    if isinstance(value, Provenance):
+        yield where, value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from rows_below(getattr(value, field.name), f"{where}.{field.name}")
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            name = getattr(item, "key", "") or getattr(item, "version", "") or getattr(item, "name", "") or number
+            yield from rows_below(item, f"{where}[{name}]")
+
+
+def builds(facts: Matrix) -> Iterator[tuple[FrameworkTable, Release, Variant]]:
+    for framework in facts.frameworks:
+        for release in framework.releases:
+            for variant in release.variants:
+                yield framework, release, variant
+
+
+def answer(facts: Matrix, *words: str, **options: str) -> Environment:
+    return resolve.resolve(facts, resolve.parse(words, matrix=facts, **options)).environment
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+# Provenance
+
+
+def test_every_row_has_source_date_and_status(facts: Matrix) -> None:
+    today = datetime.datetime.now(tz=datetime.UTC).date() + datetime.timedelta(days=1)
+    rows = list(rows_below(facts, "matrix"))
+    assert len(rows) > 1000, "the walk over the matrix misses its rows"
+    for where, origin in rows:
+        assert origin.sources, where
+        assert all(source.startswith(("https://", "http://", "pkg:")) for source in origin.sources), where
+        assert datetime.date.fromisoformat(origin.checked) <= today, where
+        assert origin.status in STATUSES, where
+        assert origin.status != "known-bad" or origin.note, where
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    else:
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts(item)
+
+
+def citations(value: Any) -> Iterator[str]:
+    """What the rows of a document cite."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts(item) if key in ("source", "field_source") else citations(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from citations(item)
+
+
+def test_no_source_is_defined_in_vain_or_twice() -> None:
+    defined: list[str] = []
+    cited: set[str] = set()
+    for name in FILES:
+        document = yaml.safe_load((ROOT / name).read_text())
+        defined.extend(document.pop("sources", {}))
+        cited.update(citations(document))
+    assert len(defined) == len(set(defined))
+    assert {name for name in cited if not name.startswith(("https://", "http://", "pkg:"))} == set(defined)
+
+
+def test_the_entry_includes_every_file() -> None:
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "matrix").rglob("*.yaml")}
+    assert found == set(FILES[1:])
+
+
+def test_the_files_stay_small() -> None:
+    """They are read at every cold start without a cache."""
+    assert sum((ROOT / name).stat().st_size for name in FILES) < 250_000
+
+
+# The published schema
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_is_valid_by_the_published_schema(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(yaml.safe_load((ROOT / name).read_text()), SCHEMA)
+
+
+def _unquoted(document: Any) -> None:
+    document["cuda"][0]["version"] = 12.10
+
+
+def _unknown_key(document: Any) -> None:
+    document["cuda"][0]["drivermin"] = "418.39"
+
+
+def _deep_unknown_key(document: Any) -> None:
+    next(row for row in document["cuda"] if "providers" in row)["providers"][0]["sytem"] = "ubuntu16.04"
+
+
+def _known_bad_without_reason(document: Any) -> None:
+    document["cuda"][0]["status"] = "known-bad"
+    document["cuda"][0].pop("note", None)
+
+
+def _tag_without_image(document: Any) -> None:
+    next(row for row in document["cuda"] if "providers" in row)["providers"] = [{"provider": "tag", "system": "ubuntu16.04"}]
+
+
+@pytest.mark.parametrize("spoil", [_unquoted, _unknown_key, _deep_unknown_key, _known_bad_without_reason, _tag_without_image])
+def test_schema_refuses(spoil: Any) -> None:
+    document = yaml.safe_load((ROOT / "matrix" / "cuda.yaml").read_text())
+    jsonschema.validate(document, SCHEMA)
+    spoilt = copy.deepcopy(document)
+    spoil(spoilt)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spoilt, SCHEMA)
+
+
+def test_schema_and_loader_know_the_same_tables() -> None:
+    assert set(TABLES) <= set(SCHEMA["properties"])
+    assert {field.name for field in dataclasses.fields(Matrix)} == {*TABLES, "policy", "frameworks"}
+
+
+# The tables among each other
+
+
+def test_the_checks_of_the_program_find_nothing(facts: Matrix) -> None:
+    assert matrix.check(facts) == []
+
+
+def test_compute_capabilities_are_known(facts: Matrix) -> None:
+    window = {capability: row for row in facts.architectures for capability in row.capabilities}
+    for gpu in facts.gpus:
+        assert window[gpu.capability].name == gpu.architecture, gpu.name
+    for framework, release, variant in builds(facts):
+        assert {*variant.sass, *variant.ptx} <= set(window), f"{framework.name} {release.version} {variant.name}"
+
+
+def test_native_code_lies_within_what_the_toolkit_can_build(facts: Matrix) -> None:
+    window = {capability: row for row in facts.architectures for capability in row.capabilities}
+    for framework, release, variant in builds(facts):
+        for capability in variant.sass:
+            row, where = window[capability], f"{framework.name} {release.version} {variant.name}: {capability}"
+            assert version(row.first_cuda) <= version(variant.cuda), where
+            assert not row.last_cuda or version(variant.cuda) <= version(row.last_cuda), where
+
+
+def test_cuda_is_older_than_what_was_built_with_it(facts: Matrix) -> None:
+    released = {row.version: row.released for row in facts.cuda}
+    for framework, release, variant in builds(facts):
+        if variant.cuda:
+            earlier = released[variant.cuda]
+            # The row's date is that of the minor's last patch release, which may follow the framework by some months.
+            first = datetime.date.fromisoformat(f"{earlier[:7]}-01") - datetime.timedelta(days=365)
+            assert first < datetime.date.fromisoformat(release.released), f"{framework.name} {release.version} {variant.name}"
+
+
+def test_repositories_and_systems_are_known(facts: Matrix) -> None:
+    repositories = {row.name for row in facts.repositories}
+    systems = {row.name for row in facts.systems}
+    for row in facts.cuda:
+        for provider in row.providers:
+            assert set(provider.repositories) <= repositories, row.version
+            assert not provider.system or provider.system in systems, row.version
+            assert {package.repository for package in provider.packages} <= set(provider.repositories), row.version
+    for library in (*facts.cudnn, *facts.nccl):
+        for item in library.apt:
+            assert item.package.repository in repositories, library.version
+            assert item.system in systems, library.version
+
+
+def test_deleted_tags_say_so(facts: Matrix) -> None:
+    """NVIDIA removed the images of CUDA 10.2 and older in 2023."""
+    for row in facts.cuda:
+        for provider in row.providers:
+            if provider.provider == "tag":
+                deleted = version(row.version) <= (10, 2)
+                assert (provider.origin.status == "base-deleted") == deleted, provider.image
+
+
+def test_pythons_and_requirements_are_readable(facts: Matrix) -> None:
+    pythons = {row.version for row in facts.pythons}
+    for framework, release, variant in builds(facts):
+        where = f"{framework.name} {release.version} {variant.name}"
+        assert set(variant.python) <= pythons, where
+        for requirement in (*variant.constraints, *variant.requirements):
+            assert not Requirement(requirement.requirement).marker, where
+
+
+def test_every_build_has_a_place_and_its_decision_is_accepted(facts: Matrix) -> None:
+    for framework, release, variant in builds(facts):
+        if variant.origin.status == "known-bad":
+            continue
+        kind = f"cuda{variant.cuda}" if variant.cuda else "cpu"
+        environment = answer(facts, f"{framework.short}-{release.version}-{kind}")
+        assert environment.frameworks[0].version == release.version
+        assert environment.cuda == (variant.cuda or None)
+        assert resolve.refusals(facts, environment) == [], environment.name
+        assert answer(facts, environment.name) == environment
+
+
+# Known answers
+
+
+def test_the_sentence_the_tool_exists_for(facts: Matrix) -> None:
+    environment = answer(facts, "tf-1.12-cuda9")
+    assert environment.name == "tf-1.12.3-cuda9.0-py35-ubuntu16.04"
+    assert environment.frameworks[0].package == "tensorflow-gpu"
+    assert (environment.cuda, environment.cudnn, environment.nccl) == ("9.0", "7.4.2", "2.3.7")
+    assert environment.driver_min == "384.81"
+    assert environment.base.provider == "apt"
+    packages = {package.name: package.version for package in environment.base.packages}
+    assert packages["cuda-cublas-9-0"] == "9.0.176.4-1"
+    assert packages["libcudnn7"] == "7.4.2.24-1+cuda9.0"
+    assert packages["libnccl2"] == "2.3.7-1+cuda9.0"
+    keys = {repository.key_fingerprint for repository in environment.base.repositories}
+    assert keys == {"EB693B3035CD5710E231E123A4B469963BF863CC", "AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80"}
+
+
+def test_it_fits_the_two_gpu_server(facts: Matrix) -> None:
+    assert answer(facts, "tf-1.12-cuda9", driver="384.130", gpu="GTX 1080 Ti").name == "tf-1.12.3-cuda9.0-py35-ubuntu16.04"
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "package", "provider"),
+    [
+        ("tf-2.21-cpu", "tf-2.21.0-cpu-py311-debian12", "tensorflow-cpu", "distribution"),
+        ("tf-1.12-cpu-py27-debian11", "tf-1.12.3-cpu-py27-debian11", "tensorflow", "distribution"),
+        ("mxnet-1.9-cpu-py39-debian11", "mxnet-1.9.1-cpu-py39-debian11", "mxnet", "distribution"),
+        ("pytorch-2.15-cuda13", "pytorch-2.15.0-cuda13.2-py311-debian12", "torch", "wheels"),
+        ("tf-2.21", "tf-2.21.0-cuda12.5-py311-debian12", "tensorflow", "wheels"),
+        ("tf-1.15", "tf-1.15.5-cuda10.0-py36-ubuntu18.04", "tensorflow-gpu", "apt"),
+        ("tf-2.10", "tf-2.10.1-cuda11.2-py38-ubuntu20.04", "tensorflow", "apt"),
+        ("pytorch-1.0", "pytorch-1.0.1-cuda9.0-py36-ubuntu18.04", "torch", "wheels"),
+    ],
+)
+def test_known_answers(facts: Matrix, request_: str, name: str, package: str, provider: str) -> None:
+    environment = answer(facts, request_)
+    assert environment.name == name
+    assert environment.frameworks[0].package == package
+    assert environment.base.provider == provider
+
+
+def test_current_gpu_rows_take_cuda_from_the_index(facts: Matrix) -> None:
+    environment = answer(facts, "pytorch-2.15-cuda13")
+    assert environment.frameworks[0].requirements == ("torch==2.15.0",)
+    assert environment.frameworks[0].index == "default"
+    assert answer(facts, "tf-2.21").frameworks[0].requirements == ("tensorflow[and-cuda]==2.21.0",)
+
+
+# The package index
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """What the index has of one package: for each version the interpreters of its wheels for this platform, and the first day."""
+
+    interpreters: dict[Version, set[str]]
+    days: dict[Version, str]
+
+    def serves(self, number: Version, python: str) -> bool:
+        generic = {f"py{python[0]}", "py2.py3"}
+        return bool(self.interpreters.get(number, set()) & {f"cp{python.replace('.', '')}", *generic})
+
+
+def published(client: index.Index, package: str) -> Published:
+    found = Published(interpreters={}, days={})
+    for file in client.project_files(package):
+        try:
+            _, number, _, tags = parse_wheel_filename(file.filename)
+        except InvalidWheelFilename:
+            continue
+        ours = {tag.interpreter for tag in tags if "linux" in tag.platform and tag.platform.endswith("x86_64")}
+        if ours:
+            found.interpreters.setdefault(number, set()).update(ours)
+            day = file.uploaded[:10]
+            found.days[number] = min(day, found.days.get(number, day))
+    return found
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_index_has_every_wheel_at_the_stated_date(facts: Matrix, framework: str) -> None:
+    """Each release, package and Python of the default index has its wheel, first published on the day that we say."""
+    table = next(row for row in facts.frameworks if row.name == framework)
+    ours = [(release, variant) for release in table.releases for variant in release.variants if variant.index == "default"]
+    try:
+        client = index.Index()
+        packages = {package: published(client, package) for package in {variant.package for _, variant in ours}}
+    except (BuildError, UsageError) as error:
+        pytest.skip(f"no package index: {error}")
+    days: dict[str, set[str]] = {}
+    for release, variant in ours:
+        package, number = packages[variant.package], Version(release.version)
+        missing = [python for python in variant.python if not package.serves(number, python)]
+        assert not missing, f"{variant.package} {release.version} has no wheel for {missing}"
+        days.setdefault(release.version, set()).add(package.days[number])
+    for release, _ in ours:
+        assert release.released in days[release.version], f"{framework} {release.version}: {sorted(days[release.version])}"
