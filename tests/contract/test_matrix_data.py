@@ -295,7 +295,7 @@ def test_current_gpu_rows_take_cuda_from_the_index(facts: Matrix) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """What the index has of one package: for each version the interpreters of its wheels for this platform, and the first day."""
+    """What the index has of one package: the interpreters of its wheels for this platform, and its first day, by version."""
 
     interpreters: dict[Version, set[str]]
     days: dict[Version, str]
