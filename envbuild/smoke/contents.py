@@ -109,30 +109,25 @@ def digest_of(path, kind, progress):
     return base64.urlsafe_b64encode(calculated.digest()).rstrip(b'=').decode('ascii')
 
 
-def compare(row, quick, progress):
-    """'' when the file is as recorded, else 'missing', 'modified' or 'unreadable'; and whether its bytes were hashed."""
+def glance(row, quick):
+    """What a look without reading tells: ('missing' | 'modified' | '', bytes to hash, None where nothing is to be hashed)."""
     path, recorded, size = row
     try:
         there = os.stat(path)
     except OSError:
-        return 'missing', False
+        return 'missing', None
     if size.isdigit() and int(size) != there.st_size:
-        return 'modified', False
-    kind, _, wanted = recorded.partition('=')
-    if not wanted or (quick and there.st_size > SMALL):
-        return '', False
+        return 'modified', None
+    return '', None if not recorded or (quick and there.st_size > SMALL) else there.st_size
+
+
+def hashed_state(row, progress):
+    """'' when the bytes are as recorded, else 'modified' or 'unreadable'."""
+    kind, _, wanted = row[1].partition('=')
     try:
-        return ('' if digest_of(path, kind, progress) == wanted.rstrip('=') else 'modified'), True
+        return '' if digest_of(row[0], kind, progress) == wanted.rstrip('=') else 'modified'
     except (IOError, OSError, ValueError):
-        return 'unreadable', False
-
-
-def size_of(row, quick):
-    try:
-        size = os.stat(row[0]).st_size
-    except OSError:
-        return 0
-    return 0 if (quick and size > SMALL) or not row[1] else size
+        return 'unreadable'
 
 
 def is_compiled_again(path, known):
@@ -144,15 +139,18 @@ def examine(prefix, quick):
     """One prefix: its distributions, and every file that is not what its distribution recorded."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
-    progress = Progress(sum(size_of(row, quick) for one in found for row in one['rows']))
-    answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': []}
     known = set(row[0] for one in found for row in one['rows'])
     for one in found:
+        one['looks'] = [(row, glance(row, quick)) for row in one['rows'] if not is_compiled_again(row[0], known)]
+    progress = Progress(sum(size or 0 for one in found for _, (_, size) in one['looks']))
+    answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': []}
+    for one in found:
         hashed = 0
-        for row in one['rows']:
-            state, was_hashed = compare(row, quick, progress)
-            hashed += was_hashed
-            if state and not is_compiled_again(row[0], known):
+        for row, (state, size) in one['looks']:
+            if size is not None:
+                state = hashed_state(row, progress)
+                hashed += 1
+            if state:
                 answer[state].append({'path': row[0], 'of': one['name']})
         about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
         answer['distributions'].append(dict(about, files=len(one['rows']), hashed=hashed))
