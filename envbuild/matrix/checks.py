@@ -189,22 +189,29 @@ def _release(matrix: Matrix, framework: FrameworkTable, release: Release) -> Ite
 
 
 def _variant(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem]:
-    for version in variant.python:
-        for problem in _refers(variant.origin, "Python", version, (row.version for row in matrix.pythons)):
-            yield _problem(variant.origin, f"{name}: {problem.message}")
-    for system in variant.systems:
-        if system not in {row.name for row in matrix.systems}:
-            yield _problem(variant.origin, f"{name}: system {system} is in no row")
+    yield from _references(matrix, name, variant)
     if variant.origin.status == "known-bad":
         return
     cuda = next((row for row in matrix.cuda if row.version == variant.cuda), None)
     if variant.cuda and cuda is None:
         yield _problem(variant.origin, f"{name}: CUDA {variant.cuda} is in no row, so that no driver is known for it")
-        return
-    if variant.origin.status != "unknown":
-        reason = _unserved(matrix, variant, cuda)
-        if reason:
-            yield _problem(variant.origin, f"{name}: no system can serve it: {reason}")
+    elif variant.origin.status != "unknown" and (reason := _unserved(matrix, variant, cuda)):
+        yield _problem(variant.origin, f"{name}: no system can serve it: {reason}")
+
+
+def _references(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem]:
+    pythons = {row.version for row in matrix.pythons}
+    for version in variant.python:
+        if version not in pythons:
+            yield _problem(variant.origin, f"{name}: Python {version} is in no row")
+    known = {numbers(capability) for row in matrix.architectures for capability in row.capabilities}
+    bad = [capability for item in variant.bad_capabilities for capability in item.capabilities]
+    for capability in (*variant.sass, *variant.ptx, *bad):
+        if numbers(capability) not in known:
+            yield _problem(variant.origin, f"{name}: no architecture has capability {capability}")
+    for system in variant.systems:
+        if system not in {row.name for row in matrix.systems}:
+            yield _problem(variant.origin, f"{name}: system {system} is in no row")
 
 
 def _unserved(matrix: Matrix, variant: Variant, cuda: CudaRow | None) -> str:

@@ -1,0 +1,341 @@
+"""Loading the facts: inheritance, every problem at once, overlays, and a compiled copy that is never taken on trust."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from envbuild import matrix
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.matrix import loader, store
+from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.types import Matrix, Release
+from envbuild.matrix.versions import has_prefix, newest_first, numbers, serves, within
+from envbuild.workspace import Workspace
+
+TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+SOURCES = read_sources(TOY_ENTRY)
+TOY = compile_matrix(SOURCES)
+WIDGET = "matrix/frameworks/widget.yaml"
+CUDA = "matrix/cuda.yaml"
+HARDWARE = "matrix/hardware.yaml"
+SYSTEMS = "matrix/systems.yaml"
+PACKAGES = 'packages: [{name: cuda-libraries-11-0, version: "11.0.3-1", repository: cuda-marble}]'
+
+
+def changed(name: str, *replacements: tuple[str, str]) -> dict[str, bytes]:
+    """The toy matrix with words of one file replaced."""
+    text = SOURCES[name].decode()
+    for old, new in replacements:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    return {**SOURCES, name: text.encode()}
+
+
+def problems_of(sources: dict[str, bytes]) -> list[Problem]:
+    with pytest.raises(InvalidInputError) as caught:
+        compile_matrix(sources)
+    return list(caught.value.problems)
+
+
+def checked(sources: dict[str, bytes]) -> list[str]:
+    return [problem.message for problem in matrix.check(compile_matrix(sources))]
+
+
+def release(found: Matrix, version: str) -> Release:
+    return next(row for table in found.frameworks for row in table.releases if row.version == version)
+
+
+def test_the_toy_is_consistent() -> None:
+    assert matrix.check(TOY) == []
+
+
+def test_versions_are_ordered_newest_first() -> None:
+    widget = next(table for table in TOY.frameworks if table.name == "widget")
+    assert [row.version for row in widget.releases] == [
+        "2.5.1", "2.5", "2.0.0.post1", "2.0.0", "1.12.4", "1.12.3", "1.12.2", "1.12.0", "1.4.0",
+    ]  # fmt: skip
+    assert [row.version for row in TOY.cuda] == ["12.8", "12.4", "11.4", "11.0", "9.0", "8.0"]
+    assert [row.name for row in TOY.systems] == ["marble12", "marble10", "granite16.04"]
+
+
+def test_values_are_handed_down_and_overridden() -> None:
+    plain, override = release(TOY, "1.12.0"), release(TOY, "1.12.2")
+    gpu = plain.variants[0]
+    assert dict(gpu.options) == {"level": "series", "api": "1", "keep": "yes"}
+    assert dict(override.variants[0].options)["level"] == "variant"
+    assert override.variants[0].python == ("3.5",)
+    assert override.variants[0].cuda == gpu.cuda == "9.0"
+    assert [variant.name for variant in override.variants] == ["gpu"]
+    assert [item.requirement for item in plain.variants[1].constraints] == ["helper<3", "proto<3.21", "quiet"]
+    assert (plain.exclude_newer, override.exclude_newer) == ("2018-12-05", "2019-04-18")
+
+
+def test_provenance_is_inherited_and_resolved_to_documents() -> None:
+    gpu = release(TOY, "1.12.0").variants[0]
+    assert gpu.origin.sources == ("pkg:pypi/widget-gpu@1.12.0",)
+    assert gpu.origin.source_of("cuda") == "https://example.org/cuda-of-widget"
+    assert release(TOY, "1.12.3").origin.source == "https://example.org/widget"
+    bad = release(TOY, "1.12.4").variants[0].origin
+    assert (bad.status, bad.note, bad.checked) == ("known-bad", "crashes at import", "2026-11-21")
+    assert gpu.origin.at.startswith(f"{WIDGET}:")
+
+
+def test_many_problems_are_reported_at_once_with_file_and_line() -> None:
+    sources = changed(WIDGET, ('cuda: "8.0"', "cuda: 8.0"), ('glibc: "2.17", cap', 'glbc: "2.17", cap'), ("2018-11-05", "soon"))
+    sources[SYSTEMS] = sources[SYSTEMS].replace(b"toy-systems\n", b"nowhere\n", 1)
+    sources[CUDA] += b"\nsurprise: 1\n"
+    found = problems_of(sources)
+    assert {problem.where for problem in found} == {WIDGET, SYSTEMS, CUDA}
+    messages = "\n".join(map(str, found))
+    for expected in (
+        'cuda: YAML reads 8.0 as a number: quote it, "8.0"',
+        "glibc is missing",
+        "glbc: unknown key, did you mean glibc?",
+        "unknown source 'nowhere'",
+        "surprise: unknown key",
+        "'soon' is not a date",
+    ):
+        assert expected in messages, messages
+    wrong = next(problem for problem in found if "8.0" in problem.message)
+    assert "cuda: 8.0" in sources[WIDGET].decode().splitlines()[wrong.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (WIDGET, 'version: "1.12.2"', 'version: "1.12.3"', "release 1.12.3 is defined again"),
+        (WIDGET, 'version: "1.12.2"', 'version: "one"', "'one' is not a version"),
+        (WIDGET, "without: [cpu]", "without: [tpu]", "no variant 'tpu' to leave out"),
+        (WIDGET, "without: [cpu]", "without: [cpu, gpu]", "the release has no variant"),
+        (WIDGET, "cuda_libraries: none", "cuda_libraries: wheels", "contradict each other"),
+        (WIDGET, 'note: "crashes at import"', 'note: ""', "needs a note"),
+        (WIDGET, "status: known-bad", "status: bad", "'bad' is not one of"),
+        (WIDGET, 'released: "2019-04-18"', 'released: "2019"', "not a whole date"),
+        (WIDGET, "options: {level: release}", "options: {level: 1}", "YAML reads 1 as an integer"),
+        (WIDGET, 'python: ">=3.6"', 'python: "newer"', "does not have the expected form"),
+        (CUDA, 'version: "11.0"\n', 'version: "9.0"\n', "cuda 9.0 is defined again"),
+        (CUDA, "provider: conda", "provider: magic", "'magic' is not one of"),
+        (CUDA, "EB693B3035CD5710E231E123A4B469963BF863CC", "EB69", "does not have the expected form"),
+        (SYSTEMS, 'title: "Made-up systems", ', "", "title is missing"),
+        (SYSTEMS, 'url: "https://example.org/systems"', "url: nowhere", "does not have the expected form"),
+        ("matrix.yaml", "schema: 1", "schema: 2", "this program reads schema 1"),
+        ("matrix.yaml", "policy: {", "polcy: {", "policy is missing"),
+        ("matrix.yaml", "[distribution, uv]", "[distribution, magic]", "'magic' is not one of"),
+    ],
+)
+def test_each_kind_of_broken_row(name: str, old: str, new: str, message: str) -> None:
+    found = problems_of(changed(name, (old, new)))
+    assert any(message in problem.message and problem.line for problem in found), list(map(str, found))
+
+
+def test_a_row_without_source_or_date_is_refused() -> None:
+    found = problems_of(changed(HARDWARE, ('defaults: {source: [toy], checked: "2026-11-21", status: ok}', "defaults: {}")))
+    assert any("has no source" in problem.message for problem in found)
+    assert any("when it was checked" in problem.message for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (WIDGET, 'cuda: "9.0"', 'cuda: "9.1"', "CUDA 9.1 is in no row"),
+        (WIDGET, '["2.7", "3.4", "3.5", "3.6"], cuda_l', '["2.7", "3.9"], cuda_l', "Python 3.9 is in no row"),
+        (WIDGET, 'glibc: "2.28"', 'glibc: "2.99"', "no system can serve it: none has glibc 2.99"),
+        (WIDGET, 'cudnn: {min: "8.0"}', 'cudnn: {min: "9"}', "no provider has the cuDNN and NCCL"),
+        (WIDGET, 'python: ["3.6"], cuda: "11.0"', 'python: ["3.4"], cuda: "11.0"', "has Python 3.4"),
+        (WIDGET, 'sass: ["3.5", "6.0"], ptx: ["6.0"]', 'sass: ["3.5", "6.4"]', "no architecture has capability 6.4"),
+        (WIDGET, "aliases: [wd, widget]", "aliases: [widget, gizmo]", "the name gizmo of widget is taken by gizmo"),
+        (WIDGET, "aliases: [wd, widget]", "aliases: [widget]", "the short name wd is not among the aliases"),
+        (WIDGET, 'exclude_newer: "2021-01-01"', 'exclude_newer: "2020-01-01"', "is before its release"),
+        (CUDA, "repositories: [cuda-granite, ml-", "repositories: [gone, ml-", "repository gone is in no row"),
+        (CUDA, "repositories: [cuda-granite, ml-granite]", "repositories: [ml-granite]", "which the provider does not list"),
+        (CUDA, PACKAGES, "packages: []", "leads nowhere"),
+        (CUDA, 'driver_min: "384.81"', 'driver_min: "999.81"', "no driver branch reaches CUDA 9.0"),
+        (CUDA, 'driver_min: "450.51.06"', 'driver_min: "384.1"', "no driver branch reaches|is lower than"),
+        (CUDA, 'cuda: ["8.0"]', 'cuda: ["8.1"]', "CUDA 8.1 is in no row"),
+        (CUDA, '{cuda: "11", system: marble10', '{cuda: "9.0", system: marble10', "for CUDA 9.0, which it does not list"),
+        (HARDWARE, 'capabilities: ["7.5"]', 'capabilities: ["7.5", "6.1"]', "capability 6.1 belongs to"),
+        (HARDWARE, 'last_cuda: "11.4"', 'last_cuda: "4.0"', "comes before first_cuda"),
+        (HARDWARE, 'architecture: Bee, capability: "6.1"', 'architecture: Ant, capability: "6.1"', "does not belong to Ant"),
+        (HARDWARE, "aliases: [k80]", "aliases: [gtx1080ti]", "gtx1080ti already means"),
+        (HARDWARE, 'branch: "450", max_cuda: "11.0"', 'branch: "450", max_cuda: "9.0"', "9.0 is lower than that of 410"),
+        (SYSTEMS, "name: marble12", "name: marble-12", "cannot be a part of an environment's name"),
+    ],
+)  # fmt: skip
+def test_inconsistencies_across_tables(name: str, old: str, new: str, message: str) -> None:
+    import re
+
+    found = checked(changed(name, (old, new)))
+    assert any(re.search(message, text) for text in found), found
+
+
+def test_builds_that_would_share_a_name_are_refused() -> None:
+    found = checked(changed("matrix/frameworks/gizmo.yaml", ('cuda: "12.8"', 'cuda: "12.4"')))
+    assert any("would have the same canonical name" in text for text in found)
+
+
+def test_an_overlay_replaces_rows_and_adds_others(tmp_path: Path) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(
+        'defaults: {source: "https://example.org/mine", checked: "2026-11-21"}\n'
+        'cuda:\n  - {version: "12.4", driver_min: "550.1", capabilities: {min: "5.0", max: "9.0"}}\n'
+        '  - {version: "13.0", driver_min: "580.1", capabilities: {min: "7.5", max: "12.0"}}\n'
+    )
+    found = matrix.load_files(TOY_ENTRY, [overlay])
+    rows = {row.version: row for row in found.cuda}
+    assert rows["12.4"].driver_min == "550.1" and "13.0" in rows and len(rows) == len(TOY.cuda) + 1
+    overlay.write_text(overlay.read_text() * 2)
+    with pytest.raises(InvalidInputError):
+        matrix.load_files(TOY_ENTRY, [overlay])
+
+
+@pytest.mark.parametrize(
+    ("include", "message"),
+    [("../outside.yaml", "lies outside"), ("absent.yaml", "cannot be read"), ("matrix/cuda.yaml, matrix/cuda.yaml", "twice")],
+)
+def test_includes_that_lead_nowhere(tmp_path: Path, include: str, message: str) -> None:
+    entry = tmp_path / "matrix.yaml"
+    (tmp_path / "matrix").mkdir()
+    (tmp_path / "matrix" / "cuda.yaml").write_text("{}")
+    entry.write_text(f"schema: 1\ninclude: [{include}]\n")
+    with pytest.raises(InvalidInputError) as caught:
+        matrix.load_files(entry)
+    assert any(message in problem.message for problem in caught.value.problems)
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        matrix.load_files(tmp_path / "matrix.yaml")
+
+
+# --- the compiled copy -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root = tmp_path / "root"
+    for name, content in SOURCES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts how often YAML was read."""
+    counted: list[int] = []
+    original: Callable[..., Matrix] = loader.compile_matrix
+
+    def count(*args: object) -> Matrix:
+        counted.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(loader, "compile_matrix", count)
+    return counted
+
+
+def copies(workspace: Workspace) -> list[Path]:
+    return sorted(workspace.matrix_cache.glob("*.json"))
+
+
+def test_packing_is_a_round_trip() -> None:
+    assert store.unpack(json.loads(json.dumps(store.pack(TOY)))) == TOY
+
+
+def test_the_second_load_reads_no_yaml(workspace: Workspace, reads: list[int]) -> None:
+    assert matrix.load(workspace) == TOY == matrix.load(workspace)
+    assert len(reads) == 1
+
+
+def test_any_changed_source_is_noticed(workspace: Workspace, reads: list[int]) -> None:
+    matrix.load(workspace)
+    path = workspace.root / CUDA
+    times = path.stat()
+    path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))  # the same length, and the same time
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert next(row for row in matrix.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
+    assert len(reads) == 2
+    (workspace.root / SYSTEMS).unlink()
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        matrix.load(workspace)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "header", "foreign", "directory"])
+def test_a_damaged_copy_is_not_believed(workspace: Workspace, reads: list[int], damage: str) -> None:
+    matrix.load(workspace)
+    (copy,) = copies(workspace)
+    content = copy.read_bytes()
+    header, payload = content.split(b"\n", 1)
+    damaged = {
+        "truncate": content[: len(content) // 2],
+        "flip": content.replace(b"384.81", b"384.80"),
+        "empty": b"",
+        "header": b"[]\n" + payload,
+        "foreign": header + b"\n[]",
+        "directory": None,
+    }[damage]
+    if damaged is None:
+        copy.unlink()
+        copy.mkdir()
+    else:
+        copy.write_bytes(damaged)
+    assert matrix.load(workspace) == TOY
+    assert len(reads) == 2
+
+
+def test_a_copy_of_another_program_is_not_believed(
+    workspace: Workspace, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix.load(workspace)
+    monkeypatch.setattr(store, "_FORMAT", 99)
+    assert matrix.load(workspace) == TOY
+    assert len(reads) == 2
+
+
+def test_a_home_that_cannot_be_written_only_costs_time(workspace: Workspace, reads: list[int]) -> None:
+    workspace.home.write_text("a file where a folder should be")
+    assert matrix.load(workspace) == TOY == matrix.load(workspace)
+    assert len(reads) == 2
+
+
+def test_a_broken_matrix_is_refused_every_time_and_leaves_no_copy(workspace: Workspace) -> None:
+    (workspace.root / CUDA).write_text("cuda: [")
+    for _ in range(2):
+        with pytest.raises(InvalidInputError):
+            matrix.load(workspace)
+    assert copies(workspace) == []
+
+
+def test_old_copies_are_removed(workspace: Workspace) -> None:
+    for number in range(12):
+        overlay = workspace.root / f"overlay{number}.yaml"
+        overlay.write_text("{}")
+        matrix.load(workspace, [overlay])
+    assert len(copies(workspace)) == 8
+
+
+# --- versions --------------------------------------------------------------------------------------------------------
+
+
+def test_version_order() -> None:
+    assert numbers("9.0") == numbers("9") < numbers("9.2") < numbers("10") < numbers("12.10")
+    assert sorted(["11.0", "11.2", "12.0", "9.2"], key=newest_first) == ["12.0", "11.2", "11.0", "9.2"]
+    assert has_prefix("9.0", "9") and not has_prefix("90.1", "9") and has_prefix("9.0", "")
+    assert serves("11.8", "11") and serves("9.0", "9.0") and not serves("9.2", "9.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "specifier", "expected"),
+    [
+        ("3.7", ">=3.7", True), ("3.10", ">=3.7", True), ("3.6", ">=3.7,<3.10", False), ("3.10", "<3.10", False),
+        ("9.2", "==9", True), ("9.2", "==9.*", True), ("9.0", "=9.2", False), ("9.2", "!=9", False), ("10.1", "!=9", True),
+        ("9.2", "~=9.0", True), ("10.0", "~=9.0", False), ("9.0", ">9", False), ("9.0", "<=9", True), ("1.0", "", True),
+    ],
+)  # fmt: skip
+def test_specifiers(version: str, specifier: str, expected: bool) -> None:
+    assert within(version, specifier) is expected
