@@ -1,0 +1,99 @@
+"""A real container engine for all integration tests, and a workspace of their own.
+
+The engine is the one that a user's command would find; where none answers, a private one is started for the session and
+taken down after it. Where that cannot be (no root, packages missing) the tests say so and skip; with
+ENVBUILD_REQUIRE_ENGINE=1, as in CI and `make test`, they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from engine_toy import environment
+
+from envbuild import workspace as workspaces
+from envbuild.engine import Engine, bases, connect, daemon, embedded
+from envbuild.errors import EngineError
+from envbuild.model import Missing, ignore_progress
+from envbuild.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip, or fail where the run insists on an engine: a skipped integration test must not look like a passed one."""
+    if os.environ.get("ENVBUILD_REQUIRE_ENGINE") == "1":
+        pytest.fail(f"{reason} (ENVBUILD_REQUIRE_ENGINE=1)", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def root_machine() -> None:
+    """A machine on which private engines can be started."""
+    if os.geteuid() != 0:
+        unavailable("only root can start a private engine")
+    try:
+        daemon.Programs.find()
+    except EngineError as error:
+        unavailable(f"{error.message} {error.hint}")
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """This checkout's facts, a home of the session's own; bootstrapped bases and downloads are those of the user's cache.
+
+    Both are kept there under the hash of their content, so that a test can only find what it would have made itself.
+    """
+    home = tmp_path_factory.mktemp("home")
+    shared = workspaces.find(str(ROOT)).home
+    for name in ("bases", "downloads"):
+        (shared / name).mkdir(parents=True, exist_ok=True)
+        (home / name).symlink_to(shared / name)
+    return Workspace(root=ROOT, output=home / "images", home=home)
+
+
+@pytest.fixture(scope="session")
+def engine(workspace: Workspace) -> Iterator[Engine]:
+    """A real engine that builds with BuildKit."""
+    try:
+        found = connect(workspaces.find(str(ROOT)))
+    except EngineError as error:
+        if error.code != "no-engine":
+            unavailable(f"{error.message} {error.hint}")
+        found = None
+    if found is not None:
+        yield _with_buildkit(found)
+        return
+    try:
+        embedded.up(workspace)
+    except EngineError as error:
+        unavailable(f"no engine answers, and none can be started: {error.message} {error.hint}")
+    try:
+        yield _with_buildkit(connect(workspace))
+    finally:
+        embedded.down(workspace, purge=True)
+
+
+@pytest.fixture(scope="session")
+def engine_endpoint(engine: Engine) -> str:
+    """The engine's address, for programs that take DOCKER_HOST."""
+    return engine.endpoint
+
+
+@pytest.fixture(scope="session")
+def debian12(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
+    """A Debian 12 base that the engine holds, pulled or bootstrapped."""
+    pinned = bases.pin(environment(), engine, workspace, ignore_progress)
+    if isinstance(pinned, Missing):
+        unavailable(f"no Debian 12 can be had here: {pinned.why}")
+    return bases.provide(pinned, environment(), engine, workspace, ignore_progress)
+
+
+def _with_buildkit(engine: Engine) -> Engine:
+    if engine.cli.builder == "classic":
+        unavailable(f"no docker program here builds with BuildKit against {engine.endpoint}")
+    return engine

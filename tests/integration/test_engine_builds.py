@@ -1,0 +1,178 @@
+"""Builds on a real engine: secrets stay out, failures are told, cancelled ones leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_toy import sleeping
+
+from envbuild.engine import Engine, bases
+from envbuild.errors import BuildError
+from envbuild.model import Progress
+
+pytestmark = [pytest.mark.engine, pytest.mark.network]
+TAG = "envbuild-test/built:1"
+SECRET = "correct-horse-battery-staple"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    (tmp_path / "context").mkdir()
+    return tmp_path / "context"
+
+
+@pytest.fixture(autouse=True)
+def _clean(engine: Engine) -> Iterator[None]:
+    yield
+    engine.remove_image(TAG)
+
+
+def write(context: Path, base: bases.RealisedBase, *lines: str) -> Path:
+    (context / "Dockerfile").write_text("\n".join([f"FROM {base.reference} AS os", *lines]) + "\n")
+    return context
+
+
+def test_a_secret_is_there_for_the_step_and_in_no_layer(engine, debian12, context):
+    lines: list[Progress] = []
+    write(
+        context,
+        debian12,
+        "RUN --mount=type=secret,id=word,required=false wc -c < /run/secrets/word && echo done > /marker",
+        "RUN --mount=type=secret,id=absent,required=false test ! -e /run/secrets/absent",
+    )
+    built = engine.build(context, tag=TAG, secrets={"word": SECRET.encode()}, on_progress=lines.append, no_cache=True)
+    assert str(len(SECRET)) in [news.message for news in lines if news.log]  # the step really had it
+    assert built.steps == 3
+    seen = 0
+    for entry in engine.layer_files(TAG):
+        assert SECRET not in entry.path
+        if entry.kind == "file":
+            seen += 1
+            assert SECRET.encode() not in entry.open().read(), entry.path
+    assert seen > 1000
+    assert all(SECRET not in command for command in engine.history(TAG))
+    assert SECRET not in str(engine.client.api.inspect_image(TAG))
+
+
+def test_the_search_would_find_what_is_there(engine, debian12, context):
+    """The counterpart: a secret that a step writes down is found, so that the test above can fail."""
+    write(context, debian12, "RUN --mount=type=secret,id=word cp /run/secrets/word /leaked")
+    engine.build(context, tag=TAG, secrets={"word": SECRET.encode()})
+    assert any(SECRET.encode() in e.open().read() for e in engine.layer_files(TAG) if e.path == "/leaked")
+
+
+def test_several_tags_labels_and_arguments(engine, debian12, context):
+    write(context, debian12, "ARG WORD", "RUN echo $WORD > /word")
+    other = "envbuild-test/built:2"
+    try:
+        built = engine.build(context, tag=[TAG, other], build_args={"WORD": "x"}, labels={"org.envbuild.test": "yes"})
+        image = engine.image(other)
+        assert image is not None
+        assert image.id == built.id
+        assert set(image.tags) >= {TAG, other}
+        assert image.labels["org.envbuild.test"] == "yes"
+        assert engine.run(TAG, ["cat", "/word"]).output == "x\n"
+    finally:
+        engine.remove_image(other)
+
+
+def test_a_second_build_is_cached_and_no_cache_is_not(engine, debian12, context):
+    write(context, debian12, f"RUN echo {time.time()}", "COPY Dockerfile /x")
+    assert engine.build(context, tag=TAG).cached <= 1
+    again = engine.build(context, tag=TAG)
+    assert again.steps == 3
+    assert again.cached >= 2  # builders do not always call the base itself cached
+    assert engine.build(context, tag=TAG, no_cache=True).cached <= 1
+
+
+def test_steps_are_reported_with_their_total(engine, debian12, context):
+    news: list[Progress] = []
+    write(context, debian12, "RUN echo one", "FROM os AS last", f"RUN echo {time.time()}")
+    engine.build(context, tag=TAG, on_progress=news.append)
+    steps = [(n.done, n.total) for n in news if n.unit == "steps"]
+    assert steps[-1] == (3.0, 3.0)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+
+
+def test_a_failing_step_is_named_with_its_last_words(engine, debian12, context):
+    write(context, debian12, "RUN echo fine", "RUN echo first; echo last >&2; exit 9", "RUN echo never")
+    with pytest.raises(BuildError) as caught:
+        engine.build(context, tag=TAG)
+    assert caught.value.code == "build-step"
+    assert "exit 9" in caught.value.message
+    assert "exit code: 9" in caught.value.message
+    assert set(caught.value.details) == {"first", "last"}
+    assert engine.image(TAG) is None
+
+
+def test_a_broken_dockerfile(engine, debian12, context):
+    write(context, debian12, "FRUN x")
+    with pytest.raises(BuildError, match="FRUN"):
+        engine.build(context, tag=TAG)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "apt-get -o Acquire::Retries=0 -o Dir::Etc::sourcelist=/s -o Dir::Etc::sourceparts=/none update",
+        'perl -MIO::Socket::INET -e \'IO::Socket::INET->new("index.invalid:80") or die "Name or service not known"\'',
+    ],
+    ids=["apt", "resolver"],
+)
+def test_an_unreachable_package_source_is_recognised(engine, debian12, context, command):
+    write(
+        context,
+        debian12,
+        "RUN echo 'deb http://index.invalid/debian bookworm main' > /s",
+        f"RUN {command} 2>&1 | tee /l; ! grep -q -e Failed -e known /l",
+    )
+    with pytest.raises(BuildError) as caught:
+        engine.build(context, tag=TAG)
+    assert caught.value.code == "index-unreachable"
+
+
+def test_an_unreachable_base_is_recognised_at_once(engine, context):
+    (context / "Dockerfile").write_text("FROM registry.invalid/base:1\nRUN true\n")
+    started = time.monotonic()
+    with pytest.raises(BuildError) as caught:
+        engine.build(context, tag=TAG)
+    assert caught.value.code == "base-unreachable"
+    assert "registry.invalid/base:1" in caught.value.message
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian12, context, workspace, number):
+    seconds = 71000 + number
+    write(context, debian12, f"RUN --mount=type=secret,id=word sleep {seconds}")
+    code = (
+        "from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
+        f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
+        f"engine = connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}})\n"
+        f"engine.build(Path({str(context)!r}), tag={TAG!r}, secrets={{'word': {SECRET.encode()!r}}})\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(workspace.root)}, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: sleeping(seconds), 60)
+    process.send_signal(number)
+    process.wait(timeout=30)
+    wait_for(lambda: not sleeping(seconds), 30)
+    assert engine.image(TAG) is None
+    assert not list(Path("/dev/shm").glob("envbuild*"))
+    write(context, debian12, "RUN echo the next build works")
+    assert engine.build(context, tag=TAG).id
+
+
+def wait_for(condition, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.05)

@@ -1,0 +1,276 @@
+"""The private engine on this machine, beside whatever other engine runs here, and what it leaves: nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_toy import processes, sleeping
+
+from envbuild.engine import Engine, bases, connect, embedded, network
+from envbuild.errors import BuildError, EngineError
+from envbuild.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("root_machine")]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workspace]:
+    """A workspace whose engine is taken down whatever a test does."""
+    found = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+    yield found
+    embedded.down(found, purge=True)
+
+
+def machine() -> dict[str, object]:
+    """What an engine could leave on a machine, as it is now."""
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    links = {path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith("veth")}
+    return {
+        "engines": sorted(processes(lambda words: Path(words[0]).name in ("dockerd", "containerd", "unshare"))),
+        "links": links,
+        "rules": sorted(re.sub(r"\[\d+:\d+\]", "", line) for line in rules.splitlines() if line[:1] in ":-"),
+        "mounts": sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if "envbuild" in line),
+        "cgroups": sorted(str(p) for p in Path("/sys/fs/cgroup").glob("**/envbuild-*")),
+        "sockets": sorted(p.name for p in Path("/run").glob("envbuild*.sock")),
+    }
+
+
+def ours(state: Workspace) -> list[int]:
+    return processes(lambda words: f"--data-root={state.engine / 'data'}" in words)
+
+
+def test_up_serves_and_down_leaves_nothing(place, engine, debian12):
+    """``engine`` is another one, running all the time: it must neither suffer nor change."""
+    before = machine()
+    status = embedded.up(place)
+    try:
+        assert status.running
+        assert Path(status.socket).is_socket()
+        assert int((place.engine / "docker.pid").read_text()) == status.pid
+        private = connect(place, {})
+        if private.origin == "default socket":
+            private = connect(place, {"DOCKER_HOST": f"unix://{status.socket}"})
+        assert private.info.data_root == str(place.engine / "data")
+        assert private.info.builder in ("buildx", "docker-buildkit")
+        changed = machine()
+        kept = [rule for rule in before["rules"] if rule in changed["rules"]]
+        assert kept == before["rules"], "another engine's rules were touched"
+        assert engine.run(debian12.reference, ["true"]).code == 0
+    finally:
+        down = embedded.down(place)
+    assert (down.running, down.processes, down.bridge) == (False, 0, "")
+    assert down.data_exists
+    assert not Path(status.socket).exists()
+    assert machine() == before
+
+
+@pytest.mark.network
+def test_its_builds_and_containers_reach_the_network(place, workspace, debian12, tmp_path):
+    engine = start(place)
+    reference = hold(engine, workspace, debian12)
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {reference}\n"
+        "RUN --mount=type=secret,id=envbuild-apt,target=/etc/apt/sources.list.d/envbuild.list apt-get -q update\n"
+    )
+    assert debian12.apt_sources is not None or debian12.how == "pulled"
+    built = engine.build(tmp_path, tag="t:1", secrets={"envbuild-apt": debian12.apt_sources or b""})
+    assert engine.run(built.id, ["sh", "-c", "test -s /etc/resolv.conf"]).code == 0
+
+
+def test_up_twice_is_one_engine(place):
+    first = embedded.up(place)
+    again = embedded.up(place)
+    assert first == again
+    assert len(ours(place)) == 3  # unshare, its init, dockerd
+
+
+def test_two_at_once_make_one_engine(place):
+    code = (
+        "from pathlib import Path; from envbuild.engine import embedded; from envbuild.workspace import Workspace\n"
+        f"r = Path({str(place.root)!r})\n"
+        f"print(embedded.up(Workspace(root=r, output=r, home=Path({str(place.home)!r}))).pid)\n"
+    )
+    argv, env = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    started = [subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = {process.communicate(timeout=120)[0] for process in started}
+    assert {process.returncode for process in started} == {0}
+    assert len(answers) == 1
+    assert len(ours(place)) == 3
+
+
+def test_two_private_engines_side_by_side(place, tmp_path):
+    other = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "other")
+    try:
+        first, second = embedded.up(place), embedded.up(other)
+        assert first.bridge != second.bridge
+        subnets = [rule for rule in network.taken_subnets() if rule.startswith("10.213.") and rule.endswith(".1/24")]
+        assert len(subnets) == len(set(subnets)) >= 2
+    finally:
+        embedded.down(other, purge=True)
+    assert embedded.status(place).running
+    assert network.exists(first.bridge)
+
+
+@pytest.mark.parametrize("victim", ["dockerd", "unshare", "containerd"])
+def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspace, debian12, victim):
+    before = machine()
+    engine = start(place)
+    reference = hold(engine, workspace, debian12)
+    seconds = {"dockerd": 72001, "unshare": 72002, "containerd": 72003}[victim]
+    engine.client.containers.run(reference, ["sleep", str(seconds)], detach=True)
+    tree = descendants(ours(place))
+    os.kill(next(pid for pid in tree if Path(f"/proc/{pid}/comm").read_text().strip() == victim), signal.SIGKILL)
+    if victim != "containerd":  # dockerd starts that one again by itself
+        wait_for(lambda: not ours(place))
+        wait_for(lambda: not sleeping(seconds))
+        assert not embedded.status(place).running
+    assert embedded.up(place).running
+    assert engine_of(place).image(reference) is not None
+    embedded.down(place)
+    assert sleeping(seconds) == []
+    assert machine() == before
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.06, 0.12, 0.25])
+def test_a_start_that_is_killed_can_be_repeated_and_taken_down(place, delay):
+    before = machine()
+    code = (
+        "from pathlib import Path; from envbuild.engine import embedded; from envbuild.workspace import Workspace\n"
+        "print('go', flush=True)\n"
+        f"r = Path({str(place.root)!r})\n"
+        f"embedded.up(Workspace(root=r, output=r, home=Path({str(place.home)!r})))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    assert embedded.up(place).running
+    embedded.down(place)
+    assert machine() == before
+
+
+def test_a_stale_socket_and_pid_file_are_no_engine(place):
+    place.engine.mkdir(parents=True)
+    (place.engine / "docker.sock").touch()
+    (place.engine / "docker.pid").write_text(f"{os.getpid()}\n")  # a living process that is not ours
+    assert not embedded.status(place).running
+    assert embedded.up(place).running
+    embedded.down(place)
+    os.kill(os.getpid(), 0)
+
+
+def test_a_path_too_long_for_a_socket_gets_a_short_one(tmp_path):
+    place = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / ("long" * 30))
+    try:
+        status = embedded.up(place)
+        assert len(status.socket) <= 107
+        assert engine_of(place).info.data_root.startswith(str(tmp_path))
+    finally:
+        embedded.down(place, purge=True)
+    assert not Path(status.socket).exists()
+
+
+def test_purge_takes_the_images_too(place):
+    embedded.up(place)
+    assert not embedded.down(place, purge=True).data_exists
+
+
+def test_down_without_an_engine_is_no_error(place):
+    assert not embedded.down(place).running
+
+
+def test_a_daemon_that_cannot_start_says_why_and_is_cleared_away(place):
+    before = machine()
+    place.engine.mkdir(parents=True)
+    (place.engine / "data").write_text("a file where the data folder should be")
+    with pytest.raises(EngineError) as caught:
+        embedded.up(place)
+    assert "data" in caught.value.message
+    assert caught.value.details
+    assert machine() == before
+
+
+def test_a_full_disk_is_named(tmp_path, workspace, debian12):
+    home = tmp_path / "small"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=420m", "envbuild-test", str(home)], check=True)
+    place = Workspace(root=tmp_path, output=tmp_path, home=home)
+    try:
+        engine = start(place)
+        reference = hold(engine, workspace, debian12)
+        context = tmp_path / "context"
+        context.mkdir()
+        (context / "Dockerfile").write_text(f"FROM {reference}\nRUN dd if=/dev/zero of=/big bs=1M count=2000\n")
+        with pytest.raises(BuildError) as caught:
+            engine.build(context, tag="t:1")
+        assert caught.value.code == "no-space"
+        (context / "Dockerfile").write_text(f"FROM {reference}\nRUN echo small\n")
+        assert engine.build(context, tag="t:1").id  # nothing half-written is in the way
+    finally:
+        embedded.down(place, purge=True)
+        subprocess.run(["umount", str(home)], check=True)
+
+
+def test_a_base_that_does_not_fit_is_named(tmp_path, workspace, debian12):
+    home = tmp_path / "tiny"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "envbuild-test", str(home)], check=True)
+    place = Workspace(root=tmp_path, output=tmp_path, home=home)
+    try:
+        engine = start(place)
+        with pytest.raises(BuildError) as caught:
+            hold(engine, workspace, debian12)
+        assert caught.value.code == "no-space"
+    finally:
+        embedded.down(place, purge=True)
+        subprocess.run(["umount", str(home)], check=True)
+
+
+def start(place: Workspace) -> Engine:
+    embedded.up(place)
+    return engine_of(place)
+
+
+def engine_of(place: Workspace) -> Engine:
+    return connect(place, {"DOCKER_HOST": f"unix://{embedded.status(place).socket}"})
+
+
+def hold(engine: Engine, workspace: Workspace, base: bases.RealisedBase) -> str:
+    """Have ``engine`` hold the session's base, which another engine holds already."""
+    from engine_toy import environment
+
+    from envbuild.model import BaseLock, ignore_progress
+
+    pinned = bases.pin(environment(), engine, workspace, ignore_progress)
+    assert isinstance(pinned, BaseLock)
+    real = bases.provide(pinned, environment(), engine, workspace, ignore_progress)
+    assert real.image_id == base.image_id
+    return real.reference
+
+
+def descendants(pids: list[int]) -> list[int]:
+    found = list(pids)
+    for pid in found:
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        threads = Path(f"/proc/{pid}/task").glob("*/children") if children.exists() else []
+        for listing in threads:
+            found += [int(word) for word in listing.read_text().split() if int(word) not in found]
+    return found
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.05)

@@ -1,0 +1,191 @@
+"""Containers on a real engine: what goes in, what comes out, and that none stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from engine_toy import sleeping
+
+from envbuild.engine import Engine, Mount, bases, containers
+from envbuild.errors import EngineError, TimedOutError
+
+pytestmark = [pytest.mark.engine, pytest.mark.network]
+
+
+def ours(engine: Engine, pid: int = 0) -> list[str]:
+    """The containers that this process, or the one of ``pid``, has in the engine: others may be using it, too."""
+    found = engine.client.api.containers(all=True, filters={"label": "org.envbuild.owner"})
+    return [each["Id"] for each in found if f"/{pid or os.getpid()}@" in each["Labels"]["org.envbuild.owner"]]
+
+
+@pytest.fixture
+def image(engine: Engine, debian12: bases.RealisedBase) -> str:
+    assert ours(engine) == []
+    return debian12.reference
+
+
+def test_code_output_and_lines(engine, image):
+    lines: list[str] = []
+    result = engine.run(image, ["sh", "-c", "echo out; echo err >&2; printf 'no newline'; exit 7"], on_line=lines.append)
+    assert result.code == 7
+    assert sorted(lines) == ["err", "no newline", "out"]
+    assert result.output.splitlines() == lines
+    assert ours(engine) == []
+
+
+def test_standard_input_reaches_the_program_whole(engine, image):
+    content = os.urandom(3_000_000)
+    import hashlib
+
+    result = engine.run(image, ["sha256sum"], stdin=content)
+    assert result.output.split()[0] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_program_that_does_not_read_its_input_does_not_hang(engine, image):
+    assert engine.run(image, ["true"], stdin=b"x" * 5_000_000, timeout_s=60).code == 0
+
+
+def test_settings_reach_the_container(engine, image, tmp_path):
+    (tmp_path / "given").write_text("from outside")
+    tmp_path.chmod(0o755)
+    script = "cat /given/given; echo; id -u; echo $WORD; df -m /dev/shm | tail -1; ls /sys/class/net; touch /given/x"
+    result = engine.run(
+        image,
+        ["sh", "-c", script],
+        mounts=[Mount(source=str(tmp_path), target="/given")],
+        env={"WORD": "a b"},
+        user="1234:1234",
+        shm_size="321m",
+        network="none",
+    )
+    lines = result.output.splitlines()
+    assert lines[:3] == ["from outside", "1234", "a b"]
+    assert lines[3].split()[1] == "321"
+    assert lines[4] == "lo"
+    assert "Read-only file system" in lines[-1] or "Permission denied" in lines[-1]
+
+
+def test_a_writable_mount_and_a_read_only_root(engine, image, tmp_path):
+    script = "echo hello > /out/file; echo x > /tmp/allowed && touch /refused"
+    mounts = [Mount(source=str(tmp_path), target="/out", read_only=False)]
+    result = engine.run(image, ["sh", "-c", script], mounts=mounts, read_only=True)
+    assert result.code != 0
+    assert "Read-only file system" in result.output
+    assert (tmp_path / "file").read_text() == "hello\n"
+
+
+def test_files_are_collected_from_the_container(engine, image):
+    script = "mkdir -p /a/b; echo 1 > /a/one; echo 2 > /a/b/two; ln -s one /a/link; exit 3"
+    result = engine.run(image, ["sh", "-c", script], collect=["/a", "/etc/debian_version", "/absent"])
+    assert result.code == 3
+    assert result.files["/a/one"] == b"1\n"
+    assert result.files["/a/b/two"] == b"2\n"
+    assert result.files["/etc/debian_version"].startswith(b"12")
+    assert not any("absent" in path for path in result.files)
+
+
+def test_the_time_limit_stops_and_removes(engine, image):
+    started = time.monotonic()
+    with pytest.raises(TimedOutError) as caught:
+        engine.run(image, ["sh", "-c", "echo before; exec sleep 70001"], timeout_s=1.5)
+    assert time.monotonic() - started < 30
+    assert caught.value.exit_code == 124
+    assert caught.value.details == ("before",)
+    assert ours(engine) == []
+    assert sleeping(70001) == []
+
+
+def test_an_interrupt_removes_the_container(engine, image):
+    def interrupt(line: str) -> None:
+        if line == "ready":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(image, ["sh", "-c", "echo ready; exec sleep 70002"], on_line=interrupt)
+    assert ours(engine) == []
+    assert sleeping(70002) == []
+
+
+def test_the_next_run_sweeps_what_a_killed_one_left(engine, image, workspace):
+    code = (
+        "import sys; from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
+        f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
+        f"connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}}).run({image!r}, ['sleep', '70003'])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(workspace.root)})
+    wait_for(lambda: sleeping(70003))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(ours(engine, process.pid)) == 1  # nothing could have removed it
+    assert engine.run(image, ["true"]).code == 0
+    assert ours(engine, process.pid) == []
+    assert sleeping(70003) == []
+
+
+def test_a_running_neighbour_is_not_swept(engine, image):
+    done: list[int] = []
+    thread = threading.Thread(target=lambda: done.append(engine.run(image, ["sh", "-c", "sleep 3; exit 42"]).code))
+    thread.start()
+    wait_for(lambda: ours(engine))
+    containers.sweep(engine.client)
+    assert len(ours(engine)) == 1
+    thread.join()
+    assert done == [42]
+
+
+def test_an_absent_image_is_named(engine):
+    with pytest.raises(EngineError) as caught:
+        engine.run("envbuild-test/absent:1", ["true"])
+    assert caught.value.code == "no-image"
+    assert "envbuild-test/absent:1" in caught.value.message
+
+
+def test_a_program_that_does_not_exist(engine, image):
+    with pytest.raises(EngineError, match="nosuchprogram"):
+        engine.run(image, ["nosuchprogram"])
+    assert ours(engine) == []
+
+
+def test_gpus_where_there_are_none(engine, image):
+    if "nvidia" in engine.info.runtimes or Path("/usr/bin/nvidia-container-runtime-hook").exists():
+        assert engine.run(image, ["true"], gpus="all").code == 0
+        return
+    with pytest.raises(EngineError) as caught:
+        engine.run(image, ["true"], gpus="all")
+    assert caught.value.code == "no-gpu-support"
+    assert "nvidia-container-toolkit" in caught.value.hint
+
+
+def test_limits_are_raised_or_the_run_goes_on_without(engine, image):
+    lines: list[str] = []
+    result = engine.run(image, ["sh", "-c", "ulimit -l"], ulimits={"memlock": -1}, on_line=lines.append)
+    assert result.code == 0
+    assert lines[-1] == "unlimited" or lines[0].startswith("note: ")
+
+
+def test_an_image_that_the_engine_does_not_hold_is_none(engine):
+    assert engine.image("envbuild-test/absent:1") is None
+    assert engine.image("sha256:" + "0" * 64) is None
+
+
+def test_what_the_engine_says_of_itself(engine):
+    info = engine.info
+    assert info.version
+    assert info.builder in ("buildx", "docker-buildkit")
+    assert Path(info.cli).is_file()
+    assert info.endpoint in info.describe()
+    assert info.free_bytes is None or info.free_bytes > 0
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.05)
