@@ -184,6 +184,8 @@ class _PrefixMaker:
         ``pins`` are files already locked, by name: none of them changes.
         """
         pins = pins or {}
+        for note in self._index.notes:
+            self._say(note, log=True)
         asked = self._read([text for f in frameworks for text in f.requirements] + list(recipe_requirements))
         constraints = self._read([text for f in frameworks for text in f.constraints])
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]

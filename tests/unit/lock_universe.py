@@ -60,6 +60,7 @@ class Universe:
         self.contents: dict[str, bytes] = {}
         self.down: set[str] = set()
         self.asked: list[str] = []
+        self.notes: tuple[str, ...] = ()
 
     def add(
         self, filename: str, requires: tuple[str, ...] = (), *, day: str = "2018-01-01", python: str = "",

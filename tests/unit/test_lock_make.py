@@ -170,6 +170,13 @@ def test_an_index_without_dates_cannot_be_bounded(make, world):
     assert f"dateless-1-{ANY}" in chosen(make(environment(framework("alpha", "6.0"), exclude_newer="")))
 
 
+def test_what_of_this_machine_is_not_used_is_told(make, world):
+    world.notes = ("find-links is not used",)
+    news = []
+    make(on_progress=news.append)
+    assert [n.message for n in news if n.log] == ["find-links is not used"]
+
+
 def test_errors_of_the_index_and_of_requirements_pass_through(make, world):
     with pytest.raises(UnknownNameError):
         make(recipe=("nobody-made-this",))
