@@ -137,19 +137,23 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
         version=number,
         series=parents.series.text("series"),
         released=released,
-        exclude_newer=table.date("exclude_newer", "") or _bound(parents, released, policy),
+        exclude_newer=table.date("exclude_newer", "") or _bound(parents, released, origin.checked, policy),
         variants=tuple(variants),
         origin=origin,
     )
 
 
-def _bound(parents: _Parents, released: str, policy: Policy) -> str:
-    """The release date plus the margin of the nearest level that states one."""
+def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:
+    """The release date plus the margin of the nearest level that states one, but not after the row was checked.
+
+    A bound in the future would let a lock of the newest releases change from day to day.
+    """
     margin = policy.dependency_margin_days
     for level in (parents.framework, parents.series, parents.release):
         margin = level.integer("margin_days", margin)
     try:
-        return (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
+        bound = (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
+        return max(released, min(bound, checked)) if len(checked) == len(bound) else bound
     except (ValueError, OverflowError):
         if released:
             parents.release.problem(f"{released!r} is not a whole date", "released")

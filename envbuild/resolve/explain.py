@@ -51,15 +51,17 @@ def _passed_over(facts: Facts, request: Request, chosen: Candidate) -> list[Conf
         for variant in release.variants:
             if release == chosen.release and variant == chosen.variant:
                 return found
+            row = row_of(request.framework.name, release, variant)
             against = build_objections(facts, request, release, variant)
             if against:
-                found.append(against[0].conflict)
+                first = against[0].conflict
+                reason = first.reason if first.row == row else f"{first.row}: {first.reason}"
+                found.append(Conflict(row=row, reason=reason, source=first.source))
                 continue
             wrong = {part for place in places(facts, variant, request.image) for part in mismatches(request, place)}
             reason = (
                 f"no place fits the request's {', '.join(sorted(wrong))}" if wrong else "no system of the matrix can serve it"
             )
-            row = row_of(request.framework.name, release, variant)
             found.append(Conflict(row=row, reason=reason, source=variant.origin.source))
     return found
 

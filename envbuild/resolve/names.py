@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 
 from envbuild.errors import Alternative, UnknownNameError, UsageError
 from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, Matrix
 from envbuild.matrix.versions import numbers
-from envbuild.resolve.request import GpuWanted, version_distance, version_parts
+from envbuild.resolve.request import GpuWanted, version_parts
 
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
 _WORDS = re.compile(r"[a-z]+|\d+")
 _BRANDS = {"nvidia", "geforce", "tesla", "quadro"}
 _SHOWN = 12
+_SHOWN_LINES = 8
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
@@ -75,17 +76,32 @@ def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
     )
 
 
-def unknown_version(what: str, wanted: str, known: Collection[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
-    """The error for a version that is in no row. The known ones are listed, the nearest first; ``known`` is newest first."""
-    parts = version_parts(wanted)
-    shown = ", ".join(sorted(known, key=lambda version: version_distance(version, parts))[:_SHOWN])
-    label = f"The nearest of {len(known)}" if len(known) > _SHOWN else "Known"
+def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
+    """The error for a version that is in no row; ``known`` is newest first.
+
+    Where they are many, the hint shows the nearest lines (X.Y), and the details all versions, one line per major.
+    """
+    lines = list(dict.fromkeys(".".join(version.split(".")[:2]) for version in known))
+    few = len(known) <= _SHOWN
+    shown = list(known) if few else nearest_versions(lines, wanted)[:_SHOWN_LINES]
+    majors: dict[str, list[str]] = {}
+    for version in () if few else known:
+        majors.setdefault(version.split(".")[0], []).append(version)
     return UnknownNameError(
         f"The matrix has no {what} {wanted}.",
         code="unknown-version",
-        hint=f"{label}: {shown}." if known else f"It has no {what} at all.",
+        hint=f"{'Known' if few else 'The nearest'}: {', '.join(shown)}." if known else f"It has no {what} at all.",
         alternatives=tuple(make),
+        details=[f"{what} {major}: {', '.join(versions)}" for major, versions in majors.items()],
     )
+
+
+def nearest_versions(known: Sequence[str], wanted: str) -> list[str]:
+    """Versions, given newest first: those of the same major first, then by how few lie between them and the one asked for."""
+    parts = version_parts(wanted)
+    place = sum(version_parts(version) > parts for version in known) - 0.5
+    order = sorted((version_parts(version)[:1] != parts[:1], abs(index - place), index) for index, version in enumerate(known))
+    return [known[index] for *_, index in order]
 
 
 def find_systems(matrix: Matrix, text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER, within
 from envbuild.model import Provider
 from envbuild.resolve import names
-from envbuild.resolve.request import GpuWanted, Request, version_distance, version_matches, version_parts
+from envbuild.resolve.request import GpuWanted, Request, version_matches, version_parts
 
 PROVIDERS = tuple(word for word in get_args(Provider))
 _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
@@ -271,7 +271,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> No
     for release in framework.releases:
         if any(variant.origin.status != "known-bad" for variant in release.variants):
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)
-    nearest = sorted(near.values(), key=lambda version: version_distance(version, parts))[:3]
+    nearest = names.nearest_versions(list(near.values()), wanted)[:3]
     raise names.unknown_version(
         framework.title,
         wanted,
