@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from envbuild.errors import EnvbuildError, InterruptedByUserError
+from envbuild.errors import EnvbuildError, InterruptedByUserError, SmokeInconclusiveError
 
 if TYPE_CHECKING:
     from envbuild.workspace import Workspace
@@ -61,14 +61,13 @@ class Session:
         _write(sys.stderr, text + "\n")
 
 
-def colour(stream: TextIO) -> bool:
-    """Whether ``stream`` takes colours: a terminal, and neither NO_COLOR (https://no-color.org) nor TERM=dumb is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+# What is no failure is not called one.
+_HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted", SmokeInconclusiveError: "inconclusive"}
 
 
 def describe(error: EnvbuildError) -> str:
     """The block that a person reads: what happened, each cause, what else would work, what to do next."""
-    lines = [f"{'interrupted' if isinstance(error, InterruptedByUserError) else 'error'}: {error.message}"]
+    lines = [f"{_HEADS.get(type(error), 'error')}: {error.message}"]
     for conflict in error.conflicts:
         source = f" [{conflict.source}]" if conflict.source else ""
         lines.append(f"  - {conflict.row}: {conflict.reason}{source}")
