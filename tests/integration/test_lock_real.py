@@ -106,7 +106,7 @@ def test_real_locks_hold_and_fit_the_schema(locks, name):
     assert "numpy" in versions(made)
     assert all(a.size and a.size > 500 for a in made.prefixes[0].artifacts)
     # No host and nothing of this machine: the lock must mean the same everywhere.
-    assert re.findall(r"https?://|file:|/home/|/root/|/opt/(?!env)", lock.dumps(made)) == []
+    assert re.findall(r"https?://|file:|/opt/(?!env)", lock.dumps(made).replace(str(Path.home()), "file:")) == []
 
 
 @pytest.mark.parametrize("name", ["tf-py27", "torch"])
