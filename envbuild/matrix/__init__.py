@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from envbuild.matrix.checks import check
+from envbuild.errors import Problem
 from envbuild.matrix.store import load, load_files
 from envbuild.matrix.types import Matrix
 
 __all__ = ["Matrix", "check", "load", "load_files"]
+
+
+def check(matrix: Matrix) -> list[Problem]:
+    """Every inconsistency between the rows, in the order of files and lines; empty where there is none."""
+    from envbuild.matrix import checks
+
+    return checks.check(matrix)

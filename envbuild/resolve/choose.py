@@ -49,7 +49,7 @@ def cuda_objection(request: Request, row: str, variant: Variant) -> Objection | 
     built = f"CUDA {variant.cuda}" if variant.cuda else "CPU alone"
     wanted = request.cuda.lstrip("=") if request.cuda else ""
     asked = "a CPU environment" if request.device == "cpu" else f"CUDA {wanted}" if wanted else "a GPU environment"
-    reason = f"is built for {built}; the request asks for {asked}"
+    reason = f"built for {built}; the request asks for {asked}"
     return objection("cuda", row, reason, variant.origin.source_of("cuda"))
 
 

@@ -17,7 +17,7 @@ from envbuild.model import (
     System,
 )
 from envbuild.resolve.choose import Candidate, solutions
-from envbuild.resolve.facts import Facts, hardware_warnings, row_of
+from envbuild.resolve.facts import Facts, code_for, hardware_warnings, row_of
 from envbuild.resolve.parse import image_slug
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
 from envbuild.resolve.reasons import reasons
@@ -44,7 +44,8 @@ def decide(facts: Facts, request: Request, chosen: Candidate) -> Resolution:
     """The resolution for a candidate that satisfies the request."""
     environment = environment_of(facts, request, chosen)
     row = row_of(request.framework.name, chosen.release, chosen.variant)
-    warnings = [*request.warnings, *hardware_warnings(facts, request, row, chosen.variant), *_status_warnings(row, chosen)]
+    hardware = hardware_warnings(facts, request, row, chosen.variant)
+    warnings = [*request.warnings, *hardware, *_native_elsewhere(facts, request, chosen), *_status_warnings(row, chosen)]
     return Resolution(
         request=request.text,
         environment=environment,
@@ -190,6 +191,17 @@ def _require(facts: Facts, cuda: str, stated: str) -> str:
     """What the container runtime asks of the driver: any of the major where minor-version compatibility holds."""
     major = cuda.partition(".")[0]
     return stated or (f"cuda>={major}.0" if major in facts.rules else f"cuda>={cuda}")
+
+
+def _native_elsewhere(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
+    """A version that needs no compiling at the first start, where the chosen one does and the request leaves the choice."""
+    capabilities = [gpu.capability for gpu in request.gpus if gpu.capability and chosen.variant.cuda]
+    if all(code_for(chosen.variant, capability) != "ptx" for capability in capabilities):
+        return []
+    for other in solutions(facts, request):
+        if other.variant.cuda and all(code_for(other.variant, capability) == "native" for capability in capabilities):
+            return [f"{request.framework.title} {other.release.version}, which the request allows too, has native code for it."]
+    return []
 
 
 def _status_warnings(row: str, chosen: Candidate) -> list[str]:

@@ -52,9 +52,9 @@ def _version(request: Request, chosen: Candidate) -> str:
     matching = [release.version for release in request.framework.releases if request.accepts_release(release)]
     if len(matching) == 1:
         return "the only version that was asked for" if request.version else "the only version in the matrix"
-    asked = f" of those that {request.version.lstrip('=')} names" if request.version else " in the matrix"
-    newest = "the newest" if matching[0] == chosen.release.version else "the newest that satisfies the whole request"
-    return newest + asked
+    asked = f"of those that {request.version.lstrip('=')} names" if request.version else "of all in the matrix"
+    rest = "" if matching[0] == chosen.release.version else " that satisfies the whole request"
+    return f"{asked}, the newest{rest}"
 
 
 def _package(request: Request, chosen: Candidate) -> str:

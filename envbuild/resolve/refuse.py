@@ -14,7 +14,7 @@ from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.decide import environment_of
 from envbuild.resolve.facts import Facts, Objection, objection, row_of
 from envbuild.resolve.places import Place, offers_on, places, python_on, system_objections
-from envbuild.resolve.request import Part, Request, version_distance, version_parts
+from envbuild.resolve.request import Part, Request, version_parts
 
 _SHOWN_CONFLICTS = 8
 _SHOWN_ALTERNATIVES = 5
@@ -144,10 +144,10 @@ def alternatives(facts: Facts, request: Request) -> list[Alternative]:
 
 def _nearby(facts: Facts, request: Request) -> Iterator[_Near]:
     releases = request.framework.releases
-    wanted = version_parts(request.version.split(",")[0])
+    distances = _distances(request)
     for release in releases:
         matches = request.accepts_release(release)
-        away = () if matches else version_distance(release.version, wanted)
+        away = distances[release.version]
         for variant in release.variants:
             changed = _changed_by_build(facts, request, release, variant)
             if changed is None or (request.image and variant.cuda_libraries == "none" and request.device == "gpu"):
@@ -183,6 +183,19 @@ def _changed_by_place(facts: Facts, request: Request, variant: Variant) -> Itera
         if more not in seen and not (place.offer.deleted and "base" in more):
             seen.add(more)
             yield more, place
+
+
+def _distances(request: Request) -> dict[str, tuple[bool, int]]:
+    """How far each release is from those asked for: another major, and how many lines (X.Y for X.Y) lie between."""
+    wanted = version_parts(request.version.split(",")[0])
+    releases = request.framework.releases
+    line_of = {release.version: tuple(version_parts(release.version)[: len(wanted)]) for release in releases}
+    place = {line: index for index, line in enumerate(dict.fromkeys(line_of.values()))}
+    matching = {place[line_of[release.version]] for release in releases if request.accepts_release(release)}
+    return {
+        version: (line[:1] != tuple(wanted[:1]), min((abs(place[line] - other) for other in matching), default=0))
+        for version, line in line_of.items()
+    }
 
 
 def _cuda_distance(request: Request, variant: Variant) -> int:

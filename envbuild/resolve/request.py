@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -63,12 +62,6 @@ class Request:
 def version_parts(text: str) -> list[int]:
     """The numbers of a framework version."""
     return [int(part) for part in re.findall(r"\d+", text)]
-
-
-def version_distance(version: str, wanted: list[int]) -> tuple[int, ...]:
-    """How far a version is from the one asked for, part by part, as far as that one goes."""
-    ours = version_parts(version)[: len(wanted)]
-    return tuple(abs(a - b) for a, b in itertools.zip_longest(ours, wanted, fillvalue=0))
 
 
 def version_matches(version: str, clauses: str) -> bool:
