@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild.errors import UnknownNameError
+from envbuild.errors import EngineError, UnknownNameError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
 from envbuild.verify import comparisons
@@ -91,49 +91,49 @@ def _look(
             on_progress(Progress(stage="verify", message="comparing files", done=done, total=total, unit="bytes"))
 
     on_progress(Progress(stage="verify", message=f"looking into {lock.environment.name}"))
-    result = engine.run(
-        info.id,
-        ["-S", "-s", "-E", "-B", "-c", _SCRIPT.read_text(encoding="utf-8"), json.dumps(config)],
-        entrypoint=[python],
-        user="0:0",
-        network="none",
-        collect=[_ANSWER, comparisons.LOCK],
-        on_line=listen,
-    )
+    program = ["-S", "-s", "-E", "-B", "-c", _SCRIPT.read_text(encoding="utf-8"), json.dumps(config)]
+    try:
+        result = engine.run(
+            info.id,
+            program,
+            entrypoint=[python],
+            user="0:0",
+            network="none",
+            collect=[_ANSWER, comparisons.LOCK],
+            on_line=listen,
+        )
+    except EngineError as error:
+        _unusable(error, python, found)
+        return None
     comparisons.compare_lock(lock, result.files.get(comparisons.LOCK), found)
     answer = result.files.get(_ANSWER)
     if result.code or answer is None:
-        found.wrong(
-            python, f"cannot tell what the image holds (exit code {result.code}): {' '.join(result.output.split()[-40:])}"
-        )
+        said = " ".join(result.output.split()[-40:])
+        found.wrong(python, f"cannot tell what the image holds (exit code {result.code}): {said}")
         return None
     told: dict[str, Any] = json.loads(answer)
     return told
 
 
+def _unusable(error: EngineError, where: str, found: Findings) -> None:
+    """A program that the engine cannot start is a difference of the image; an engine that fails is not."""
+    if error.code != "refused":
+        raise error
+    found.wrong(where, f"cannot be started: {error.message}")
+
+
 def _base_rights(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> comparisons.Base | None:
-    """The base's own setuid files and packages, where the engine holds the base that this image was made from."""
+    """The base's own setuid files, where the engine holds the base that this image was made from."""
     pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
     for reference in filter(None, (base, pinned, lock.base.image)):
         candidate = engine.image(reference)
         if candidate is None or info.layers[: len(candidate.layers)] != candidate.layers:
             continue
-        result = engine.run(
-            candidate.id,
-            [
-                "-c",
-                "find / -path /proc -prune -o -path /sys -prune -o -type f -perm /6000 -printf 'right %m %p\\n';"
-                " dpkg-query -W -f 'package ${Package}\\n'",
-            ],
-            entrypoint=["/bin/sh"],
-            user="0:0",
-            network="none",
-        )
-        lines = [line.split(" ", 2) for line in result.output.splitlines()]
-        return comparisons.Base(
-            rights=frozenset((line[2], line[1]) for line in lines if len(line) == 3 and line[0] == "right"),
-            packages=frozenset(line[1] for line in lines if len(line) == 2 and line[0] == "package"),
-        )
+        look = "find / -path /proc -prune -o -path /sys -prune -o -type f -perm /6000 -printf 'right %m %p\\n'"
+        result = engine.run(candidate.id, ["-c", look], entrypoint=["/bin/sh"], user="0:0", network="none")
+        if result.code == 0:
+            lines = [line.split(" ", 2) for line in result.output.splitlines() if line.startswith("right ")]
+            return comparisons.Base(rights=frozenset((path, mode) for _, mode, path in lines))
     return None
 
 
@@ -143,13 +143,17 @@ def _ask_framework(engine: Engine, lock: Lock, info: ImageInfo, found: Findings,
 
     on_progress(Progress(stage="verify", message="asking the framework for its version"))
     with_gpus = lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
-    result = engine.run(
-        info.id,
-        ["envbuild-smoke", "probe", "--json", _PROBE],
-        gpus="all" if with_gpus else None,
-        network="none",
-        collect=[_PROBE],
-    )
+    try:
+        result = engine.run(
+            info.id,
+            ["envbuild-smoke", "probe", "--json", _PROBE],
+            gpus="all" if with_gpus else None,
+            network="none",
+            collect=[_PROBE],
+        )
+    except EngineError as error:
+        _unusable(error, "framework", found)
+        return {}
     answer: dict[str, Any] = json.loads(result.files.get(_PROBE, b"{}"))
     told: dict[str, Any] | None = answer.get("framework")
     if not told:

@@ -20,10 +20,9 @@ _ROOT = ("", "0", "root")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
-    """(path, mode) of the base's setuid and setgid files, and the names of its packages."""
+    """(path, mode) of the base's own setuid and setgid files."""
 
     rights: frozenset[tuple[str, str]]
-    packages: frozenset[str]
 
 
 def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
@@ -149,18 +148,17 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
 def compare_rights(told: Mapping[str, Any], base: Base | None, found: Findings) -> None:
     """Files that give rights, and what anybody may write.
 
-    A setuid file is accepted where the base has the same one, or where it belongs to a package that was installed on top.
+    Only the base's own setuid and setgid files are accepted. Where the base cannot be asked, those that belong to a package
+    are: dpkg does not record which mode a file came with.
     """
     if base is None:
         found.notes.append("the base image is not in the engine: setuid files were compared with the package database only")
     for item in told["privileged"]:
         owner = item["package"]
-        if base is not None and (item["path"], item["mode"]) in base.rights:
-            continue
-        if owner and (base is None or owner not in base.packages):
-            continue
-        belongs = f"belongs to the base's package {owner}, where it has no such right" if owner else "belongs to no package"
-        found.wrong(item["path"], f"gives rights to who runs it (mode {item['mode']}) and {belongs}")
+        accepted = bool(owner) if base is None else (item["path"], item["mode"]) in base.rights
+        if not accepted:
+            belongs = f"the base does not have it so (it belongs to {owner})" if owner else "belongs to no package"
+            found.wrong(item["path"], f"gives rights to who runs it (mode {item['mode']}) and {belongs}")
     writable = [{"path": item["path"], "of": ""} for item in told["writable"]]
     found.files("can be written by anybody", writable, "permissions")
 

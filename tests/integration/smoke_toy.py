@@ -1,0 +1,91 @@
+"""The toy environment built as every other: rendered, built, with the guest; and images made from it with a fault planted."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import engine_toy
+
+from envbuild import build, codec, recipes
+from envbuild import workspace as workspaces
+from envbuild.engine import Engine, bases
+from envbuild.index import Index
+from envbuild.model import BaseLock, Lock, ignore_progress
+from envbuild.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+
+# The guest's own NumPy adapter, with one thing more: nothing but the loopback may be there.
+ADAPTER = """
+from .numpy_ import Adapter as Sound
+
+
+class Adapter(Sound):
+    def setup(self, ctx):
+        with open('/proc/net/dev') as stream:
+            links = [line.split(':')[0].strip() for line in stream if ':' in line]
+        if links != ['lo']:
+            raise RuntimeError('there is a network: %s' % links)
+        super(Adapter, self).setup(ctx)
+"""
+
+
+@dataclass(frozen=True)
+class Toy:
+    lock: Lock
+    image: str
+    base: str
+    tag: str
+
+
+def make(engine: Engine, shared: Workspace, folder: Path) -> Toy:
+    """Build it; a second time it comes from the builder's cache."""
+    index = Index()
+    workspace = engine_toy.workspace_with_recipe(folder / "root", folder / "home", shared)
+    recipe = workspace.recipes / "toy"
+    (recipe / "smoke.py").write_text(ADAPTER, encoding="utf-8")
+    (recipe / "install.j2").write_text("", encoding="utf-8")
+    shutil.copytree(workspaces.find(str(ROOT)).partials, workspace.partials)
+    base = bases.pin(engine_toy.environment(), engine, workspace, ignore_progress)
+    assert isinstance(base, BaseLock), base
+    lock = engine_toy.lock(base, index)
+    made = {"toy": engine_toy.RECIPE}
+    record = build.build(
+        engine, workspace, lock, made, recipes.templates(workspace), index, repository=f"envbuild-test-{folder.name}"
+    )
+    return Toy(lock=lock, image=record.image, base=record.base.image, tag=record.tags[0])
+
+
+def derive(engine: Engine, toy: Toy, folder: Path, *lines: str, files: dict[str, str] | None = None) -> str:
+    """An image made from the toy's by ``lines``, run as root; ``files`` are there to copy. Its id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (files or {}).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    text = "\n".join(
+        [f"FROM {toy.tag}", "USER 0", *lines, ""]
+        if "USER" in " ".join(lines)
+        else [f"FROM {toy.tag}", "USER 0", *lines, "USER 1000", ""]
+    )
+    (folder / "Dockerfile").write_text(text, encoding="utf-8")
+    tag = f"{toy.tag.partition(':')[0]}:{folder.name.lower()}"
+    return engine.build(folder, tag=tag).id
+
+
+def remove(engine: Engine, toy: Toy) -> None:
+    """Take away the toy's image and all that was derived from it."""
+    repository = toy.tag.partition(":")[0]
+    for image in engine.client.images.list(repository):
+        for tag in image.tags:
+            engine.remove_image(tag)
+
+
+def for_gpus(lock: Lock) -> Lock:
+    """The same environment, said to be for CUDA 13.0."""
+    environment = replace(lock.environment, name="toy-1-cuda13.0-py311-debian12", cuda="13.0", driver_min="580.65.06")
+    return replace(lock, environment=environment)
+
+
+def text_of(lock: Lock) -> str:
+    return codec.dumps(lock)
