@@ -36,7 +36,7 @@ def _group(
     trained = {training.workers: training for training in trainings}
     counts = set(by_workers) | set(trained) | ({1} if by_workers else set())
     rows = tuple(
-        _row(n, by_workers.get(n), _first_solo(by_workers), trained.get(n), checks, verdict=verdict, on_cpu=on_cpu)
+        _row(n, by_workers.get(n), _yardstick(by_workers), trained.get(n), checks, verdict=verdict, on_cpu=on_cpu)
         for n in sorted(counts)
     )
     return Group(
@@ -56,10 +56,12 @@ def _group_title(key: tuple[str, ...], runs: list[Mapping[str, Any]]) -> str:
     return " · ".join(words) or "training"
 
 
-def _first_solo(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The run whose solo part tells what one worker does: the one with fewest workers above 1, else that of 1."""
-    several = sorted(n for n in by_workers if n > 1)
-    return by_workers[several[0]] if several else by_workers.get(1, {})
+def _yardstick(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The run whose solo rounds tell what one worker does: that of most workers, for its speedup was measured against them.
+
+    The launch of one worker alone ran at another time: on a machine whose load changes it would contradict the speedup.
+    """
+    return by_workers[max(by_workers)] if by_workers else {}
 
 
 def _row(
@@ -72,7 +74,7 @@ def _row(
     verdict: Verdict,
     on_cpu: bool,
 ) -> Row:
-    source = run if run is not None else (solo if n == 1 else {})
+    source = solo if n == 1 else run or {}
     mode = "solo" if n == 1 else "dp"
     gain = mapping(source.get("speedup")) if n > 1 else {}
     measured = number(gain.get("median")) if n > 1 else (1.0 if source else None)
@@ -84,6 +86,7 @@ def _row(
     return Row(
         workers=n,
         images_per_s=_of_mode(source.get("images_per_s"), mode),
+        solo_per_s=_of_mode(source.get("images_per_s"), "solo"),
         step_ms=_of_mode(source.get("step_ms"), mode),
         speedup=measured,
         low=number(gain.get("lo")),

@@ -10,7 +10,7 @@ from typing import Any
 from envbuild.report import plots
 from envbuild.report.facts import timing
 from envbuild.report.shapes import CHECK_STATUSES, View
-from envbuild.report.text import cells, headings, labels
+from envbuild.report.text import cells, footnote, headings, labels
 from envbuild.report.values import duration, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 
@@ -39,6 +39,7 @@ def html(report: Mapping[str, Any]) -> str:
         counted=_counted(seen),
         headings=headings,
         cells=cells,
+        footnote=footnote,
         duration=duration,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envbuild.report.shapes import Check, View
-from envbuild.report.text import cells, headings, labels
+from envbuild.report.text import cells, footnote, headings, labels
 from envbuild.report.values import duration
 from envbuild.report.view import sentence, view
 
@@ -19,13 +19,13 @@ def markdown(report: Mapping[str, Any]) -> str:
     seen = view(report)
     parts = [f"# {_MARKS[seen.verdict]} {seen.verdict}: {_safe(seen.name)}", _safe(sentence(seen)), *_notes(seen)]
     for group in seen.groups:
-        parts += [f"## {_safe(group.title)}", _grid(headings(group), cells(group))]
+        parts += [f"## {_safe(group.title)}", _grid(headings(group), cells(group)), _safe(footnote(group))]
     parts += ["## Checks", _grid(("", "check", "workers", "measured", "limit", "message"), [_check(c) for c in seen.checks])]
     for title, rows in seen.facts:
         parts += [f"<details><summary>{_safe(title)}</summary>", _grid(("", ""), rows), "</details>"]
     if seen.duration_s is not None or seen.started:
         parts.append(f"{_safe(seen.started)} · took {duration(seen.duration_s)}")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _notes(seen: View) -> list[str]:

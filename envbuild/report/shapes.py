@@ -29,10 +29,14 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What one number of workers did. ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %)."""
+    """What one number of workers did. ``solo_per_s`` is what one worker did in the same rounds.
+
+    ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %).
+    """
 
     workers: int
     images_per_s: float | None
+    solo_per_s: float | None
     step_ms: float | None
     speedup: float | None
     low: float | None

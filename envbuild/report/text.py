@@ -9,7 +9,8 @@ from envbuild.report.shapes import Check, Group, View
 from envbuild.report.values import duration, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 
-HEADINGS = ("workers", "images/s", "speedup", "efficiency", "accuracy", "verdict")
+_HEADINGS = ("workers", "images/s", "speedup", "efficiency", "accuracy", "verdict")
+_SOLO = "1 worker in the same rounds"
 
 
 def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
@@ -18,7 +19,7 @@ def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
     took = f"  ({duration(seen.duration_s)})" if seen.duration_s is not None else ""
     parts = [f"{seen.verdict.upper()}  {seen.name}{took}", *_second_line(seen), *labels(seen), ""]
     for group in seen.groups:
-        parts += [f"{group.title}", *_aligned([headings(group), *cells(group)]), ""]
+        parts += [group.title, *_aligned([headings(group), *cells(group)]), *_indented(footnote(group)), ""]
     parts += _trouble_lines(seen)
     parts += _paths(paths)
     return "\n".join(parts).rstrip() + "\n"
@@ -38,22 +39,29 @@ def labels(seen: View) -> list[str]:
 def headings(group: Group) -> tuple[str, ...]:
     """The column titles of ``group``; the interval's level stands with the speedup."""
     level = next((row.level for row in group.rows if row.level is not None), None)
-    return tuple(f"speedup [{percent(level, 0)}]" if title == "speedup" and level else title for title in HEADINGS)
+    titles = [f"speedup [{percent(level, 0)}]" if title == "speedup" and level else title for title in _HEADINGS]
+    return (*titles[:2], _SOLO, *titles[2:]) if _several(group) else tuple(titles)
 
 
 def cells(group: Group) -> list[tuple[str, ...]]:
-    """The rows of ``group`` in the order of :data:`HEADINGS`."""
-    return [
-        (
-            str(row.workers),
-            short(row.images_per_s),
-            speedup(row),
-            percent(row.efficiency, 0),
-            percent(row.accuracy),
-            row.verdict,
-        )
-        for row in group.rows
-    ]
+    """The rows of ``group`` in the order of :func:`headings`."""
+    rows = []
+    for row in group.rows:
+        solo = (short(row.solo_per_s),) if _several(group) else ()
+        rates = (str(row.workers), short(row.images_per_s), *solo)
+        rows.append((*rates, speedup(row), percent(row.efficiency, 0), percent(row.accuracy), row.verdict))
+    return rows
+
+
+def footnote(group: Group) -> str:
+    """Where the figure of one worker comes from, empty where that needs no word."""
+    most = max((row.workers for row in group.rows if row.solo_per_s is not None), default=1)
+    return f"1 worker: measured between the rounds of {plural(most, 'worker')}." if most > 1 else ""
+
+
+def _several(group: Group) -> bool:
+    """Whether more than one number of workers was measured against one, each against rounds of its own."""
+    return sum(row.workers > 1 and row.solo_per_s is not None for row in group.rows) > 1
 
 
 def check_line(check: Check) -> str:
@@ -87,8 +95,12 @@ def _paths(paths: Sequence[object]) -> list[str]:
     return [f"{'report' if place == 0 else '':8}{path}" for place, path in enumerate(paths)]
 
 
+def _indented(words: str) -> list[str]:
+    return [f"  {words}"] if words else []
+
+
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(_padded(row, widths)).rstrip() for row in rows]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -22,7 +23,7 @@ def test_the_table_shows_one_and_two_workers_and_ends_with_the_paths() -> None:
     heading = next(line for line in lines if "workers" in line and "images/s" in line)
     assert heading.split() == ["workers", "images/s", "speedup", "[96", "%]", "efficiency", "accuracy", "verdict"]
     rows = [line.split() for line in lines if re.match(r"\s+[12]\s", line)]
-    assert rows[0] == ["1", "1,707", "1.00", "100", "%", "98.9", "%", "pass"]
+    assert rows[0] == ["1", "1,773", "1.00", "100", "%", "98.9", "%", "pass"]
     assert rows[1] == ["2", "1,902", "1.10", "[0.94,", "1.27]", "55", "%", "98.9", "%", "pass"]
     assert lines[-2:] == ["report  out/report.json", "        out/report.html"]
 
@@ -34,12 +35,26 @@ def test_the_figures_are_those_of_the_report() -> None:
     run = next(run for run in content["runs"] if run["n"] == 2)
     assert (two.speedup, two.low, two.high) == tuple(run["speedup"][key] for key in ("median", "lo", "hi"))
     assert (two.images_per_s, two.efficiency) == (run["images_per_s"]["dp"], run["efficiency"])
-    assert one.images_per_s == next(r for r in content["runs"] if r["n"] == 1)["images_per_s"]["solo"]
+    assert one.images_per_s == two.solo_per_s == run["images_per_s"]["solo"]  # not of the launch of one worker alone
     assert [row.accuracy for row in group.rows] == [t["accuracy"] for t in content["training"]]
     first = run["rounds"][0]
     together = next(r for r in group.rounds if r.workers == 2 and r.index == 1)
     assert together.together == pytest.approx(run["steps_per_round"] * run["global_batch"] / first["dp_s"])
     assert together.solo == pytest.approx(run["steps_per_round"] * run["batch_per_device"] / first["solo_s"])
+
+
+def test_with_several_numbers_of_workers_each_row_tells_its_own_yardstick() -> None:
+    content = load("pass")
+    four = json.loads(json.dumps(next(run for run in content["runs"] if run["n"] == 2)))
+    four.update(n=4, images_per_s={"solo": 1500.0, "indep": 5000.0, "dp": 4000.0})
+    content["runs"].append(four)
+    text = report.table(content)
+    assert "1 worker in the same rounds" in text and "1 worker: measured between the rounds of 4 workers." in text
+    one, two, last = view(content).groups[0].rows
+    assert (one.images_per_s, two.solo_per_s, last.solo_per_s) == (1500.0, content["runs"][1]["images_per_s"]["solo"], 1500.0)
+    for other in (report.markdown(content), report.html(content)):
+        assert "1 worker in the same rounds" in other and "between the rounds of 4 workers" in other
+    assert "same rounds" not in report.table(load("pass"))
 
 
 def test_a_failed_check_comes_with_its_next_step() -> None:
