@@ -155,6 +155,7 @@ def _mmdebstrap(
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     merged = [f"--hook-dir={hooks}"] if include and hooks.is_dir() else []
     argv = [
+        *_apart(),
         program,
         f"--variant={planned.variant}",
         f"--architectures={planned.architecture}",
@@ -178,6 +179,15 @@ def _mmdebstrap(
     result = procs.run(argv, env=environment, on_line=tell, dies_with_us=True)
     if result.code != 0:
         raise _failed(planned.suite, result.output)
+
+
+def _apart() -> list[str]:
+    # As root mmdebstrap mounts /proc, /sys and /dev of the new root in this machine's own view. In namespaces of its own
+    # they, and every process that dpkg started, go with its first process, whatever ends that.
+    unshare = procs.find("unshare")
+    if unshare is None or os.geteuid() != 0:
+        return []
+    return [unshare, "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--propagation=slave"]
 
 
 def _failed(suite: str, output: str) -> BuildError:
