@@ -54,6 +54,8 @@ def choose_counts(text, device):
 
     `auto`: 1 and 2 CPU workers; on GPUs the powers of two and all of them, at least asking for 2.
     """
+    if device.kind is None:
+        return [], []
     if text != 'auto':
         counts = sorted(set(int(part) for part in text.split(',')))
     elif device.kind == 'cpu':
@@ -61,8 +63,6 @@ def choose_counts(text, device):
     else:
         powers = [1 << k for k in range(12) if 1 << k <= device.available]
         counts = sorted(set(powers + [device.available, 2]))
-    if not counts or counts[0] < 1:
-        raise Refusal('--counts takes numbers from 1 on, separated by commas, or auto')
     fits = [n for n in counts if device.kind == 'cpu' or n <= device.available]
     return fits, [n for n in counts if n not in fits]
 
