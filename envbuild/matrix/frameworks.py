@@ -80,11 +80,11 @@ class _Frameworks:
     def find(self, table: Table, name: str) -> FrameworkTable | None:
         """The framework that ``table`` stands on."""
         if name not in self._heads:
-            table.problem(f"framework {name} is in no row", "on")
+            table.problem(f"framework {name} is in no row", "upon")
             return None
         found = self._framework(name)
         if found is None:
-            table.problem(f"it would stand on itself by way of {name}", "on")
+            table.problem(f"it would stand on itself by way of {name}", "upon")
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:

@@ -12,7 +12,7 @@ from envbuild.matrix.reading import NAME
 from envbuild.matrix.types import FrameworkTable, Provenance, Release, Requirement, Variant
 from envbuild.strictyaml import Table
 
-KEYS = ("on", "package", "python", "local_version")
+KEYS = ("upon", "package", "python", "local_version", "repository", "revision")
 _THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
 # From proved to refused: a build is as good as the least proved of its parts.
 _DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
@@ -37,28 +37,36 @@ class _Terms:
     package: str
     pythons: tuple[str, ...]
     same_local_version: bool
+    repository: str
+    revision: str
 
 
 def standing(levels: Sequence[Table], number: str, find: Find, own: Own) -> list[Variant]:
     """The builds of release ``number``. ``levels`` are its tables, the most particular first: a key is read from the first
     that has it.
 
-    Where two that it stands on bring the same CUDA in the same way, the first named is it.
+    Where two that it stands upon bring the same CUDA in the same way, the first named is it.
     """
     of = {key: next((table for table in levels if key in table), levels[-1]) for key in KEYS}
     terms = _Terms(
         package=of["package"].text("package", "", pattern=NAME),
         pythons=of["python"].texts("python", pattern=r"\d+\.\d+"),
         same_local_version=of["local_version"].text("local_version", "", choices=("same",)) == "same",
+        repository=of["repository"].text("repository", "", pattern=r"https?://\S+"),
+        revision=of["revision"].text("revision", "", pattern=r"\S+"),
     )
-    bases = of["on"].text_map("on")
+    bases = of["upon"].text_map("upon")
+    if bool(terms.repository) != bool(terms.revision):
+        levels[0].problem("`repository` goes with `revision`")
     if terms.package and not bases:
-        of["package"].problem("only a release that stands `on` another has its package here; others have it in a variant")
+        of["package"].problem("only a release that stands `upon` another has its package here; others have it in a variant")
     found: dict[tuple[str, str], Variant] = {}
     for name, version in bases.items():
         if not terms.package and version != number:
-            of["on"].problem(f"without a package of its own it is {name} {version}, and must have that version", "on")
-        release = _release(of["on"], find, name, version)
+            of["upon"].problem(f"without a package of its own it is {name} {version}, and must have that version", "upon")
+        release = _release(of["upon"], find, name, version)
+        if terms.package and release and not all(variant.pins(version) for variant in release.variants):
+            of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
         for variant in release.variants if release else ():
             built = _built(variant, version, terms, own)
             if built.python:
@@ -73,7 +81,7 @@ def _release(table: Table, find: Find, name: str, version: str) -> Release | Non
     for release in framework.releases:
         if release.version == version:
             return release
-    table.problem(f"{name} {version} is in no row", "on")
+    table.problem(f"{name} {version} is in no row", "upon")
     return None
 
 
@@ -96,6 +104,8 @@ def _built(variant: Variant, version: str, terms: _Terms, own: Own) -> Variant:
         requirement=terms.package,
         local_version=variant.local_version if terms.same_local_version else "",
         requirements=(*held, *built.requirements),
+        repository=terms.repository,
+        revision=terms.revision,
     )
 
 

@@ -19,7 +19,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 from packaging.version import Version
 
 from envbuild import index, matrix, resolve
-from envbuild.errors import BuildError, UsageError
+from envbuild.errors import BuildError, ConflictError, UsageError
 from envbuild.matrix.types import FrameworkTable, Matrix, Provenance, Release, Variant
 from envbuild.model import Environment
 
@@ -192,7 +192,7 @@ def test_native_code_lies_within_what_the_toolkit_can_build(facts: Matrix) -> No
 def test_cuda_is_older_than_what_was_built_with_it(facts: Matrix) -> None:
     released = {row.version: row.released for row in facts.cuda}
     for framework, release, variant in builds(facts):
-        if variant.cuda:
+        if variant.cuda and not variant.repository:  # source is built with whatever CUDA compiles it
             earlier = released[variant.cuda]
             # The row's date is that of the minor's last patch release, which may follow the framework by some months.
             first = datetime.date.fromisoformat(f"{earlier[:7]}-01") - datetime.timedelta(days=365)
@@ -285,6 +285,57 @@ def test_known_answers(facts: Matrix, request_: str, name: str, package: str, pr
     assert environment.base.provider == provider
 
 
+# The stacks of two servers of 2018, framework by framework: what each asks for, and what it gets or who refuses it.
+CONTAINER = {
+    "tf-1.9.0-cuda9.0": "tf-1.9.0-cuda9.0-py35-ubuntu16.04",
+    "pytorch-0.4.0-cuda9.0": "pytorch-0.4.0-cuda9.0-py36-ubuntu18.04",
+    "mxnet-1.2.1-cuda9.0": "mxnet-1.2.1-cuda9.0-py35-ubuntu16.04",
+    "keras-2.2.2-cuda9.0": "keras-2.2.2-cuda9.0-py35-ubuntu16.04",
+    "lasagne-0.2.dev1-cuda9.0": "lasagne-0.2.dev1-cuda9.0-py35-ubuntu16.04",
+    "cntk-2.5.1-cuda9.0": "cntk-2.5.1-cuda9.0-py35-ubuntu16.04",
+    "chainer-4.3.1-cuda9.0": "chainer-4.3.1-cuda9.0-py35-ubuntu16.04",
+    "caffe-1.0.0-cuda9.0": "caffe-1.0.0-cuda9.0-py35-ubuntu16.04",
+    "caffe2-0.8.2-cuda9.0": "caffe2-0.8.2-cuda9.0-py35-ubuntu16.04",
+    "torch7-cuda9.0": "torch7-7.0-cuda9.0-py35-ubuntu16.04",
+    "sonnet-1.23-cuda9.0": "sonnet-1.23-cuda9.0-py35-ubuntu16.04",
+    "theano-1.0.1-cuda9.0": "theano-1.0.1-cuda9.0-py35-ubuntu16.04",
+}
+SERVER = {
+    "tf-1.12.0-cuda9.0": "tf-1.12.0-cuda9.0-py35-ubuntu16.04",
+    "keras-2.2.4-cuda9.0": "keras-2.2.4-cuda9.0-py35-ubuntu16.04",
+    "pytorch-0.4.1-cuda9.0": "pytorch-0.4.1-cuda9.0-py36-ubuntu18.04",
+}
+
+
+@pytest.mark.parametrize(("request_", "name"), CONTAINER.items())
+def test_the_container_of_2018(facts: Matrix, request_: str, name: str) -> None:
+    assert answer(facts, request_, driver="396.44").name == name
+
+
+@pytest.mark.parametrize(("request_", "name"), SERVER.items())
+def test_the_server_of_2018(facts: Matrix, request_: str, name: str) -> None:
+    assert answer(facts, request_, driver="384.130", gpu="GTX 1080 Ti").name == name
+
+
+def test_ubuntu_has_opencv_2_for_python_2_alone(facts: Matrix) -> None:
+    environment = answer(facts, "opencv-2.4.9.1")
+    assert environment.name == "opencv-2.4.9.1-cpu-py27-ubuntu16.04"
+    assert environment.frameworks[0].requirements == ()
+    with pytest.raises(ConflictError) as refused:
+        answer(facts, "opencv-2.4.9.1", python="3.5")
+    assert refused.value.conflicts[0].source == "https://bugs.launchpad.net/ubuntu/+source/opencv/+bug/1556156"
+
+
+def test_what_stands_upon_another_has_its_builds(facts: Matrix) -> None:
+    below, above = answer(facts, "tf-1.12.0-cuda9.0"), answer(facts, "keras-2.2.4-cuda9.0")
+    assert (above.cudnn, above.nccl, above.compute_capability) == (below.cudnn, below.nccl, below.compute_capability)
+    assert above.frameworks[0].requirements == ("keras==2.2.4", "tensorflow-gpu==1.12.0")
+    assert answer(facts, "torchvision-0.15.2-cuda11.8").frameworks[0].requirements == (
+        "torchvision==0.15.2+cu118",
+        "torch==2.0.1+cu118",
+    )
+
+
 def test_current_gpu_rows_take_cuda_from_the_index(facts: Matrix) -> None:
     environment = answer(facts, "pytorch-2.15-cuda13")
     assert environment.frameworks[0].requirements == ("torch==2.15.0",)
@@ -299,7 +350,7 @@ def test_current_gpu_rows_take_cuda_from_the_index(facts: Matrix) -> None:
 class Published:
     """What the index has of one package: the interpreters of its wheels for this platform, and its first day, by version.
 
-    ``since`` is the first Python of a wheel for the stable ABI. A source distribution serves only where there is no wheel at all.
+    ``since`` is the first Python of a wheel for the stable ABI. A source distribution counts only where there is no wheel.
     """
 
     interpreters: dict[Version, set[str]]
