@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +40,9 @@ def with_adapter(engine: Engine, toy: Toy, folder: Path, body: str) -> str:
 
 
 def containers(engine: Engine) -> int:
-    return len(engine.client.containers.list(all=True, filters={"label": "org.envbuild.owner"}))
+    """The containers of this process: another run may be using the same engine."""
+    found = engine.client.containers.list(all=True, filters={"label": "org.envbuild.owner"})
+    return sum(f"/{os.getpid()}@" in container.labels["org.envbuild.owner"] for container in found)
 
 
 def check(outcome: smoketest.SmokeOutcome, key: str, n: int | None = None) -> str:
