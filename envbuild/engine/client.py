@@ -17,7 +17,7 @@ from envbuild.model import OnProgress, ignore_progress
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_PATIENCE_S = 3600  # between two answers: exporting or loading a large image is silent for minutes
+_PATIENCE_S = 86400  # between two answers: training in a container may be silent for hours
 
 
 class Engine:

@@ -32,7 +32,7 @@ _NETWORK_LOCK = Path("/run/lock/envbuild-network")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """The private engine as it is now. ``pid`` is dockerd's, None while it does not run; sizes in bytes."""
+    """The private engine as it is now. ``pid`` is dockerd's, None while it does not run; ``bridge`` empty where it is gone."""
 
     running: bool
     pid: int | None
