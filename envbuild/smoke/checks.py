@@ -266,11 +266,18 @@ def learning(n, training, least):
 
 
 def speed(n, run, floors):
-    """SPEED: judged on GPUs only, and the small network only against a floor that the user set."""
+    """SPEED: judged on GPUs only, and the small network only against a floor that the user set.
+
+    A floor on the CPU is neither judged nor forgotten: the answer is inconclusive.
+    """
     if n == 1:
         return []
     got = run['speedup']
     words = 'speedup %.2f [%.2f, %.2f] with %d devices (%s)' % (got['median'], got['lo'], got['hi'], n, run['scaling'])
+    if not run['judged'] and str(n) in floors:
+        return [check('SPEED', n, 'inconclusive', words + ': %.2f was asked for, and it cannot be judged here: %s' % (
+            floors[str(n)], run['why_not_judged']), value=got['median'], limit=floors[str(n)], unit='times',
+            next_step='Leave --min-speedup out on the CPU.')]
     if not run['judged']:
         return [check('SPEED', n, 'skip', words + ': ' + run['why_not_judged'], severity='warn', value=got['median'], unit='times')]
     floor = floors[str(n)]

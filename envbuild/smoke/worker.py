@@ -124,5 +124,5 @@ def ascii_text(value):
 def _message(error):
     try:
         return str(error)
-    except UnicodeError:
-        return repr(error)
+    except UnicodeError:                # Python 2, where str() of a text that is not ASCII fails
+        return type(u'')(error)

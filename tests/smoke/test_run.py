@@ -49,7 +49,8 @@ def test_a_healthy_framework_passes_on_one_and_two_workers(runs: Callable[[str],
     for n in (1, 2):
         assert answer.check("ORACLE", n)["value"] < 1e-5
     assert answer.check("REPLICA", 2)["status"] == answer.check("COLL", 2)["status"] == "pass"
-    assert [run["n"] for run in report["runs"]] == [training["n"] for training in report["training"]] == [1, 2]
+    assert [training["n"] for training in report["training"]] == [1, 2]
+    assert [run["n"] for run in report["runs"]] == [2]  # which times one worker in its own rounds
     assert answer.check("SPEED", 2)["status"] == "skip"
     assert "1 CPU worker" in answer.out and "2 CPU workers" in answer.out and "PASS" in answer.out
     assert "2 workers: train" in answer.err
@@ -92,7 +93,7 @@ def test_the_schema_refuses(runs: Callable[[str], Answer], break_it: Callable[[d
     assert list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(report))
 
 
-def _lock(folder: Path, **changes: Any) -> Path:
+def lock_of(folder: Path, **changes: Any) -> Path:
     framework = {"name": "numpy", "version": "0", "recipe": "numpy", "options": {}}
     environment = {
         "name": "numpy-0-x",
@@ -123,7 +124,7 @@ def test_a_gpu_image_without_gpu_proves_nothing(
     guest: Guest, tmp_path: Path, arguments: tuple[str, ...], code: int, status: str
 ) -> None:
     numpy = guest.numpy.name.split("numpy")[1]
-    lock = _lock(
+    lock = lock_of(
         tmp_path, frameworks=[{"name": "numpy", "version": numpy, "recipe": "numpy", "options": {"cuda_build": "12.4"}}]
     )
     answer = guest.run(
@@ -141,7 +142,7 @@ def test_a_gpu_image_without_gpu_proves_nothing(
 
 def test_a_cpu_build_in_a_gpu_image_fails_even_on_the_cpu(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run(
-        "run", "--phases", "oracle", "--counts", "1", "--lock", _lock(tmp_path), "--allow-cpu", "--expect", "cpu",
+        "run", "--phases", "oracle", "--counts", "1", "--lock", lock_of(tmp_path), "--allow-cpu", "--expect", "cpu",
         folder=tmp_path, env=guest.env(**NO_DRIVER),
     )  # fmt: skip
     assert answer.code == 1
@@ -169,7 +170,7 @@ def test_wrong_usage_is_told_apart(guest: Guest, arguments: tuple[str, ...]) -> 
 
 def test_several_frameworks_need_a_choice(guest: Guest, tmp_path: Path) -> None:
     two = [{"name": name, "version": "1", "recipe": "numpy", "options": {}} for name in ("a", "b")]
-    process = guest.start("run", "--lock", _lock(tmp_path, frameworks=two, cuda=None))
+    process = guest.start("run", "--lock", lock_of(tmp_path, frameworks=two, cuda=None))
     _out, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "--framework" in err
