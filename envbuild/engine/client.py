@@ -191,6 +191,18 @@ class Engine:
         except ImageNotFound:
             return
 
+    def remove_unused(self, image: str) -> bool:
+        """Remove ``image`` unless a container or another image needs it; whether it is gone."""
+        from docker.errors import APIError, ImageNotFound
+
+        try:
+            self.client.api.remove_image(image)
+        except ImageNotFound:
+            return True
+        except APIError:  # in use
+            return False
+        return True
+
     def layer_files(self, image: str) -> Iterator[LayerFile]:
         """Every entry of every layer of ``image``, streamed, lowest layer first where the engine's format keeps that order."""
         return archive.layer_files(self.client, image)

@@ -178,9 +178,11 @@ def test_a_changed_adapter_rebuilds_the_last_layers_only(engine, built, place, l
         adapter.write_text(before)
     assert not changed.kept
     assert changed.image != record.image
+    assert engine.image(record.image) is None  # it had lost its last name
     assert changed.cached >= changed.steps - 5  # the guest, the lock, the command, the folder
     back = again(engine, place, locked, templates)
     assert back.inputs == record.inputs
+    assert engine.image(changed.image) is None
 
 
 def test_a_broken_record_is_no_record(engine, built, place, locked, templates):
