@@ -67,7 +67,7 @@ def reference(bootstrap: Bootstrap) -> str:
     return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
 
 
-def mirror(suite: str) -> list[apt.Source]:
+def mirror(workspace: Workspace, suite: str) -> list[apt.Source]:
     """The host's sources for ``suite`` that answer now; raises :class:`BuildError` (``base-unreachable``)."""
     if procs.find("apt-get") is None:
         raise BuildError(f"This machine has no apt to take a mirror for {suite} from.", code="base-unreachable")
@@ -78,7 +78,7 @@ def mirror(suite: str) -> list[apt.Source]:
             code="base-unreachable",
             hint="Add a Debian source under /etc/apt/sources.list.d, or let the engine pull the base image.",
         )
-    return apt.with_host_options(apt.answering(found), apt.host_options())
+    return apt.with_host_options(apt.answering(found, workspace.bases), apt.host_options())
 
 
 def source_lines(sources: Sequence[apt.Source]) -> bytes:
@@ -86,9 +86,9 @@ def source_lines(sources: Sequence[apt.Source]) -> bytes:
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
-def plan(suite: str, sources: Sequence[apt.Source]) -> Bootstrap:
+def plan(workspace: Workspace, suite: str, sources: Sequence[apt.Source]) -> Bootstrap:
     """What a bootstrap of ``suite`` would hold now."""
-    packages = tuple(apt.plan(sources, architecture()))
+    packages = tuple(apt.plan(sources, architecture(), workspace.bases))
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
 
 

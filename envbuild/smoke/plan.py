@@ -85,11 +85,16 @@ def launch(options, image, kind, n, counts, style, folder, cores):
     }
 
 
-def phases(options, kind, n, data):
-    """What the phases of one launch need."""
+def phases(options, kind, n, counts, data):
+    """What the phases of one launch need.
+
+    One device alone is not timed when there are larger counts: each of those times it in its own rounds, under the same
+    conditions as all devices, and only such figures may be compared.
+    """
     on_cpu = kind == 'cpu'
+    wanted = [phase for phase in options['phases'] if phase != 'bench' or n > 1 or max(counts) == 1]
     return {
-        'phases': options['phases'], 'data': data, 'coll': {'bytes': list(options['coll_bytes'])},
+        'phases': wanted, 'data': data, 'coll': {'bytes': list(options['coll_bytes'])},
         'oracle': dict(ORACLE, batch=global_batch(n)),
         'train': {'epochs': options['epochs'], 'batch': global_batch(n), 'lr': LR},
         'bench': {

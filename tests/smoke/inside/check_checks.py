@@ -174,7 +174,8 @@ class Speed(unittest.TestCase):
 
     def test_cpu_is_never_judged(self):
         run = self.figures('cpu', 1.0, 1.1, 4.0, {'2': 1.5})
-        self.assertEqual(statuses(checks.speed(2, run, {'2': 1.5})), [('SPEED', 'skip')])
+        self.assertEqual(statuses(checks.speed(2, run, {})), [('SPEED', 'skip')])
+        self.assertEqual(statuses(checks.speed(2, run, {'2': 1.5})), [('SPEED', 'inconclusive')])
 
     def test_a_floor_is_judged_on_gpus_and_names_the_culprit(self):
         slow_link, slow_device = self.figures('cuda', 1.0, 1.0, 2.0, {'2': 1.5}), self.figures('cuda', 1.0, 1.9, 2.0, {'2': 1.5})
