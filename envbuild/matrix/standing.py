@@ -112,7 +112,7 @@ def _built(variant: Variant, version: str, terms: _Terms, own: Own) -> Variant:
 def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
     """Our row's provenance; what it says of Python, CUDA and the libraries comes from the other's documents."""
     worst = max(ours, theirs, key=lambda origin: _DOUBTS.index(origin.status))
-    fields = {field: theirs.sources for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
+    fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
     return replace(
         ours,
         sources=tuple(dict.fromkeys((*ours.sources, *theirs.sources))),

@@ -224,6 +224,13 @@ def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow
 
 def candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     """The releases that satisfy a need, the preferred one first, then the newest."""
+    key = (library, cuda, need)
+    if key not in facts.candidates:
+        facts.candidates[key] = _candidates(facts, library, cuda, need)
+    return facts.candidates[key]
+
+
+def _candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     rows = [
         row
         for row in facts.libraries[library]
