@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_toy import sleeping
+from engine_toy import nap, sleeping
 
 from envbuild.engine import Engine, bases, connect
 from envbuild.errors import BuildError, EngineError
@@ -150,7 +150,7 @@ def test_an_unreachable_base_is_recognised_at_once(engine, context):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
 def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian12, context, workspace, number):
-    seconds = 71000 + number
+    seconds = nap(number)
     write(context, debian12, f"RUN --mount=type=secret,id=word sleep {seconds}")
     code = (
         # a shell starts what it puts into the background with SIGINT ignored, which would be inherited here
