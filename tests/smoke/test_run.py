@@ -68,7 +68,7 @@ def test_figures_follow_from_the_laps(runs: Callable[[str], Answer], version: st
     assert run["speedup"]["median"] == pytest.approx((ratios[2] + ratios[3]) / 2)
     assert (run["speedup"]["lo"], run["speedup"]["hi"]) == (ratios[0], ratios[-1])
     assert [lap["order"] for lap in run["rounds"][:2]] == ["solo,indep,dp", "dp,indep,solo"]
-    assert run["harness_share"] < 0.1
+    assert run["harness_share"] < 0.2
     assert not run["judged"]
 
 
