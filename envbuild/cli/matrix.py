@@ -22,7 +22,7 @@ def check(session: Session) -> int:
     """Read matrix.yaml and what it includes, and list every problem at once, with file and line."""
     from envbuild import matrix
 
-    facts = matrix.load_files(session.workspace.matrix)
+    facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
     problems = matrix.check(facts)
     if problems:
         raise InvalidInputError(
