@@ -32,7 +32,7 @@ def nearest_board(facts: Facts, request: Request, row: str, variant: Variant) ->
     """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver."""
     wanted = [numbers(gpu.capability) for gpu in request.gpus if gpu.capability]
     known = {item.name: item for item in facts.matrix.architectures}
-    best: tuple[tuple[int, ...], Gpu] | None = None
+    best: tuple[int, Gpu] | None = None
     for board in facts.matrix.gpus:
         architecture = next(
             (item for item in facts.matrix.architectures if board.capability in item.capabilities),
@@ -43,12 +43,12 @@ def nearest_board(facts: Facts, request: Request, row: str, variant: Variant) ->
             continue
         if hardware_objections(facts, replace(request, gpus=(gpu,)), row, variant):
             continue
-        away = min((_distance(numbers(board.capability), other) for other in wanted), default=(0, 0))
+        away = min((_distance(numbers(board.capability), other) for other in wanted), default=0)
         if best is None or away < best[0]:
             best = (away, board)
     return best[1] if best else None
 
 
-def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int]:
+def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     (major, minor), (their_major, their_minor) = (*one, 0)[:2], (*other, 0)[:2]
-    return abs(major - their_major), abs(minor - their_minor)
+    return abs(major * 10 + minor - their_major * 10 - their_minor)
