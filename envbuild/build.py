@@ -105,6 +105,8 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         secrets = index.build_secrets()
         if real.apt_sources is not None:
             secrets["envbuild-apt"] = real.apt_sources
+        before = read_record(workspace, name)
+        tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
         try:
             built = engine.build(
                 context,
@@ -133,6 +135,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             kept=False,
         )
         files.write_atomic(workspace.build_record(name), codec.dumps(record))
+        _drop_superseded(engine, before, record)
         return record
 
 
@@ -255,6 +258,23 @@ def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Seque
     if whole != record:
         files.write_atomic(workspace.build_record(record.name), codec.dumps(whole))
     return replace(whole, kept=True)
+
+
+def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
+    """The aliases of the last build that still name its image: they name the environment, so they move with it."""
+    if before is None:
+        return []
+    fixed = f"{before.tags[0]}-{before.lock[:8]}"
+    return [tag for tag in before.tags if tag != fixed and (held := engine.image(tag)) and held.id == before.image]
+
+
+def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecord) -> None:
+    """Remove the image that the one just built took the last name from; one that is in use or has a name stays."""
+    if before is None or before.image == now.image:
+        return
+    old = engine.image(before.image)
+    if old is not None and not old.tags:
+        engine.remove_unused(old.id)
 
 
 def _of_the_base(lock: Lock, error: BuildError) -> BuildError:

@@ -45,7 +45,7 @@ def run(
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) where the program does not exist. On any exception, Ctrl-C included, the whole
-    process group is stopped before the exception goes on. With ``dies_with_us`` the kernel asks the program to end even
+    process group is stopped before the exception goes on. With ``dies_with_us`` the kernel kills the program even
     where this process is killed outright.
     """
     process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, stdin=input_text is not None)
@@ -108,7 +108,7 @@ def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str 
 def _bound(argv: Sequence[str]) -> Sequence[str]:
     # setpriv is in util-linux, which every Debian and Ubuntu has; elsewhere the program outlives a kill -9 of ours.
     setpriv = find("setpriv")
-    return [setpriv, "--pdeathsig", "TERM", "--", *argv] if setpriv and shutil.which(argv[0]) else argv
+    return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv and shutil.which(argv[0]) else argv
 
 
 def _start(argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: bool) -> subprocess.Popen[str]:

@@ -5,9 +5,12 @@ No mirror's address is written in this project: all come from /etc/apt of the ma
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from envbuild.errors import BuildError
 from envbuild.model import DebianPackage
 
 _MAIN = "main"
+_STALE_S = 3600.0  # no question takes that long
 _MINIMAL = ("?essential", "?priority(required)", "apt")  # what mmdebstrap calls minbase
 _TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
 _KEYRINGS = (
@@ -127,13 +131,13 @@ def with_host_options(sources: Sequence[Source], options: dict[str, str]) -> lis
     return [replace(source, options=(*source.options, *extra)) for source in sources]
 
 
-def answering(sources: Sequence[Source]) -> list[Source]:
+def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
     """The sources whose mirror has that suite now, asked with the host's proxies; the first one must answer.
 
     Raises :class:`BuildError` (``base-unreachable``) within seconds where it does not.
     """
     kept: list[Source] = []
-    with tempfile.TemporaryDirectory(prefix="envbuild-apt-") as folder:
+    with _folder(scratch) as folder:
         for number, source in enumerate(sources):
             uri = f"{source.uri.rstrip('/')}/dists/{source.suite}/InRelease"
             argv = ["/usr/lib/apt/apt-helper", *_TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", uri]
@@ -149,13 +153,15 @@ def answering(sources: Sequence[Source]) -> list[Source]:
     return kept
 
 
-def plan(sources: Sequence[Source], architecture: str) -> list[DebianPackage]:
+def plan(sources: Sequence[Source], architecture: str, scratch: Path) -> list[DebianPackage]:
     """The packages of a minimal system as the mirror has them now, with the sha256 of its index; needs no root.
+
+    ``scratch`` is where the mirror's lists are unpacked meanwhile.
 
     Raises :class:`BuildError` (``base-unreachable``) where the mirror's lists cannot be had.
     """
-    with tempfile.TemporaryDirectory(prefix="envbuild-apt-") as folder:
-        apt = _private_apt(Path(folder), sources, architecture)
+    with _folder(scratch) as folder:
+        apt = _private_apt(folder, sources, architecture)
         update = procs.run([*apt, "-qq", "update"], timeout_s=300)
         if update.code != 0:
             raise BuildError(
@@ -172,6 +178,18 @@ def plan(sources: Sequence[Source], architecture: str) -> list[DebianPackage]:
     if asked.code != 0 or not packages:
         raise BuildError(f"apt cannot compose a minimal {sources[0].suite}: {_reason(asked.output)}.", code="base-unreachable")
     return sorted(packages, key=lambda package: package.name)
+
+
+@contextlib.contextmanager
+def _folder(scratch: Path) -> Iterator[Path]:
+    """A folder for one question, and the end of those that killed runs left."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    for left in scratch.glob("apt-*"):
+        with contextlib.suppress(FileNotFoundError):  # another run removes it, too
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="apt-", dir=scratch) as folder:
+        yield Path(folder)
 
 
 def _private_apt(folder: Path, sources: Sequence[Source], architecture: str) -> list[str]:

@@ -111,14 +111,14 @@ def _bootstrappable(environment: Environment) -> bool:
 
 
 @functools.lru_cache(maxsize=8)  # pinning and building in one run ask the same question
-def _current(suite: str) -> tuple[tuple[apt.Source, ...], Bootstrap]:
-    sources = bootstrap.mirror(suite)
-    return tuple(sources), bootstrap.plan(suite, sources)
+def _current(workspace: Workspace, suite: str) -> tuple[tuple[apt.Source, ...], Bootstrap]:
+    sources = bootstrap.mirror(workspace, suite)
+    return tuple(sources), bootstrap.plan(workspace, suite, sources)
 
 
 def _present(suite: str, workspace: Workspace) -> Bootstrap:
     try:
-        return _current(suite)[1]
+        return _current(workspace, suite)[1]
     except BuildError:
         kept = bootstrap.newest(workspace, suite)  # no mirror: what was made here before can be made from again
         if kept is None:
@@ -150,13 +150,13 @@ def _bootstrapped(wanted: Bootstrap, engine: Engine, workspace: Workspace, on_pr
         how="bootstrapped",
         digest=image_id,
         drift=tuple(drift(wanted, rootfs.bootstrap)),
-        apt_sources=bootstrap.source_lines(sources if sources is not None else _mirror_or_none(wanted.suite)),
+        apt_sources=bootstrap.source_lines(sources if sources is not None else _mirror_or_none(workspace, wanted.suite)),
     )
 
 
 def _made(wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress) -> tuple[bootstrap.Rootfs, tuple[apt.Source, ...]]:
     try:
-        sources, planned = _current(wanted.suite)
+        sources, planned = _current(workspace, wanted.suite)
     except BuildError:
         kept = bootstrap.newest(workspace, wanted.suite)
         if kept is None:
@@ -165,10 +165,10 @@ def _made(wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress) -> t
     return bootstrap.cached(workspace, planned) or bootstrap.make(workspace, planned, sources, on_progress), sources
 
 
-def _mirror_or_none(suite: str) -> tuple[apt.Source, ...]:
+def _mirror_or_none(workspace: Workspace, suite: str) -> tuple[apt.Source, ...]:
     # Everything that the build takes from the mirror may be in the builder's cache: no reason to stop here.
     try:
-        return tuple(bootstrap.mirror(suite))
+        return tuple(bootstrap.mirror(workspace, suite))
     except EnvbuildError:
         return ()
 

@@ -67,7 +67,7 @@ def reference(bootstrap: Bootstrap) -> str:
     return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
 
 
-def mirror(suite: str) -> list[apt.Source]:
+def mirror(workspace: Workspace, suite: str) -> list[apt.Source]:
     """The host's sources for ``suite`` that answer now; raises :class:`BuildError` (``base-unreachable``)."""
     if procs.find("apt-get") is None:
         raise BuildError(f"This machine has no apt to take a mirror for {suite} from.", code="base-unreachable")
@@ -78,7 +78,7 @@ def mirror(suite: str) -> list[apt.Source]:
             code="base-unreachable",
             hint="Add a Debian source under /etc/apt/sources.list.d, or let the engine pull the base image.",
         )
-    return apt.with_host_options(apt.answering(found), apt.host_options())
+    return apt.with_host_options(apt.answering(found, workspace.bases), apt.host_options())
 
 
 def source_lines(sources: Sequence[apt.Source]) -> bytes:
@@ -86,9 +86,9 @@ def source_lines(sources: Sequence[apt.Source]) -> bytes:
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
-def plan(suite: str, sources: Sequence[apt.Source]) -> Bootstrap:
+def plan(workspace: Workspace, suite: str, sources: Sequence[apt.Source]) -> Bootstrap:
     """What a bootstrap of ``suite`` would hold now."""
-    packages = tuple(apt.plan(sources, architecture()))
+    packages = tuple(apt.plan(sources, architecture(), workspace.bases))
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
 
 
@@ -155,6 +155,7 @@ def _mmdebstrap(
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     merged = [f"--hook-dir={hooks}"] if include and hooks.is_dir() else []
     argv = [
+        *_apart(),
         program,
         f"--variant={planned.variant}",
         f"--architectures={planned.architecture}",
@@ -178,6 +179,15 @@ def _mmdebstrap(
     result = procs.run(argv, env=environment, on_line=tell, dies_with_us=True)
     if result.code != 0:
         raise _failed(planned.suite, result.output)
+
+
+def _apart() -> list[str]:
+    # As root mmdebstrap mounts /proc, /sys and /dev of the new root in this machine's own view. In namespaces of its own
+    # they, and every process that dpkg started, go with its first process, whatever ends that.
+    unshare = procs.find("unshare")
+    if unshare is None or os.geteuid() != 0:
+        return []
+    return [unshare, "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--propagation=slave"]
 
 
 def _failed(suite: str, output: str) -> BuildError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,9 +41,8 @@ def build(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
         raise _no_buildkit(engine)
     started = time.monotonic()
     progress = PlainProgress(on_progress, total=count_steps((order.context / "Dockerfile").read_text(encoding="utf-8")))
-    with tempfile.TemporaryDirectory(prefix="envbuild-") as folder, secret_files(order.secrets) as secrets:
-        result_file = Path(folder) / "id"
-        argv = [*engine.cli.build_argv(), "--progress=plain", f"--iidfile={result_file}"]
+    with secret_files(order.secrets) as secrets:
+        argv = [*engine.cli.build_argv(), "--progress=plain"]
         argv += [f"--secret=id={name},src={path}" for name, path in secrets.items()]
         argv += _options(order)
         result = procs.run(
@@ -55,9 +53,8 @@ def build(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
         )
         if result.code != 0:
             raise failures.explain(instruction=progress.failed, reason=progress.reason, lines=progress.tail)
-        image = result_file.read_text(encoding="ascii").strip()
     return BuiltImage(
-        id=_loaded(engine, image, order), seconds=time.monotonic() - started, steps=progress.steps, cached=progress.cached
+        id=_built(engine, order), seconds=time.monotonic() - started, steps=progress.steps, cached=progress.cached
     )
 
 
@@ -91,13 +88,13 @@ def _options(order: Order) -> list[str]:
     return [*options, "--no-cache"] if order.no_cache else options
 
 
-def _loaded(engine: Engine, image: str, order: Order) -> str:
-    # With a containerd image store the file holds a manifest's digest; the engine's own word for the tag is the truth.
-    for reference in (*order.tags, image):
-        found = engine.image(reference)
-        if found is not None:
-            return found.id
-    raise BuildError(f"The builder reported the image {image}, yet the engine does not hold it.")
+def _built(engine: Engine, order: Order) -> str:
+    # The engine's word for the first tag, not the builder's for its result: with a containerd image store, or with
+    # attestations, that is a manifest's digest.
+    found = engine.image(order.tags[0])
+    if found is None:
+        raise BuildError(f"The builder reported success, yet the engine does not hold {order.tags[0]}.")
+    return found.id
 
 
 def _no_buildkit(engine: Engine) -> EngineError:

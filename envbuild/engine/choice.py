@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
 _HANDSHAKE_S = 10
+_ABSENT = ("the socket does not exist", "nothing listens there")  # what a stopped engine leaves is no refusal
 
 
 def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
@@ -88,14 +89,14 @@ def _none_answers(refusals: list[str], *, named: bool) -> EngineError:
             code="refused",
             hint="Start it, correct DOCKER_HOST, or unset it to use the default socket or a private engine.",
         )
-    if refusals:
+    if any(not refusal.endswith(_ABSENT) for refusal in refusals):
         return EngineError(
             f"No container engine serves us: {'; '.join(refusals)}.",
             code="refused",
             hint="Join the group of the socket (usually `docker`), or run `envbuild engine up` as root for a private engine.",
         )
     return EngineError(
-        f"No container engine answers: DOCKER_HOST is not set, {DEFAULT_SOCKET} does not exist, and no private engine runs.",
+        f"No container engine answers: DOCKER_HOST is not set, nothing serves {DEFAULT_SOCKET}, and no private engine runs.",
         code="no-engine",
         hint="`envbuild engine up` starts a private one (as root, with docker.io installed).",
     )

@@ -17,7 +17,7 @@ from envbuild.model import OnProgress, ignore_progress
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_PATIENCE_S = 3600  # between two answers: exporting or loading a large image is silent for minutes
+_PATIENCE_S = 86400  # between two answers: training in a container may be silent for hours
 
 
 class Engine:
@@ -190,6 +190,18 @@ class Engine:
             self.client.api.remove_image(reference, force=True)
         except ImageNotFound:
             return
+
+    def remove_unused(self, image: str) -> bool:
+        """Remove ``image`` unless a container or another image needs it; whether it is gone."""
+        from docker.errors import APIError, ImageNotFound
+
+        try:
+            self.client.api.remove_image(image)
+        except ImageNotFound:
+            return True
+        except APIError:  # in use
+            return False
+        return True
 
     def layer_files(self, image: str) -> Iterator[LayerFile]:
         """Every entry of every layer of ``image``, streamed, lowest layer first where the engine's format keeps that order."""

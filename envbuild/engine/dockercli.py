@@ -7,6 +7,7 @@ distributions package apart (https://docs.docker.com/build/buildkit/#getting-sta
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,9 @@ def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
 
 def _ask(argv: Sequence[str], endpoint: str, question: str | None = None) -> procs.Result | None:
     try:
-        return procs.run(argv, env=environment(endpoint), input_text=question, timeout_s=_ASK_S, split=True)
+        with tempfile.TemporaryDirectory(prefix="envbuild-") as folder:  # some versions leave an empty folder behind
+            env = {**environment(endpoint), "TMPDIR": folder}
+            return procs.run(argv, env=env, input_text=question, timeout_s=_ASK_S, split=True)
     except (EnvbuildError, OSError):  # a broken program is no candidate; the next one is asked
         return None
 

@@ -32,7 +32,7 @@ _NETWORK_LOCK = Path("/run/lock/envbuild-network")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """The private engine as it is now. ``pid`` is dockerd's, None while it does not run; sizes in bytes."""
+    """The private engine as it is now. ``pid`` is dockerd's, None while it does not run; ``bridge`` empty where it is gone."""
 
     running: bool
     pid: int | None
@@ -182,7 +182,9 @@ def _await(places: _Places, on_progress: OnProgress) -> None:
                 hint=f"Its log was {places.log}; the last lines are above.",
                 details=lines[-15:],
             )
-        on_progress(Progress(stage="engine", message="waiting for the engine", done=waited, total=None, unit="seconds"))
+        if waited > 1:
+            news = Progress(stage="engine", message="waiting for the engine", done=round(waited, 1), unit="seconds")
+            on_progress(news)
         time.sleep(0.1)
 
 

@@ -65,7 +65,10 @@ def up(bridge: str, subnet: str) -> None:
 
 
 def down(bridge: str) -> None:
-    """Remove every rule that carries the bridge's mark, and the bridge; fine where nothing is there."""
+    """Remove every rule that carries the bridge's mark, and the bridge; fine where nothing is there.
+
+    IP forwarding stays on, as every Docker daemon leaves it: others may have come to rely on it.
+    """
     for table, line in marked_rules(bridge):
         _do("iptables", "-w", "-t", table, "-D", *line.split()[1:])
     if exists(bridge):
@@ -98,6 +101,8 @@ def mark_of(bridge: str) -> str:
 
 def marked_rules(bridge: str) -> list[tuple[str, str]]:
     """Table and ``-A …`` line of every rule with this bridge's mark."""
+    if procs.find("iptables") is None:  # then there can be none
+        return []
     found: list[tuple[str, str]] = []
     for table in ("nat", "filter"):
         listing = procs.run([_program("iptables"), "-w", "-t", table, "-S"], timeout_s=30)

@@ -18,7 +18,7 @@ _TRANSFER = re.compile(
     r"^(?:sha256:\S+|transferring \w+:) (?P<done>[\d.]+)(?P<unit>[kMG]?B)(?: / (?P<total>[\d.]+)(?P<tunit>[kMG]?B))?"
 )
 # What every shell step begins with (options, the sourcing of secrets) says nothing about this one.
-_PREAMBLE = re.compile(r"(?<=RUN )(?:if \[ .*?; fi; |set -\w+;? (?:&& )?|export \S+; )+")
+_PREAMBLE = re.compile(r"(?<=RUN )(?:if \[ .*?; fi; |set -\w+;? (?:&& )?|export [^;]*; )+")
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _KEPT = 60
 

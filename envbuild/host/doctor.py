@@ -87,7 +87,9 @@ def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFa
 
 
 def _python() -> Finding:
-    return Finding(id="python", status="ok", title="Python", message=f"{platform.python_version()} on {platform.platform()}")
+    machine = os.uname()
+    message = f"{platform.python_version()} on {machine.sysname} {machine.release}, {machine.machine}"
+    return Finding(id="python", status="ok", title="Python", message=message)
 
 
 def _home_disk(workspace: Workspace) -> Finding:

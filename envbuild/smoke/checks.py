@@ -196,29 +196,31 @@ def collectives(n, results):
 
 def oracle(n, case, want, saved):
     """ORACLE: the largest error of any parameter of any copy; `saved` is [(replica, weights)]."""
-    worst, at = None, None
-    for replica, weights in saved:
-        overall, each = refnet.errors(weights, want, case.start)
-        each = dict((k, e if np.isfinite(e) else 1e9) for k, e in each.items())
-        top = max(each, key=lambda name: each[name])
-        if worst is None or each[top] > worst[0]:
-            worst, at = (each[top], top, overall if np.isfinite(overall) else 1e9, each), (replica, weights)
-    value, name, overall, each = worst
-    detail = {'overall': overall, 'worst_parameter': name, 'replica': at[0], 'parameters': each, 'hypothesis': None}
+    found = [_errors(replica, weights, want, case.start) for replica, weights in saved]
+    value, name, replica, overall, each = max(found)
+    detail = {'overall': overall, 'worst_parameter': name, 'replica': replica, 'parameters': each, 'hypothesis': None}
     common = dict(value=value, limit=ORACLE_PASS, unit='relative', detail=detail)
     if value <= ORACLE_PASS:
         return [check('ORACLE', n, 'pass', 'weights agree with the reference to %.1e' % value, **common)]
-    suspects = [key for key in each if each[key] > ORACLE_PASS and each[key] == max(each.values())]
-    detail['hypothesis'] = fault = diagnose.name_fault(case, at[0], at[1], suspects)
+    detail['hypothesis'] = fault = diagnose.name_fault(case, saved, [name])
     if fault['id']:
-        words = 'replica %d: %s' % (at[0], fault['sentence'])
+        words = fault['sentence']
     elif value <= ORACLE_REDUCED:
         return [check('ORACLE', n, 'warn', 'weights agree to %.1e only: a reduced precision such as TF32 is active' % value,
                       severity='warn', next_step='For single precision set NVIDIA_TF32_OVERRIDE=0.', **common)]
     else:
-        words = 'replica %d is wrong in %s and no known fault explains it (nearest: %s)' % (at[0], name, fault['second'])
+        words = 'weights are wrong, most of all %s of replica %d, and no known fault explains it (nearest: %s)' % (
+            name, replica, fault['second'])
     return [check('ORACLE', n, 'fail', words, next_step='Compare with 1 device: right there and wrong here means the averaging.' if n > 1
                   else 'One device is wrong already: the fault is in the arithmetic, not in the exchange.', **common)]
+
+
+def _errors(replica, weights, want, start):
+    """(largest, its parameter, replica, overall, {parameter: error}), with a large number in place of one that is not finite."""
+    overall, each = refnet.errors(weights, want, start)
+    each = dict((name, error if np.isfinite(error) else 1e9) for name, error in each.items())
+    worst = max(sorted(each), key=lambda name: each[name])
+    return each[worst], worst, replica, overall if np.isfinite(overall) else 1e9, each
 
 
 def replicas(n, results):
@@ -264,11 +266,18 @@ def learning(n, training, least):
 
 
 def speed(n, run, floors):
-    """SPEED: judged on GPUs only, and the small network only against a floor that the user set."""
+    """SPEED: judged on GPUs only, and the small network only against a floor that the user set.
+
+    A floor on the CPU is neither judged nor forgotten: the answer is inconclusive.
+    """
     if n == 1:
         return []
     got = run['speedup']
     words = 'speedup %.2f [%.2f, %.2f] with %d devices (%s)' % (got['median'], got['lo'], got['hi'], n, run['scaling'])
+    if not run['judged'] and str(n) in floors:
+        return [check('SPEED', n, 'inconclusive', words + ': %.2f was asked for, and it cannot be judged here: %s' % (
+            floors[str(n)], run['why_not_judged']), value=got['median'], limit=floors[str(n)], unit='times',
+            next_step='Leave --min-speedup out on the CPU.')]
     if not run['judged']:
         return [check('SPEED', n, 'skip', words + ': ' + run['why_not_judged'], severity='warn', value=got['median'], unit='times')]
     floor = floors[str(n)]

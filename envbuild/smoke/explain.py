@@ -58,7 +58,8 @@ TEXTS = {
         shows that learning works; it does not show that data parallelism does (ORACLE and REPLICA do).'''),
     'SPEED': ('more devices are faster', '''
         Speedup is N times the time of one device alone over the time of all devices with exchange, from rounds in which the
-        ways alternate. Speed warns, unless --min-speedup makes a demand. CPU workers share cores and are never judged.'''),
+        ways alternate. Speed warns, unless --min-speedup makes a demand. CPU workers share cores and are
+        never judged; with --min-speedup a CPU run is inconclusive.'''),
 }
 
 

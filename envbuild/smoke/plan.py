@@ -54,6 +54,8 @@ def choose_counts(text, device):
 
     `auto`: 1 and 2 CPU workers; on GPUs the powers of two and all of them, at least asking for 2.
     """
+    if device.kind is None:
+        return [], []
     if text != 'auto':
         counts = sorted(set(int(part) for part in text.split(',')))
     elif device.kind == 'cpu':
@@ -61,8 +63,6 @@ def choose_counts(text, device):
     else:
         powers = [1 << k for k in range(12) if 1 << k <= device.available]
         counts = sorted(set(powers + [device.available, 2]))
-    if not counts or counts[0] < 1:
-        raise Refusal('--counts takes numbers from 1 on, separated by commas, or auto')
     fits = [n for n in counts if device.kind == 'cpu' or n <= device.available]
     return fits, [n for n in counts if n not in fits]
 
@@ -85,11 +85,16 @@ def launch(options, image, kind, n, counts, style, folder, cores):
     }
 
 
-def phases(options, kind, n, data):
-    """What the phases of one launch need."""
+def phases(options, kind, n, counts, data):
+    """What the phases of one launch need.
+
+    One device alone is not timed when there are larger counts: each of those times it in its own rounds, under the same
+    conditions as all devices, and only such figures may be compared.
+    """
     on_cpu = kind == 'cpu'
+    wanted = [phase for phase in options['phases'] if phase != 'bench' or n > 1 or max(counts) == 1]
     return {
-        'phases': options['phases'], 'data': data, 'coll': {'bytes': list(options['coll_bytes'])},
+        'phases': wanted, 'data': data, 'coll': {'bytes': list(options['coll_bytes'])},
         'oracle': dict(ORACLE, batch=global_batch(n)),
         'train': {'epochs': options['epochs'], 'batch': global_batch(n), 'lr': LR},
         'bench': {

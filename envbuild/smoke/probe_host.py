@@ -39,7 +39,7 @@ def _physical_cores():
 def usable_cores():
     """Processors this process may use: the affinity mask, further limited by the container's CPU quota."""
     try:
-        count = len(os.sched_getaffinity(0))
+        count = len(os.sched_getaffinity(0))        # novm: Python 3.3
     except AttributeError:
         count = multiprocessing.cpu_count()
     quota = cpu_quota()
@@ -87,8 +87,9 @@ def shm_free_bytes():
 
 
 def _container():
-    marks = _text('/proc/1/cgroup') + _text('/proc/self/mountinfo')
-    return os.path.exists('/.dockerenv') or os.path.exists('/run/.containerenv') or 'docker' in marks
+    marks = ('docker', 'containerd', 'kubepods', 'lxc', 'slurm')
+    return any(os.path.exists(path) for path in ('/.dockerenv', '/run/.containerenv', '/.singularity.d')) or any(
+        mark in _text('/proc/1/cgroup') for mark in marks)
 
 
 def facts():

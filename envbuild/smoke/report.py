@@ -103,16 +103,20 @@ def table(report):
 
 
 def _speed_lines(report):
+    """One device from the rounds of the largest count: the same rounds that its speedup was measured in."""
     lines = []
-    for run in report['runs']:
-        if not lines:
-            lines += ['speed (%s, batch %d per device, %d rounds)' % (run['net'], run['batch_per_device'], len(run['rounds'])),
-                      '  %-8s %7s %9s %10s  %-20s %7s %6s' % ('scaling', 'devices', 'ms/step', 'images/s', 'speedup', 'ceiling', 'comm')]
-        mode = 'solo' if run['n'] == 1 else 'dp'
-        gain = run['speedup']
-        shown = '1.00' if gain is None else '%.2f [%.2f, %.2f]' % (gain['median'], gain['lo'], gain['hi'])
-        lines.append('  %-8s %7d %9.2f %10.0f  %-20s %7s %6s' % (
-            run['scaling'], run['n'], run['step_ms'][mode], run['images_per_s'][mode], shown,
-            '-' if run['ceiling'] is None else '%.2f' % run['ceiling'],
-            '-' if run['comm_efficiency'] is None else '%.2f' % run['comm_efficiency']))
+    for scaling in ('weak', 'strong'):
+        runs = sorted((run for run in report['runs'] if run['scaling'] == scaling), key=lambda run: run['n'])
+        if not runs:
+            continue
+        lines += ['speed (%s scaling, %s, batch %d per device, %d rounds)' % (
+            scaling, runs[-1]['net'], runs[-1]['batch_per_device'], len(runs[-1]['rounds'])),
+                  '  %7s %9s %10s  %-20s %7s %6s' % ('devices', 'ms/step', 'images/s', 'speedup', 'ceiling', 'comm')]
+        lines.append('  %7d %9.2f %10.0f  1.00' % (1, runs[-1]['step_ms']['solo'], runs[-1]['images_per_s']['solo']))
+        for run in runs:
+            gain = run['speedup']
+            if gain is not None:
+                lines.append('  %7d %9.2f %10.0f  %-20s %7.2f %6.2f' % (
+                    run['n'], run['step_ms']['dp'], run['images_per_s']['dp'],
+                    '%.2f [%.2f, %.2f]' % (gain['median'], gain['lo'], gain['hi']), run['ceiling'], run['comm_efficiency']))
     return lines

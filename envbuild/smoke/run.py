@@ -62,7 +62,7 @@ class Run(object):
             os.mkdir(folder)
             plan = plans.launch(self.options, self.image, self.device.kind, n, self.counts, self.adapter.style, folder,
                                 self.found['host']['cores_usable'])
-            plan.update(plans.phases(self.options, self.device.kind, n, data))
+            plan.update(plans.phases(self.options, self.device.kind, n, self.counts, data))
             with Launch(plan, self._progress) as launch:
                 outcome = launch.watch(deadline)
             self._judge(n, plan, outcome)

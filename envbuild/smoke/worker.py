@@ -60,7 +60,7 @@ def _die_with_parent(parent):
 def _show_stacks_on_signal():
     """SIGUSR1 prints the stacks of all threads into this rank's log, also while C code runs (Python 3)."""
     try:
-        import faulthandler
+        import faulthandler     # novm: Python 3.3
     except ImportError:
         signal.signal(signal.SIGUSR1, lambda number, frame: traceback.print_stack(frame))
         return
@@ -124,5 +124,5 @@ def ascii_text(value):
 def _message(error):
     try:
         return str(error)
-    except UnicodeError:
-        return repr(error)
+    except UnicodeError:                # Python 2, where str() of a text that is not ASCII fails
+        return type(u'')(error)

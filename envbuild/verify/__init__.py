@@ -1,7 +1,15 @@
 """Opens an image and proves that it holds what its lock says; lists every difference at once.
 
 The image's contents are told by a script of ours run under the image's own system Python (``smoke/contents.py``), never by
-the packages themselves.
+the packages themselves. What cannot be compared, and what is compared instead:
+
+- The lock's sha256 is that of a wheel, which is gone once installed: names and versions are compared with the lock, files with
+  the hashes of the RECORD that came out of the wheel. A RECORD forged together with its files is not found.
+- A package built from source has no wheel in the lock: its version, and the RECORD that its own build made.
+- Bytecode beside a recorded source is compiled again in the image: only its source is compared.
+- The distribution's packages: exact versions where the lock has them, and files by dpkg's own checksums (MD5), which leave
+  configuration files out.
+- A framework that needs the NVIDIA driver to be imported is not asked on a machine without one; the report notes it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -180,6 +181,21 @@ def compare_framework(lock: Lock, told: Mapping[str, Any], found: Findings) -> N
     for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
         if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
             found.wrong(f"{framework.name} {name}", f"expected {wanted}, it says {told[name]}")
+    _compare_architectures(lock, told.get("arch_list") or [], found)
+
+
+def _compare_architectures(lock: Lock, listed: Sequence[str], found: Findings) -> None:
+    """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list."""
+    promised = lock.environment.compute_capability
+    if promised is None or not listed:
+        return
+    for kind, wanted in (("sm", promised.sass), ("compute", promised.ptx)):
+        numbers = {match[1] for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}
+        lacking = [version for version in wanted if version.replace(".", "") not in numbers]
+        if lacking:
+            what = "native code" if kind == "sm" else "PTX"
+            message = f"no {what} for {', '.join(lacking)}; it lists {' '.join(map(str, listed))}"
+            found.wrong(f"{lock.environment.frameworks[0].name} GPU code", message)
 
 
 def _same_release(one: str, other: str) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from engine_toy import sleeping
 
-from envbuild.engine import Engine, bases
-from envbuild.errors import BuildError
+from envbuild.engine import Engine, bases, connect
+from envbuild.errors import BuildError, EngineError
 from envbuild.model import Progress
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -176,3 +176,31 @@ def wait_for(condition, seconds: float) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"
         time.sleep(0.05)
+
+
+def test_without_a_program_that_builds_the_refusal_says_what_to_install(
+    engine, debian12, context, workspace, tmp_path, monkeypatch
+):
+    program = tmp_path / "docker"
+    program.write_text(
+        "#!/bin/sh\necho 'ERROR: BuildKit is enabled but the buildx component is missing or broken.' >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("ENVBUILD_DOCKER", str(program))
+    other = connect(workspace, {"DOCKER_HOST": engine.endpoint})
+    assert other.info.builder == "classic"
+    write(context, debian12, "RUN true")
+    with pytest.raises(EngineError) as caught:
+        other.build(context, tag=TAG, secrets={"word": b"x"})
+    assert (caught.value.code, caught.value.exit_code) == ("no-buildkit", 6)
+    assert "buildx" in caught.value.hint
+
+
+def test_a_better_program_is_found_behind_one_that_cannot(engine, workspace, tmp_path, monkeypatch):
+    bad = tmp_path / "docker"
+    bad.write_text("#!/bin/sh\nexit 1\n")
+    bad.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    found = connect(workspace, {"DOCKER_HOST": engine.endpoint}).cli
+    assert found.builder == engine.cli.builder
+    assert found.path != str(bad)

@@ -29,18 +29,44 @@ def place(tmp_path: Path) -> Iterator[Workspace]:
     embedded.down(found, purge=True)
 
 
-def machine() -> dict[str, object]:
-    """What an engine could leave on a machine, as it is now."""
-    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    links = {path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith("veth")}
+def firewall() -> list[str]:
+    return subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def foreign() -> dict[str, list[str]]:
+    """The firewall and the interfaces of this machine, without those of private engines: several may run at once."""
+    links = [path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith(("veth", "envb"))]
     return {
-        "engines": sorted(processes(lambda words: Path(words[0]).name in ("dockerd", "containerd", "unshare"))),
-        "links": links,
-        "rules": sorted(re.sub(r"\[\d+:\d+\]", "", line) for line in rules.splitlines() if line[:1] in ":-"),
-        "mounts": sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if "envbuild" in line),
-        "cgroups": sorted(str(p) for p in Path("/sys/fs/cgroup").glob("**/envbuild-*")),
-        "sockets": sorted(p.name for p in Path("/run").glob("envbuild*.sock")),
+        "links": sorted(links),
+        "rules": sorted(
+            re.sub(r"\[\d+:\d+\]", "", line) for line in firewall() if line[:1] in ":-" and "envbuild:" not in line
+        ),
     }
+
+
+def namespaces(pid: int) -> set[str]:
+    """The PID and mount namespaces of a process: whoever is in them was started by the private engine."""
+    return {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("pid", "mnt")}  # noqa: PTH115 - no file, a name
+
+
+def left_of(place: Workspace, inside: set[str]) -> list[str]:
+    """Whatever of this workspace's engine is still on the machine: processes, mounts, rules, links, groups, sockets."""
+    status = embedded.status(place)
+    mark = embedded._Places(folder=place.engine).mark
+    found = [f"process {pid}" for pid in processes(lambda _: True) if inside & _namespaces_or_none(pid)]
+    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(place.home / "engine") in line]
+    found += [line for line in firewall() if mark in line]
+    found += [path.name for path in Path("/sys/class/net").iterdir() if mark in path.name]
+    found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/envbuild-{mark}")]
+    found += [path for path in (status.socket, str(place.engine / "docker.pid")) if Path(path).exists()]
+    return found
+
+
+def _namespaces_or_none(pid: int) -> set[str]:
+    try:
+        return namespaces(pid)
+    except OSError:
+        return set()
 
 
 def ours(state: Workspace) -> list[int]:
@@ -49,9 +75,12 @@ def ours(state: Workspace) -> list[int]:
 
 def test_up_serves_and_down_leaves_nothing(place, engine, debian12):
     """``engine`` is another one, running all the time: it must neither suffer nor change."""
-    before = machine()
+    before = foreign()
     status = embedded.up(place)
     try:
+        assert status.pid is not None
+        inside = namespaces(status.pid)
+        assert not inside & namespaces(os.getpid())
         assert status.running
         assert Path(status.socket).is_socket()
         assert int((place.engine / "docker.pid").read_text()) == status.pid
@@ -60,16 +89,14 @@ def test_up_serves_and_down_leaves_nothing(place, engine, debian12):
             private = connect(place, {"DOCKER_HOST": f"unix://{status.socket}"})
         assert private.info.data_root == str(place.engine / "data")
         assert private.info.builder in ("buildx", "docker-buildkit")
-        changed = machine()
-        kept = [rule for rule in before["rules"] if rule in changed["rules"]]
-        assert kept == before["rules"], "another engine's rules were touched"
+        assert foreign() == before, "another engine's rules were touched"
         assert engine.run(debian12.reference, ["true"]).code == 0
     finally:
         down = embedded.down(place)
     assert (down.running, down.processes, down.bridge) == (False, 0, "")
     assert down.data_exists
-    assert not Path(status.socket).exists()
-    assert machine() == before
+    assert left_of(place, inside) == []
+    assert foreign() == before
 
 
 @pytest.mark.network
@@ -121,8 +148,10 @@ def test_two_private_engines_side_by_side(place, tmp_path):
 
 @pytest.mark.parametrize("victim", ["dockerd", "unshare", "containerd"])
 def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspace, debian12, victim):
-    before = machine()
     engine = start(place)
+    pid = embedded.status(place).pid
+    assert pid is not None
+    inside = namespaces(pid)
     reference = hold(engine, workspace, debian12)
     seconds = {"dockerd": 72001, "unshare": 72002, "containerd": 72003}[victim]
     engine.client.containers.run(reference, ["sleep", str(seconds)], detach=True)
@@ -136,12 +165,11 @@ def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspa
     assert engine_of(place).image(reference) is not None
     embedded.down(place)
     assert sleeping(seconds) == []
-    assert machine() == before
+    assert left_of(place, inside) == []
 
 
 @pytest.mark.parametrize("delay", [0.02, 0.06, 0.12, 0.25])
 def test_a_start_that_is_killed_can_be_repeated_and_taken_down(place, delay):
-    before = machine()
     code = (
         "from pathlib import Path; from envbuild.engine import embedded; from envbuild.workspace import Workspace\n"
         "print('go', flush=True)\n"
@@ -157,7 +185,8 @@ def test_a_start_that_is_killed_can_be_repeated_and_taken_down(place, delay):
     process.communicate()
     assert embedded.up(place).running
     embedded.down(place)
-    assert machine() == before
+    assert left_of(place, set()) == []
+    assert ours(place) == []
 
 
 def test_a_stale_socket_and_pid_file_are_no_engine(place):
@@ -191,14 +220,14 @@ def test_down_without_an_engine_is_no_error(place):
 
 
 def test_a_daemon_that_cannot_start_says_why_and_is_cleared_away(place):
-    before = machine()
     place.engine.mkdir(parents=True)
     (place.engine / "data").write_text("a file where the data folder should be")
     with pytest.raises(EngineError) as caught:
         embedded.up(place)
     assert "data" in caught.value.message
     assert caught.value.details
-    assert machine() == before
+    assert left_of(place, set()) == []
+    assert ours(place) == []
 
 
 def test_a_full_disk_is_named(tmp_path, workspace, debian12):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +40,9 @@ def with_adapter(engine: Engine, toy: Toy, folder: Path, body: str) -> str:
 
 
 def containers(engine: Engine) -> int:
-    return len(engine.client.containers.list(all=True, filters={"label": "org.envbuild.owner"}))
+    """The containers of this process: another run may be using the same engine."""
+    found = engine.client.containers.list(all=True, filters={"label": "org.envbuild.owner"})
+    return sum(f"/{os.getpid()}@" in container.labels["org.envbuild.owner"] for container in found)
 
 
 def check(outcome: smoketest.SmokeOutcome, key: str, n: int | None = None) -> str:
@@ -187,13 +190,16 @@ def test_the_users_limit_stops_it_with_a_report_and_no_container(engine: Engine,
 def test_ctrl_c_leaves_no_container_and_the_last_verdict_as_it_was(engine: Engine, toy: Toy, tmp_path: Path) -> None:
     before = smoketest.run(engine, toy.tag, toy.lock, SmokeOptions(arguments=SHORT), tmp_path)
 
+    running: list[int] = []
+
     def interrupt(news: Progress) -> None:
         if "oracle" in news.message:
+            running.append(containers(engine))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         smoketest.run(engine, toy.tag, toy.lock, SmokeOptions(arguments=SHORT), tmp_path, interrupt)
-    assert containers(engine) == 0
+    assert running == [1] and containers(engine) == 0
     assert smoketest.load_outcome(tmp_path) == before
 
 

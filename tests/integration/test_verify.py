@@ -121,14 +121,14 @@ def test_a_secret_is_found_in_a_deleted_layer_and_in_the_configuration(engine: E
         engine,
         toy,
         tmp_path / "leak",
-        f"RUN echo 'index-url = {SECRET}' > /root/pip.conf",
-        "RUN rm /root/pip.conf",
+        f"RUN echo 'index-url = {SECRET}' > /etc/pip.conf",
+        "RUN rm /etc/pip.conf",
         f"ENV PIP_INDEX_URL={SECRET}",
     )
     secrets = verify.secret_strings({"envbuild-env": f"export PIP_INDEX_URL={SECRET}\n".encode()})
     found = differences(engine, toy, image, secrets=secrets)
     assert "PIP_INDEX_URL" in found.get("image configuration", "")
-    assert "PIP_INDEX_URL" in found.get("/root/pip.conf", "")
+    assert "PIP_INDEX_URL" in found.get("/etc/pip.conf", "")
     assert "hunter2secret" not in " ".join([*found, *found.values()])
     assert differences(engine, toy, toy.image, secrets=secrets) == {}
 

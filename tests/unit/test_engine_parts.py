@@ -123,6 +123,18 @@ def test_no_engine_says_what_was_tried_and_what_to_do(place, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        ("default socket unix:///s: nothing listens there", "no-engine"),  # a stopped engine's socket
+        ("default socket unix:///s: permission denied", "refused"),
+    ],
+)
+def test_a_socket_that_nobody_serves_is_no_refusal(refusal, code):
+    assert choice._none_answers([refusal], named=False).code == code
+    assert choice._none_answers([refusal], named=True).code == "refused"
+
+
+@pytest.mark.parametrize(
     ("words", "meaning"),
     [
         ("('Connection aborted.', PermissionError(13, 'Permission denied'))", "permission denied"),

@@ -14,10 +14,10 @@ DOCKER_20 = """\
 #1 transferring dockerfile: 261B done
 #1 DONE 0.0s
 
-#3 [internal] load metadata for docker.io/library/debian:12
+#3 [internal] load metadata for registry.example/library/debian:12
 #3 DONE 0.0s
 
-#4 [os 1/2] FROM docker.io/library/debian:12
+#4 [os 1/2] FROM registry.example/library/debian:12
 #4 CACHED
 
 #5 [os 2/2] RUN echo one; sleep 1
@@ -37,8 +37,8 @@ executor failed running [/bin/sh -c cat /run/secrets/foo | wc -c; exit 3]: exit 
 BUILDX = """\
 #0 building with "default" instance using docker driver
 
-#5 [1/3] FROM docker.io/library/debian:12@sha256:aa
-#5 resolve docker.io/library/debian:12@sha256:aa done
+#5 [1/3] FROM registry.example/library/debian:12@sha256:aa
+#5 resolve registry.example/library/debian:12@sha256:aa done
 #5 sha256:bb 5.24MB / 48.49MB 0.3s
 #5 sha256:bb 48.49MB / 48.49MB 1.1s done
 #5 DONE 2.0s
@@ -68,7 +68,7 @@ def test_steps_are_counted_and_named():
     assert (progress.steps, progress.cached) == (2, 1)
     told = [(n.message, n.done, n.total) for n in news if n.unit == "steps"]
     assert ("os: RUN echo one; sleep 1 (1.2 s)", 2.0, 5.0) in told
-    assert ("os: FROM docker.io/library/debian:12 (cached)", 1.0, 5.0) in told
+    assert ("os: FROM registry.example/library/debian:12 (cached)", 1.0, 5.0) in told
 
 
 def test_the_failing_step_keeps_its_words():
@@ -104,7 +104,7 @@ def test_a_builder_that_fails_without_a_step():
 
 
 def test_mount_options_and_preambles_are_left_out_of_a_step_for_people():
-    name = "[os 2/9] RUN --mount=type=secret,id=a if [ -f /run/a ]; then . /run/a; fi; set -eux; apt-get update"
+    name = "[os 2/9] RUN --mount=type=secret,id=a if [ -f /run/a ]; then . /run/a; fi; set -eux; export A=/b C=d; apt-get update"
     assert instruction_of(name) == "os: RUN apt-get update"
 
 
@@ -144,5 +144,5 @@ def test_a_full_disk_counts_before_the_download_that_it_breaks():
 
 
 def test_metadata_of_the_base_is_the_base():
-    error = explain(instruction="[internal] load metadata for docker.io/library/os:1", reason="no such host", lines=[])
+    error = explain(instruction="[internal] load metadata for registry.example/library/os:1", reason="no such host", lines=[])
     assert error.code == "base-unreachable"

@@ -14,7 +14,7 @@ from envbuild import codec
 from envbuild.engine import ImageInfo
 from envbuild.errors import VerifyError
 from envbuild.lock import digest
-from envbuild.model import AptPackage
+from envbuild.model import AptPackage, ComputeCapability
 from envbuild.verify import comparisons
 from envbuild.verify.findings import Findings, VerifyReport
 
@@ -222,12 +222,24 @@ def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
         ("9.0", {"version": "1.0", "cuda_build": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
         ("9.0", {"version": "1.1", "cuda_build": "9.0"}, "toy version: expected 1.0, it says 1.1"),
         (None, {"version": "1.0", "cuda_build": None}, ""),
+        ("9.0", {"version": "1.0", "cuda_build": "9.0", "arch_list": ["sm_60", "sm_100a", "compute_90"]}, ""),
+        ("9.0", {"version": "1.0", "cuda_build": "9.0", "arch_list": []}, ""),
+        (
+            "9.0",
+            {"version": "1.0", "cuda_build": "9.0", "arch_list": ["sm_60", "compute_90"]},
+            "toy GPU code: no native code for 10.0; it lists sm_60 compute_90",
+        ),
+        ("9.0", {"version": "1.0", "cuda_build": "9.0", "arch_list": ["sm_60", "sm_100", "sm_90"]}, "no PTX for 9.0"),
         (None, {}, "it says nothing"),
     ],
 )
 def test_the_framework_is_asked_what_it_was_built_with(cuda: str | None, answer: dict[str, Any], expected: str) -> None:
     found = Findings()
-    comparisons.compare_framework(make_lock(cuda=cuda, cudnn="7.4.2" if cuda else None), answer, found)
+    lock = make_lock(cuda=cuda, cudnn="7.4.2" if cuda else None)
+    if cuda:
+        code = ComputeCapability(sass=("6.0", "10.0"), ptx=("9.0",))
+        lock = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, compute_capability=code))
+    comparisons.compare_framework(lock, answer, found)
     assert any(expected in line for line in said(found)) if expected else said(found) == []
 
 

@@ -63,7 +63,10 @@ def load(name):
 def _load_file(path):
     if not os.path.exists(path):
         raise UnknownAdapter('there is no adapter file %s' % path)
-    module = types.ModuleType('%s._%s' % (__name__, os.path.splitext(os.path.basename(path))[0]))
+    name = '%s._%s' % (__name__, os.path.splitext(os.path.basename(path))[0])
+    if getattr(sys.modules.get(name), '__file__', None) == path:
+        return sys.modules[name]
+    module = types.ModuleType(str(name))         # a plan's text is unicode on Python 2
     module.__file__ = path
     module.__package__ = __name__
     sys.modules[module.__name__] = module

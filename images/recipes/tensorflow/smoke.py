@@ -292,8 +292,9 @@ class _Mirrored(object):
 
     def drain(self):
         """A step on the CPU has ended when it returns; GPUs are waited for (before 2.5 by fetching from each of them)."""
-        if self.on_gpu and hasattr(self.tf.test.experimental, 'sync_devices'):
-            self.tf.test.experimental.sync_devices()
+        wait = getattr(getattr(self.tf.test, 'experimental', None), 'sync_devices', None)
+        if self.on_gpu and wait:
+            wait()
         elif self.on_gpu:
             for place in self.places:
                 with self.tf.device(place):

@@ -1,0 +1,246 @@
+"""The build stage on a real engine, with the smallest real environment: NumPy on a plain Debian."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_toy import NUMPY, RECIPE, environment, lock, workspace_with_recipe
+
+from envbuild import build, recipes
+from envbuild.engine import Engine, bases
+from envbuild.errors import BuildError
+from envbuild.index import Index
+from envbuild.model import AptRepository, BaseLock, Lock, Progress, ignore_progress
+from envbuild.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network]
+REPOSITORY = "envbuild-test"
+CANARY = "canary-9f8e7d6c"
+
+
+class CanaryIndex(Index):
+    """The host's index, with one more line in the secret, which must never be seen again."""
+
+    def build_secrets(self) -> dict[str, bytes]:
+        secrets = super().build_secrets()
+        secrets["envbuild-env"] = secrets.get("envbuild-env", b"") + f"export ENVBUILD_CANARY='{CANARY}'\n".encode()
+        return secrets
+
+
+class DeadProxyIndex(Index):
+    """The host's index behind a proxy that does not answer: the build's network is down."""
+
+    def build_secrets(self) -> dict[str, bytes]:
+        lines = [f"export {name}=http://127.0.0.1:9/" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")]
+        return {"envbuild-env": "\n".join([*lines, "export UV_HTTP_RETRIES=0 UV_HTTP_TIMEOUT=5", ""]).encode()}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Workspace:
+    folder = tmp_path_factory.mktemp("toy")
+    return workspace_with_recipe(folder / "root", folder / "home", workspace)
+
+
+@pytest.fixture(scope="module")
+def templates(workspace: Workspace, place: Workspace) -> dict[str, str]:
+    (place.recipes / "toy" / "install.j2").write_text("{## nothing ##}\n")
+    return {**recipes.templates(workspace), **{name: text for name, text in recipes.templates(place).items() if "toy" in name}}
+
+
+@pytest.fixture(scope="module")
+def locked(engine: Engine, workspace: Workspace) -> Lock:
+    pinned = bases.pin(environment(), engine, workspace, ignore_progress)
+    assert isinstance(pinned, BaseLock), pinned
+    return lock(pinned, Index())
+
+
+@pytest.fixture(scope="module")
+def built(
+    engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str]
+) -> Iterator[tuple[build.BuildRecord, list[Progress]]]:
+    news: list[Progress] = []
+    record = build.build(
+        engine,
+        place,
+        locked,
+        {"toy": RECIPE},
+        templates,
+        CanaryIndex(),
+        news.append,
+        aliases=["toy-1", "no tag!"],
+        repository=REPOSITORY,
+    )
+    yield record, news
+    for tag in record.tags:
+        engine.remove_image(tag)
+
+
+def again(engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str], **options: object) -> build.BuildRecord:
+    return build.build(engine, place, locked, {"toy": RECIPE}, templates, CanaryIndex(), repository=REPOSITORY, **options)
+
+
+def test_the_image_holds_what_the_lock_says(engine, built, locked, place):
+    record, _ = built
+    result = engine.run(record.image, ["/opt/env/bin/python", "-c", "import numpy; print(numpy.__version__)"], network="none")
+    assert result.output.strip().splitlines()[-1] == NUMPY
+    result = engine.run(record.image, ["sh", "-c", "id -u; cat /opt/envbuild/lock.json; ls /opt/envbuild/smoke/adapters"])
+    assert not result.output.startswith("0\n")
+    assert f'"version": "{NUMPY}"' in result.output
+    assert "toy.py" in result.output
+
+
+def test_tags_and_record(engine, built, locked, place):
+    record, _ = built
+    assert record.tags[:2] == (
+        f"{REPOSITORY}:{locked.environment.name}",
+        f"{REPOSITORY}:{locked.environment.name}-{record.lock[:8]}",
+    )
+    assert record.tags[2:] == (f"{REPOSITORY}:toy-1",)
+    for tag in record.tags:
+        image = engine.image(tag)
+        assert image is not None
+        assert image.id == record.image
+    assert json.loads(place.build_record(record.name).read_text())["image"] == record.image
+    assert build.read_record(place, record.name) == record
+    assert record.base.image
+    assert not record.kept
+
+
+def test_news_has_steps_bytes_or_seconds(built):
+    _, news = built
+    steps = [n for n in news if n.unit == "steps"]
+    assert steps[-1].done == steps[-1].total
+
+
+def test_nothing_of_this_machine_is_in_the_image(engine, built):
+    """Every file of every layer, the configuration and the history, against all that the secrets held."""
+    record, _ = built
+    words = {CANARY.encode(), b"ENVBUILD_CANARY"}
+    for line in CanaryIndex().build_secrets()["envbuild-env"].decode().splitlines():
+        value = line.partition("=")[2].strip("'\"")
+        if value.startswith(("http://", "https://")):
+            words.add(value.rstrip("/").encode())
+    found: list[tuple[str, bytes]] = []
+    for entry in engine.layer_files(record.image):
+        if entry.kind == "file":
+            content = entry.open().read()
+            found += [(entry.path, word) for word in words if word in content and not documented(entry.path)]
+    assert found == []
+    told = "\n".join([*engine.history(record.image), str(engine.client.api.inspect_image(record.image))])
+    assert [word for word in words if word.decode() in told] == []
+
+
+def documented(path: str) -> bool:
+    """Files of packages that name public hosts by themselves, in every installation of them."""
+    return path.startswith(("/usr/share/doc/", "/usr/lib/python3")) or path.endswith((".py", ".pyc", "METADATA"))
+
+
+def test_no_tool_of_the_build_is_left(engine, built):
+    record, _ = built
+    paths = [entry.path for entry in engine.layer_files(record.image)]
+    assert not [p for p in paths if p.rsplit("/", 1)[-1] in ("uv", "uvx", "pip.whl", "envbuild-env")]
+    assert not [p for p in paths if p.startswith("/var/lib/apt/lists/") or "/.cache/" in p]
+
+
+def test_a_second_build_keeps_the_image_within_two_seconds(engine, built, place, locked, templates):
+    record, _ = built
+    started = time.monotonic()
+    kept = again(engine, place, locked, templates)
+    assert time.monotonic() - started < 2
+    assert kept.kept
+    assert kept.image == record.image
+    assert kept.built_at == record.built_at
+
+
+def test_a_tag_that_was_taken_away_is_given_back(engine, built, place, locked, templates):
+    record, _ = built
+    engine.client.api.remove_image(record.tags[0], noprune=True)
+    assert engine.image(record.tags[0]) is None
+    assert again(engine, place, locked, templates).kept
+    image = engine.image(record.tags[0])
+    assert image is not None
+    assert image.id == record.image
+
+
+def test_a_changed_adapter_rebuilds_the_last_layers_only(engine, built, place, locked, templates):
+    record, _ = built
+    adapter = place.recipes / "toy" / "smoke.py"
+    before = adapter.read_text()
+    try:
+        adapter.write_text(before + "# changed\n")
+        changed = again(engine, place, locked, templates)
+    finally:
+        adapter.write_text(before)
+    assert not changed.kept
+    assert changed.image != record.image
+    assert engine.image(record.image) is None  # it had lost its last name
+    assert changed.cached >= changed.steps - 5  # the guest, the lock, the command, the folder
+    back = again(engine, place, locked, templates)
+    assert back.inputs == record.inputs
+    assert engine.image(changed.image) is None
+
+
+def test_a_broken_record_is_no_record(engine, built, place, locked, templates):
+    record, _ = built
+    path = place.build_record(record.name)
+    for content in ("", "{", "[]", '{"name": 3}'):
+        path.write_text(content)
+        assert build.read_record(place, record.name) is None
+    assert not again(engine, place, locked, templates).kept  # built again, from the cache, and recorded
+    assert build.read_record(place, record.name) is not None
+
+
+def test_an_unreachable_index_is_named_and_nothing_is_recorded(engine, place, locked, templates, built):
+    record, _ = built
+    other = dataclasses.replace(locked, environment=dataclasses.replace(locked.environment, name="toy-2-cpu-py311-debian12"))
+    with pytest.raises(BuildError) as caught:
+        build.build(engine, place, other, {"toy": RECIPE}, templates, DeadProxyIndex(), no_cache=True, repository=REPOSITORY)
+    assert caught.value.code == "index-unreachable", caught.value.details
+    assert build.read_record(place, other.environment.name) is None
+    assert engine.image(f"{REPOSITORY}:{other.environment.name}") is None
+    assert engine.image(record.tags[0]) is not None
+
+
+def test_a_repository_out_of_reach_stops_the_build_before_it_begins(engine, place, locked, templates):
+    repository = AptRepository(
+        name="cuda-repo", url="https://cuda.invalid/repos", suite="/", components="", key_url="", key_fingerprint="A" * 40
+    )
+    decided = dataclasses.replace(
+        locked.environment,
+        name="toy-3-cpu-py311-debian12",
+        base=dataclasses.replace(locked.environment.base, provider="apt", repositories=(repository,)),
+    )
+    news: list[Progress] = []
+    with pytest.raises(BuildError) as caught:
+        build.build(
+            engine, place, dataclasses.replace(locked, environment=decided), {"toy": RECIPE}, templates, Index(), news.append,
+            repository=REPOSITORY,
+        )  # fmt: skip
+    assert caught.value.code == "base-unreachable"
+    assert "cuda.invalid" in caught.value.message
+    assert "`apt`" in caught.value.message
+    assert not [n for n in news if n.stage == "build"]
+
+
+def test_contexts_are_the_same_bytes_each_time(engine, place, locked, templates, built):
+    from envbuild.render import render
+
+    rendering = render(locked, {"toy": RECIPE}, templates)
+    first = listing(build.assemble(place, locked, rendering, Index(), ignore_progress))
+    second = listing(build.assemble(place, locked, rendering, Index(), ignore_progress))
+    assert first == second
+    assert {mode for _, mode, _, _ in first} <= {0o100644, 0o100755, 0o40755}
+
+
+def listing(folder: Path) -> list[tuple[str, int, int, bytes]]:
+    found = []
+    for path in sorted(folder.rglob("*")):
+        stat = path.stat()
+        content = path.read_bytes() if path.is_file() else b""
+        found.append((str(path.relative_to(folder)), stat.st_mode, int(stat.st_mtime), content))
+    return found

@@ -1,0 +1,99 @@
+"""Every planted fault of faulty.py, two ranks as threads: the right check fails, and the right hypothesis is named."""
+from __future__ import absolute_import, division, print_function
+
+import os
+import shutil
+import tempfile
+import threading
+import unittest
+
+import boot  # noqa: F401
+import numpy as np
+
+from envbuild_smoke import adapters, checks, diagnose, match, plan, refnet, synth, worker
+from envbuild_smoke.heartbeat import Heart
+
+BATCH = 16
+FAULTY = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'faulty.py')
+
+# fault -> (status of ORACLE, hypothesis, status of REPLICA)
+TABLE = {
+    '': ('pass', None, 'pass'),
+    'no-exchange': ('fail', 'no-exchange', 'fail'),
+    'gradients-summed': ('fail', 'gradients-summed', 'pass'),
+    'averaged-twice': ('fail', 'averaged-twice', 'pass'),
+    'not-exchanged-fc2_b': ('fail', 'not-exchanged-fc2_b', 'fail'),
+    'same-shard': ('fail', 'same-shard', 'pass'),
+    'silent-rank-1': ('fail', 'silent-rank-1', 'pass'),
+    'no-update': ('fail', 'no-update', 'pass'),
+    'no-momentum': ('fail', 'no-momentum', 'pass'),
+    'input-by-256': ('fail', 'input-by-256', 'pass'),
+    'weight-decay': ('fail', 'weight-decay', 'pass'),
+    'labels': ('fail', '', 'pass'),
+    'reduced-precision': ('warn', '', 'pass'),
+}
+
+
+class Faults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        adapters.load(FAULTY)       # here and not in two threads at once
+        pictures, labels = synth.digits(4 * BATCH, 105)
+        cls.case = diagnose.Case(refnet.initial(7), pictures, labels, 4, BATCH, 2, .05, .9)
+        cls.want, _ = refnet.train(cls.case.start, pictures, labels, 4, BATCH, .05, .9)
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        paths = dict((name, os.path.join(self.folder, name)) for name in ('images.npy', 'labels.npy', 'weights.npz'))
+        np.save(paths['images.npy'], self.case.images)
+        np.save(paths['labels.npy'], self.case.labels)
+        np.savez(paths['weights.npz'], **self.case.start)
+        self.data = {'oracle': {'images': paths['images.npy'], 'labels': paths['labels.npy']}, 'weights': paths['weights.npz']}
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def train(self, fault):
+        """The results of both ranks, as their result files would hold them."""
+        results = [None, None]
+        options = {'adapter': FAULTY, 'options': {'fault': fault}, 'threads': 1, 'seed': 7, 'stall': 60, 'stall_first': 60}
+        made = plan.launch(options, {'recipe': '', 'options': {}}, 'cpu', 2, [2], 'process', self.folder, 2)
+        made.update(data=self.data, oracle=dict(plan.ORACLE, batch=BATCH))
+
+        def rank(number):
+            session = worker.Session(made, number, Heart(os.path.join(self.folder, 'heart-%d' % number)))
+            session.adapter.setup(session.ctx)
+            results[number] = {'phases': {'oracle': match.measure(session)}}
+            session.ctx.group.close()
+
+        threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        os.remove(os.path.join(self.folder, 'rendezvous'))
+        return results
+
+    def copies(self, results):
+        out = []
+        for rank, result in enumerate(results):
+            with np.load(result['phases']['oracle']['weights'][0]) as stored:
+                out.append((rank, dict((name, stored[name]) for name in refnet.NAMES)))
+        return out
+
+    def test_every_fault_is_caught_by_the_right_check_and_named(self):
+        for fault, (oracle, hypothesis, replica) in sorted(TABLE.items()):
+            results = self.train(fault)
+            judged = checks.oracle(2, self.case, self.want, self.copies(results))[0]
+            self.assertEqual(judged['status'], oracle, (fault, judged))
+            named = judged['detail']['hypothesis']
+            self.assertEqual(named and named['id'], hypothesis, (fault, named))
+            self.assertEqual(checks.replicas(2, results)[0]['status'], replica, fault)
+
+    def test_replicas_that_drift_apart_are_told_with_step_and_parameter(self):
+        judged = checks.replicas(2, self.train('not-exchanged-fc2_b'))[0]
+        self.assertIn('from step 1 on, first in parameter fc2_b of replica 1', judged['message'])
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,97 @@
+"""The NumPy adapter with one fault planted: `--adapter .../faulty.py --option fault=NAME`. Runs inside the guest."""
+from __future__ import absolute_import, division, print_function
+
+import os
+import signal
+import time
+
+import numpy as np
+
+from .numpy_ import Adapter as Healthy
+
+
+class Adapter(Healthy):
+    name = 'faulty'
+
+    def setup(self, ctx):
+        Healthy.setup(self, ctx)
+        self.fault = ctx.options.get('fault', '')
+        if self.fault == 'import':
+            raise ImportError('libexample.so.9: cannot open shared object file')
+        self.steps = 0
+
+    def versions(self):
+        return dict(Healthy.versions(self), cuda_build=self.ctx.options.get('cuda_build'))
+
+    def place(self):
+        return 0 if self.fault == 'same-shard' else self.ctx.rank
+
+    def scale(self, images):
+        images = Healthy.scale(self, images)
+        return images * np.float32(255 / 256.) if self.fault == 'input-by-256' else images
+
+    def put(self, handle, images, labels):
+        if self.fault == 'labels':
+            labels = (labels + 1) % 10
+        return Healthy.put(self, handle, images, labels)
+
+    def step(self, handle, batch, lr):
+        self.steps += 1
+        if self.ctx.rank == self.ctx.world - 1 and self.steps == 3:
+            self.disaster()
+        loss = Healthy.step(self, handle, batch, lr)
+        return np.float32('nan') if self.fault == 'nan' and self.steps > 9 else loss
+
+    def disaster(self):
+        if self.fault == 'killed':
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == 'frozen':
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self.fault == 'asleep':
+            time.sleep(1000)
+        if self.fault == 'raises':
+            raise RuntimeError(u'out of memory \u2014 sorry')
+
+    def exchange(self, gradient):
+        own = dict(gradient)
+        if self.fault == 'silent-rank-1' and self.ctx.rank == 1:
+            gradient = dict((name, np.zeros_like(g)) for name, g in gradient.items())
+        gradient = Healthy.exchange(self, gradient)
+        if self.fault == 'not-exchanged-fc2_b':
+            gradient['fc2_b'] = own['fc2_b']
+        return gradient
+
+    def average(self, flat):
+        if self.fault == 'no-exchange':
+            return flat
+        mean = Healthy.average(self, flat)
+        if self.fault == 'gradients-summed':
+            return mean * np.float32(self.ctx.world)
+        return mean / np.float32(self.ctx.world) if self.fault == 'averaged-twice' else mean
+
+    def update(self, handle, gradient, lr):
+        if self.fault == 'no-update':
+            return
+        if self.fault == 'no-momentum':
+            handle = dict(handle, momentum=0.0)
+        if self.fault == 'reduced-precision':
+            gradient = dict((name, short(g)) for name, g in gradient.items())
+        if self.fault == 'weight-decay':
+            gradient = dict((name, g + np.float32(5e-4) * handle['p'][name]) for name, g in gradient.items())
+        Healthy.update(self, handle, gradient, lr)
+
+    def collective(self, op, array, root):
+        out = Healthy.collective(self, op, array, root)
+        if self.fault == 'collective' and op == 'allreduce' and array.size == 1000 and self.ctx.rank == 1:
+            out[777] += 1
+        return out
+
+    def evidence(self, handle):
+        where = ['cuda:%d' % self.ctx.rank] if self.fault == 'elsewhere' else ['cpu']
+        return {'parameters': where, 'compute': where, 'memory_bytes': None}
+
+
+def short(array):
+    """Rounded to the seven bits of mantissa of bfloat16."""
+    bits = np.ascontiguousarray(array, dtype='float32').view('uint32')
+    return ((bits + np.uint32(1 << 15)) & np.uint32(0xffff0000)).view('float32')

@@ -1,0 +1,137 @@
+"""The driver's side, with small C libraries in place of libcuda and NVML: every answer a real driver may give."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import FAULTY, FEW, Answer, Guest
+from .test_run import lock_of, valid
+
+TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+    """Environment variables that put the stand-ins in place of the driver."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the stand-ins for the driver with")
+    folder = tmp_path_factory.mktemp("stubs")
+    for name in ("libcuda", "libnvml"):
+        source = Path(__file__).parent / "stubs" / f"{name}.c"
+        subprocess.run([compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", folder / f"{name}.so", source], check=True)
+    libraries = {"ENVBUILD_SMOKE_LIBCUDA": str(folder / "libcuda.so"), "ENVBUILD_SMOKE_LIBNVML": str(folder / "libnvml.so")}
+
+    def make(**settings: str) -> dict[str, str]:
+        return libraries | {f"STUB_{key.upper()}": value for key, value in settings.items()}
+
+    return make
+
+
+@pytest.mark.parametrize("version", FEW)
+def test_probe_reads_devices_links_and_memory(
+    guest_of: Callable[[str], Guest], driver: Callable[..., dict[str, str]], tmp_path: Path, version: str
+) -> None:
+    guest = guest_of(version)
+    env = guest.env(**driver(devices=TWO, driver="550.54", count="2"))
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    report = guest.run("probe", folder=tmp_path, env=env).report
+    assert report is not None
+    assert (report["host"]["driver"], report["host"]["driver_cuda"]) == ("550.54", "12.4")
+    first, second = report["devices"]
+    assert (first["name"], first["cc"], first["mem_bytes"], first["peers"]) == ("Tesla A", "8.0", 40 << 30, [1])
+    assert (second["uuid"], second["power_limit_w"], second["pcie_gen"], second["pcie_width"]) == ("GPU-1", 250.0, 3, None)
+
+
+def test_a_hidden_device_is_not_mixed_up_with_another(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    env = guest.env(**driver(devices="Tesla A|8|0|40", driver="550.54", count="2"), CUDA_VISIBLE_DEVICES="1")
+    report = guest.run("probe", folder=tmp_path, env=env).report
+    assert report is not None
+    assert [(device["name"], device["uuid"]) for device in report["devices"]] == [("Tesla A", None)]
+    assert report["variables"]["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "check", "words"),
+    [
+        ({"init": "803"}, 1, "DRIVER", "differs from the kernel's driver"),
+        ({"init": "804"}, 1, "DRIVER", "forward-compatibility"),
+        ({"init": "802"}, 1, "DRIVER", "not ready"),
+        ({"init": "999"}, 1, "DRIVER", "unknown error"),
+        ({"init": "100"}, 3, "DEVICES", "the driver sees no GPU"),
+        ({"devices": ""}, 3, "DEVICES", "lists no GPU"),
+        ({"devices": TWO, "version": "11080"}, 1, "DRIVER", "supports CUDA 11.8, the image needs 12.4"),
+        ({"devices": "Old|3|5|12"}, 1, "ARCH", "cannot run this framework"),
+    ],
+)
+def test_an_unusable_driver_is_told_with_its_cause(
+    guest: Guest,
+    driver: Callable[..., dict[str, str]],
+    tmp_path: Path,
+    settings: dict[str, str],
+    code: int,
+    check: str,
+    words: str,
+) -> None:
+    lock = lock_of(tmp_path, compute_capability={"sass": ["7.0", "8.0"], "ptx": []})
+    answer = guest.run("run", "--lock", lock, "--phases", "oracle", folder=tmp_path, env=guest.env(**driver(**settings)))
+    found = next(c for c in valid(answer)["checks"] if c["id"] == check and c["status"] != "pass")
+    assert answer.code == code, answer.err
+    assert words in found["message"]
+    assert found["next_step"]
+    assert answer.report is not None
+    assert answer.report["framework"] is None  # nothing was started
+
+
+def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str) -> Answer:
+    """The NumPy adapter claiming to run on GPUs: what the guest does with a CUDA run, without its arithmetic."""
+    numpy = guest.numpy.name.split("numpy")[1]
+    framework = {"name": "f", "version": numpy, "recipe": "numpy", "options": {"fault": "elsewhere", "cuda_build": "12.4"}}
+    lock = lock_of(folder, frameworks=[framework], compute_capability={"sass": ["8.0"], "ptx": ["8.0"]})
+    return guest.run("run", "--adapter", FAULTY, "--lock", lock, *arguments, folder=folder, env=guest.env(**env))
+
+
+def test_a_run_on_two_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    answer = _on_gpus(guest, tmp_path, driver(devices=TWO, driver="550.54"), "--phases", "coll,oracle")
+    report = valid(answer)
+    assert (answer.code, report["mode"]["device"], report["notes"]) == (0, "cuda", []), answer.err
+    assert {check["id"] for check in report["checks"] if check["n"] is None} == {
+        "ARCH", "BUILD", "DEVICES", "DRIVER", "ENV", "MIXED", "SHM", "VERSION",
+    }  # fmt: skip
+    assert "2 GPUs" in answer.out
+
+
+def test_one_gpu_leaves_data_parallelism_unproved(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    env = driver(devices="Tesla A|8|0|40", driver="550.54")
+    answer = _on_gpus(guest, tmp_path, env, "--phases", "oracle")
+    assert (answer.code, valid(answer)["status"]) == (3, "inconclusive"), answer.err
+    assert answer.check("ORACLE", 1)["status"] == "pass"
+    alone = _on_gpus(guest, tmp_path, env, "--phases", "oracle", "--counts", "1")
+    assert (alone.code, valid(alone)["status"]) == (0, "pass"), alone.err
+
+
+def test_a_floor_for_the_speedup_is_judged_on_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    few = (
+        "--phases",
+        "bench",
+        "--counts",
+        "2",
+        "--rounds",
+        "3",
+        "--round-seconds",
+        "0.05",
+        "--batch",
+        "8",
+        "--warmup-max",
+        "10",
+    )
+    answer = _on_gpus(guest, tmp_path, driver(devices=TWO), *few, "--min-speedup", "2:50")
+    assert (answer.code, answer.failed()) == (1, {"SPEED"}), answer.err
+    assert "asked for 50.00" in answer.check("SPEED", 2)["message"]

@@ -1,0 +1,75 @@
+"""For each check a planted fault that it catches, and for each fault of averaging the name it must be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import FAULTY, Answer, Guest
+from .test_run import SHORT, valid
+
+# fault → checks that must fail, and the hypothesis that must be named; the whole table is inside/check_faults.py
+AVERAGING = {
+    "no-exchange": ({"ORACLE", "REPLICA"}, "no-exchange"),
+    "gradients-summed": ({"ORACLE"}, "gradients-summed"),
+    "labels": ({"ORACLE"}, ""),
+}
+
+
+def _fault(guest: Guest, folder: Path, fault: str, *arguments: str) -> Answer:
+    return guest.run("run", "--adapter", FAULTY, "--option", f"fault={fault}", "--counts", "2", *arguments, folder=folder)
+
+
+def test_the_faulty_adapter_is_healthy_without_a_fault(guest: Guest, tmp_path: Path) -> None:
+    answer = _fault(guest, tmp_path, "", "--phases", "coll,oracle")
+    assert (answer.code, answer.failed()) == (0, set()), answer.err
+
+
+@pytest.mark.parametrize("fault", AVERAGING)
+def test_a_fault_of_averaging_is_caught_and_named(guest: Guest, tmp_path: Path, fault: str) -> None:
+    answer = _fault(guest, tmp_path, fault, "--phases", "oracle")
+    failing, hypothesis = AVERAGING[fault]
+    assert (answer.code, answer.failed()) == (1, failing), answer.err
+    assert valid(answer)["status"] == "fail"
+    oracle = answer.check("ORACLE", 2)
+    assert oracle["value"] > 1e-3
+    assert oracle["detail"]["hypothesis"]["id"] == hypothesis, oracle
+    assert oracle["message"] in answer.out
+
+
+def test_reduced_precision_is_a_warning_and_strict_makes_it_count(guest: Guest, tmp_path: Path) -> None:
+    lenient = _fault(guest, tmp_path, "reduced-precision", "--phases", "oracle")
+    assert (lenient.code, lenient.failed(), lenient.check("ORACLE", 2)["status"]) == (0, set(), "warn")
+    strict = _fault(guest, tmp_path, "reduced-precision", "--phases", "oracle", "--strict")
+    assert (strict.code, valid(strict)["status"]) == (5, "fail")
+
+
+@pytest.mark.parametrize(
+    ("fault", "phases", "failing"),
+    [
+        ("collective", "coll", {"COLL"}),
+        ("elsewhere", "oracle", {"DEVICE"}),
+        ("nan", "train", {"LOSS"}),
+        ("no-update", "train", {"LOSS", "ACC"}),
+        ("labels", "train", {"ACC"}),
+        ("no-exchange", "train", {"REPLICA"}),  # and it learns all the same
+        ("import", "oracle", {"IMPORT"}),
+    ],
+)
+def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: str, phases: str, failing: set[str]) -> None:
+    answer = _fault(guest, tmp_path, fault, "--phases", phases, *SHORT)
+    assert (answer.code, answer.failed()) == (1, failing), answer.out + answer.err
+    assert valid(answer)["reason"]
+
+
+def test_a_wrong_collective_is_told_with_rank_and_place(guest: Guest, tmp_path: Path) -> None:
+    coll = _fault(guest, tmp_path, "collective", "--phases", "coll").check("COLL", 2)
+    assert "ranks [1]" in coll["message"] and "777" in coll["message"]
+
+
+def test_a_framework_that_cannot_be_imported_says_what_is_missing(guest: Guest, tmp_path: Path) -> None:
+    answer = _fault(guest, tmp_path, "import", "--phases", "oracle")
+    assert "libexample.so.9" in answer.check("IMPORT", 2)["message"]
+    assert answer.report is not None
+    assert any("libexample.so.9" in log for log in answer.report["logs"].values())

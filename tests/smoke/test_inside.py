@@ -1,0 +1,28 @@
+"""The guest's own parts under every Python that this machine has."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import FEW, INSIDE, PYTHONS, Guest
+
+
+def _unittest(guest: Guest, *names: str) -> None:
+    command = [guest.executable, "-m", "unittest", *names]
+    done = subprocess.run(command, cwd=INSIDE, env=guest.env(), capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert "OK" in done.stderr
+    assert "Ran 0 tests" not in done.stderr
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_reference_data_statistics_and_group(guest_of: Callable[[str], Guest], version: str) -> None:
+    _unittest(guest_of(version), "check_refnet", "check_synth", "check_stats", "check_group")
+
+
+@pytest.mark.parametrize("version", FEW)
+def test_diagnosis_and_verdicts(guest_of: Callable[[str], Guest], version: str) -> None:
+    _unittest(guest_of(version), "check_diagnose", "check_checks", "check_faults")

@@ -1,0 +1,62 @@
+"""The language rules of the guest: Python 2.7 and 3.5+, NumPy and the standard library, no framework in the parent."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import GUEST, REPOSITORY, Guest
+
+ADAPTERS = sorted((REPOSITORY / "images/recipes").glob("*/smoke.py"))
+SOURCES = [*sorted(GUEST.rglob("*.py")), *ADAPTERS]
+INSIDE_TESTS = sorted((REPOSITORY / "tests/smoke/inside").glob("*.py"))
+METHODS = (
+    "setup", "versions", "make", "put", "step", "loss", "drain", "copies", "weights", "predict", "evidence", "close",
+)  # fmt: skip
+
+
+def test_vermin_finds_nothing_newer_than_2_7_and_3_5() -> None:
+    vermin = [sys.executable, "-c", "import vermin; vermin.main()", "-t=2.7-", "-t=3.5-", "--violations", "--no-tips"]
+    command = [*vermin, *map(str, SOURCES + INSIDE_TESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_size_and_imports(source: Path) -> None:
+    text = source.read_text()
+    assert len(text.splitlines()) <= 400
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            statements = sum(isinstance(inner, ast.stmt) for inner in ast.walk(node)) - 1
+            assert statements <= 40, f"{node.name} has {statements} statements"
+    outside = {
+        (alias.name if isinstance(node, ast.Import) else node.module or "").split(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom) and not (isinstance(node, ast.ImportFrom) and node.level)
+        for alias in node.names
+    }
+    assert outside <= sys.stdlib_module_names | {"numpy"}
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda path: path.parent.name)
+def test_an_adapter_can_be_read_without_its_framework(guest: Guest, adapter: Path) -> None:
+    """The parent reads `style` from it and must stay free of the framework."""
+    program = (
+        "import sys, types; guest = types.ModuleType('envbuild_smoke'); guest.__path__ = [sys.argv[1]]\n"
+        "sys.modules['envbuild_smoke'] = guest\n"
+        "from envbuild_smoke import adapters; kind = adapters.load(sys.argv[2])\n"
+        "print(kind.name, kind.style, [m for m in sys.argv[3:] if m not in vars(kind)])"
+    )
+    command = [guest.executable, "-c", program, str(GUEST), str(adapter), *METHODS]
+    done = subprocess.run(command, env=guest.env(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    name, style, missing = done.stdout.split(maxsplit=2)
+    assert name == adapter.parent.name
+    assert style in ("process", "single")
+    assert missing.strip() == "[]" or name == "tensorflow"  # which hands them over from the side of its major version

@@ -1,0 +1,101 @@
+"""Ranks that freeze, sleep, die or raise, and parents that are stopped: bounded time, the culprit named, nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import FAULTY, FEW, Answer, Guest
+from .test_run import valid
+
+
+def _disaster(guest: Guest, folder: Path, fault: str, *arguments: str) -> tuple[Answer, float]:
+    start = time.monotonic()
+    planted = ("--adapter", FAULTY, "--option", f"fault={fault}", "--counts", "2", "--phases", "oracle")
+    answer = guest.run("run", *planted, *arguments, folder=folder)
+    return answer, time.monotonic() - start
+
+
+def _ranks() -> set[int]:
+    """Process ids of all ranks of guests on this machine."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                argv = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"worker" in argv and b"--plan" in argv:
+                found.add(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("version", FEW)
+def test_a_frozen_rank_is_named_within_the_stall_limit(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
+    answer, seconds = _disaster(guest_of(version), tmp_path, "frozen", "--stall", "4")
+    assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
+    assert "look at rank 1" in answer.check("HANG", 2)["message"]
+    assert "stopped by a signal" in answer.check("HANG", 2)["message"]
+    assert seconds < 4 + 20
+    assert valid(answer)["status"] == "fail"
+
+
+def test_a_sleeping_rank_shows_its_stack(guest: Guest, tmp_path: Path) -> None:
+    answer, _seconds = _disaster(guest, tmp_path, "asleep", "--stall", "4")
+    assert answer.code == 4, answer.err
+    logs = valid(answer)["logs"]
+    assert "disaster" in logs["2 workers, rank 1"]  # the function that sleeps
+    assert "_exchange" in logs["2 workers, rank 0"]  # and the one that waits for it
+
+
+def test_the_time_limit_ends_a_run(guest: Guest, tmp_path: Path) -> None:
+    answer, seconds = _disaster(guest, tmp_path, "asleep", "--timeout", "8")
+    assert (answer.code, answer.failed()) == (4, {"HANG"})
+    assert "time limit" in answer.check("HANG", 2)["message"]
+    assert seconds < 8 + 15
+
+
+@pytest.mark.parametrize("version", FEW)
+def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
+    answer, seconds = _disaster(guest_of(version), tmp_path, "killed")
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    message = answer.check("RUN", 2)["message"]
+    assert "rank 1" in message and "SIGKILL" in message and "rank 0" not in message
+    assert seconds < 40
+
+
+@pytest.mark.parametrize("version", FEW)
+def test_an_exception_reaches_the_report(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
+    answer, _seconds = _disaster(guest_of(version), tmp_path, "raises")
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    check = answer.check("RUN", 2)
+    assert check["message"].startswith('rank 1 failed in phase "oracle": RuntimeError: out of memory')
+    assert "disaster" in check["detail"]["traceback"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_stopped_parent_leaves_no_rank_behind(guest: Guest, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    before, scratch = _ranks(), tmp_path / "scratch"
+    scratch.mkdir()
+    planted = ("--adapter", FAULTY, "--option", "fault=asleep", "--counts", "2", "--phases", "oracle")
+    process = guest.start("run", *planted, "--json", tmp_path / "r.json", env=guest.env(TMPDIR=str(scratch)))
+    until = time.monotonic() + 60
+    while len(_ranks() - before) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(_ranks() - before) == 2
+    time.sleep(0.5)
+    os.kill(process.pid, number)
+    process.communicate(timeout=30)
+    assert process.returncode == code
+    until = time.monotonic() + 10
+    while _ranks() - before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert _ranks() - before == set()
+    if number != signal.SIGKILL:
+        assert list(scratch.iterdir()) == []
+        assert '"interrupted"' in (tmp_path / "r.json").read_text()

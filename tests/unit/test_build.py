@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from verify_locks import lock as make_lock
+
+from envbuild import build
+from envbuild.errors import BuildError, InvalidInputError
+from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
+from envbuild.workspace import Workspace
+
+
+class NoIndex:
+    """An index that must not be asked."""
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: object = None) -> Path:
+        raise AssertionError(f"{artifact.name} was asked for")
+
+    def build_secrets(self) -> dict[str, bytes]:
+        return {}
+
+
+class OneWheel(NoIndex):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked: list[str] = []
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: object = None) -> Path:
+        self.asked.append(artifact.name)
+        path = self.folder / artifact.filename
+        path.write_bytes(artifact.name.encode())
+        return path
+
+
+@pytest.fixture
+def lock() -> Lock:
+    return make_lock()
+
+
+@pytest.fixture
+def place(tmp_path: Path, lock: Lock) -> Workspace:
+    for framework in lock.environment.frameworks:
+        folder = tmp_path / "images" / "recipes" / framework.recipe
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "smoke.py").write_text("# the framework's side\n")
+    return Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+
+
+def test_tags_are_the_canonical_name_and_the_one_that_never_moves(lock):
+    first, second, *rest = build.tags_of(lock, ["tf-1", "tf 1 with spaces", "a==1"])
+    assert first == f"envbuild:{lock.environment.name}"
+    assert second.startswith(f"{first}-")
+    assert len(second) == len(first) + 9
+    assert rest == ["envbuild:tf-1"]
+
+
+def test_several_frameworks_are_joined_as_tags_allow(lock):
+    several = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, name="a-1+b-2-cpu"))
+    assert build.tags_of(several, repository="r/x")[0] == "r/x:a-1_b-2-cpu"
+
+
+def test_a_name_that_can_be_no_tag_is_refused(lock):
+    endless = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, name="x" * 200))
+    with pytest.raises(InvalidInputError):
+        build.tags_of(endless)
+
+
+def test_inputs_change_with_lock_rendering_and_guest(place, lock):
+    rendering = {"Dockerfile": "FROM x\n"}
+    before = build.inputs_digest(place, lock, rendering)
+    assert build.inputs_digest(place, lock, rendering) == before
+    assert build.inputs_digest(place, lock, {"Dockerfile": "FROM y\n"}) != before
+    other = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, driver_min="1"))
+    assert build.inputs_digest(place, other, rendering) != before
+    adapter = place.recipes / lock.environment.frameworks[0].recipe / "smoke.py"
+    adapter.write_text("# another\n")
+    assert build.inputs_digest(place, lock, rendering) != before
+
+
+def test_the_guest_comes_with_the_recipes_adapters_and_without_caches(place, lock):
+    files = build.guest_files(place, lock)
+    assert "smoke/__main__.py" in files
+    recipe = lock.environment.frameworks[0].recipe
+    assert files[f"smoke/adapters/{recipe}.py"] == place.recipes / recipe / "smoke.py"
+    assert not [path for path in files if "__pycache__" in path or "/." in path]
+
+
+def test_a_context_is_whole_normalised_and_made_anew(place, lock):
+    folder = build.assemble(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+    (folder / "stale").write_text("from an earlier build")
+    again = build.assemble(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+    assert again == folder == place.context(lock.environment.name)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert {"Dockerfile", "requirements.txt", "lock.json", "tools/uv", "smoke/__main__.py"} <= names
+    assert "stale" not in names
+    assert {int(path.stat().st_mtime) for path in folder.rglob("*")} == {1577836800}
+    assert (folder / "tools" / "uv").stat().st_mode & 0o777 == 0o755
+    assert (folder / "lock.json").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, tmp_path):
+    def tool(name: str) -> Artifact:
+        return dataclasses.replace(lock.prefixes[0].artifacts[0], name=name, filename=f"{name}-1-py2.py3-none-any.whl")
+
+    tools = tuple(tool(name) for name in ("pip", "virtualenv", "wheel"))
+    prefix = dataclasses.replace(lock.prefixes[0], backend="pip", build_artifacts=tools)
+    index = OneWheel(tmp_path)
+    folder = build.assemble(place, dataclasses.replace(lock, prefixes=(prefix,)), {"Dockerfile": ""}, index, ignore_progress)
+    assert index.asked == ["pip", "virtualenv"]
+    assert (folder / "tools" / "pip.whl").read_bytes() == b"pip"
+    assert (folder / "tools" / "virtualenv.whl").read_bytes() == b"virtualenv"
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"name": 3}'])
+def test_no_record_or_a_broken_one_is_none(place, content):
+    if content is not None:
+        place.build_record("x").parent.mkdir(parents=True)
+        place.build_record("x").write_text(content)
+    assert build.read_record(place, "x") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "expected"),
+    [
+        ("index-unreachable", "Err:1 https://cuda.example/repos  Could not resolve 'cuda.example'", "base-unreachable"),
+        ("index-unreachable", "error sending request for url (https://pypi.example/simple)", "index-unreachable"),
+        ("build-step", "https://cuda.example/repos: the package has another hash", "build-step"),
+        ("base-unreachable", "", "base-unreachable"),
+    ],
+)
+def test_a_source_of_the_base_that_fails_is_the_base(lock, code, line, expected):
+    repository = AptRepository(
+        name="cuda", url="https://cuda.example/repos", suite="/", components="", key_url="", key_fingerprint=""
+    )
+    base = dataclasses.replace(lock.environment.base, repositories=(repository,), other_providers=("wheels",))
+    decided = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, base=base))
+    told = build._of_the_base(decided, BuildError("it failed", code=code, details=(line,)))
+    assert told.code == expected
+    if expected == "base-unreachable":
+        assert "wheels" in told.hint
+        assert line in told.details
