@@ -16,7 +16,7 @@ import yaml
 from packaging.version import Version
 
 from envbuild.errors import BuildError
-from envbuild.matrix.published import Finding, Published, Wheels
+from envbuild.matrix.published import Finding, Published, Wheels, indexed
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
 
@@ -160,7 +160,7 @@ def _row(framework: FrameworkTable, series: str, version: str, published: Publis
     number = Version(version)
     days, without, changed = [], [], []
     for variant in like.variants:
-        if variant.index != "default":
+        if not indexed(variant):
             continue
         there = published[variant.package].get(number)
         if there is None:

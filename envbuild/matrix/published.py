@@ -66,8 +66,13 @@ class Finding:
 
 def packages(framework: FrameworkTable) -> list[str]:
     """The projects of the host's own index that a framework's builds come from."""
-    found = (variant.package for release in framework.releases for variant in release.variants if variant.index == "default")
+    found = (variant.package for release in framework.releases for variant in release.variants if indexed(variant))
     return list(dict.fromkeys(found))
+
+
+def indexed(variant: Variant) -> bool:
+    """Whether a build comes from the host's own index; of others nothing is asked."""
+    return variant.index == "default"
 
 
 def ask(
@@ -150,7 +155,7 @@ def compare(matrix: Matrix, published: Published) -> list[Finding]:
 
 def _release(matrix: Matrix, framework: FrameworkTable, release: Release, published: Published) -> Iterator[Finding]:
     version = Version(release.version)
-    ours = [variant for variant in release.variants if variant.index == "default"]
+    ours = [variant for variant in release.variants if indexed(variant)]
     days = {}
     for variant in ours:
         there = published[variant.package].get(version)
