@@ -32,12 +32,17 @@ Published = Mapping[str, Releases]
 
 @dataclass(kw_only=True, slots=True)
 class Wheels:
-    """The wheels of one version for Linux on x86-64. ``glibc`` is empty where no tag says it; ``pythons`` may be ``*``."""
+    """The wheels of one version for Linux on x86-64. ``pythons`` may be ``*``; ``floors`` are the least glibc for each."""
 
     pythons: set[str] = field(default_factory=set)
-    glibc: str = ""
+    floors: dict[str, str] = field(default_factory=dict)
     day: str = ""
     yanked: bool = True
+
+    @property
+    def glibc(self) -> str:
+        """What every one of its Pythons is served from; empty where no tag says it."""
+        return max(self.floors.values(), key=numbers, default="")
 
     def serves(self, python: str) -> bool:
         """Whether a wheel is for this Python, X.Y."""
@@ -113,10 +118,11 @@ def wheels(files: Iterable[IndexFile]) -> Releases:
         if not ours or name != canonicalize_name(file.project):
             continue
         entry = found.setdefault(version, Wheels())
-        entry.pythons.update(_python(tag.interpreter, tag.abi) for tag in ours)
-        floors = [floor for tag in ours if (floor := _glibc(tag.platform))]
-        if floors:  # the least of a wheel's tags, the most of the wheels
-            entry.glibc = max(entry.glibc, min(floors, key=numbers), key=lambda text: numbers(text or "0"))
+        for tag in ours:
+            python, floor = _python(tag.interpreter, tag.abi), _glibc(tag.platform)
+            entry.pythons.add(python)
+            if floor:
+                entry.floors[python] = min(floor, entry.floors.get(python, floor), key=numbers)
         entry.day = min(filter(None, (entry.day, file.uploaded[:10])), default="")
         entry.yanked = entry.yanked and file.yanked
     return {**sources, **found}

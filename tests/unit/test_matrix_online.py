@@ -115,6 +115,7 @@ def test_what_counts_as_a_wheel_for_us() -> None:
     names = [
         "widget-1.0-cp36-cp36m-manylinux1_x86_64.whl",
         "widget-1.0-cp37-cp37m-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "widget-1.0-cp37-cp37m-manylinux_2_28_x86_64.whl",  # beside one that asks for less
         "widget-1.0-cp38-cp38-win_amd64.whl",
         "widget-1.0-cp38-cp38-manylinux_2_28_aarch64.whl",
         "widget-1.0-cp313-cp313t-manylinux_2_28_x86_64.whl",
