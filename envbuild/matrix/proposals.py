@@ -15,7 +15,9 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
-from envbuild.errors import BuildError
+from envbuild.errors import BuildError, InvalidInputError
+from envbuild.matrix.checks import check
+from envbuild.matrix.loader import compile_matrix
 from envbuild.matrix.published import Finding, Published, Wheels, indexed
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
@@ -70,41 +72,73 @@ def propose(
 ) -> Proposal:
     """The rows for all new releases, in the files of ``sources`` (name → text), checked ``today``.
 
-    None for a release that no build of its series would come from: it is of another package than theirs.
+    None for a release that no build of its series would come from, since it is of another package than theirs, and none in
+    a file that would then disagree with the rest: these are for a person.
     """
+    found = _propose(matrix, sources, findings, published, today)
+    for name, text in found.after.items():
+        if text != sources[name] and _disagrees({**sources, name: text}):
+            kept = {**found.after, name: sources[name]}
+            found = Proposal(before=sources, after=kept, added=tuple(row for row in found.added if row[2] != name))
+    return found
+
+
+def _disagrees(sources: Mapping[str, str]) -> bool:
+    try:
+        return bool(check(compile_matrix({name: text.encode() for name, text in sources.items()})))
+    except InvalidInputError:
+        return True
+
+
+def _propose(
+    matrix: Matrix, sources: Mapping[str, str], findings: Sequence[Finding], published: Published, today: str
+) -> Proposal:
     after = dict(sources)
     added = []
     for framework in matrix.frameworks:
         name = framework.origin.at.rpartition(":")[0]
+        grown: dict[str, str] = {}
         fresh = [finding for finding in findings if finding.kind == "new" and finding.framework == framework.name]
         for finding in sorted(fresh, key=lambda item: Version(item.version)):
-            text = _insert(framework, after[name], finding.version, published, today)
+            text = _insert(framework, after[name], finding.version, published, today, grown=grown)
             if text is not None:
                 after[name] = text
                 added.append((framework.name, finding.version, name))
     return Proposal(before=sources, after=after, added=tuple(added))
 
 
-def _insert(framework: FrameworkTable, text: str, version: str, published: Published, today: str) -> str | None:
+def _insert(
+    framework: FrameworkTable, text: str, version: str, published: Published, today: str, *, grown: dict[str, str]
+) -> str | None:
+    """``text`` with a row for ``version``. ``grown``: the series put in by earlier calls, and which each was copied from."""
     blocks = _blocks(text)
     number = Version(version)
     own = next((block for block in blocks if _belongs(number, Version(block.name))), None)
     older = [block for block in blocks if Version(block.name) < number] or blocks[-1:]
     like = own or max(older, key=lambda block: Version(block.name))
-    found = _row(framework, like.name, version, published)
-    if found is None:
+    model = grown.get(like.name, like.name)
+    found = _row(framework, model, version, published)
+    lines = text.splitlines(keepends=True)
+    if found is None or not all(lines[first].lstrip().startswith("- ") for _, first, _ in like.releases):
         return None
     head, overrides = found
     head.append(f'checked: "{today}"')
-    if own is not None:  # else its series says so
-        head += ["status: unknown", f'note: "{_NOTE.format(like.name)}"']
+    if own is not None and own.name not in grown:  # else its series says so
+        head += ["status: unknown", f'note: "{_NOTE.format(model)}"']
+    if own is None:
+        grown[_series_name(number, like)] = model
     row = f"- {{{', '.join(head)}{overrides}}}"
-    lines, descending = text.splitlines(keepends=True), _descending(blocks)
-    return "".join((_with_row if own else _with_series)(lines, like, number, row, descending=descending))
+    put = _with_row if own else _with_series
+    return "".join(put(lines, like, number, row, descending=_descending(blocks)))
 
 
 def _belongs(version: Version, series: Version) -> bool:
     return version.release[: len(series.release)] == series.release
+
+
+def _series_name(version: Version, like: _Block) -> str:
+    """The name of a new series, as long as its neighbour's."""
+    return ".".join(map(str, version.release[: len(like.name.split("."))]))
 
 
 def _blocks(text: str) -> list[_Block]:
@@ -142,10 +176,11 @@ def _with_row(lines: list[str], block: _Block, number: Version, row: str, *, des
 
 
 def _with_series(lines: list[str], like: _Block, number: Version, row: str, *, descending: bool) -> list[str]:
-    name = ".".join(map(str, number.release[: len(like.name.split("."))]))
+    name = _series_name(number, like)
     head = [line for line in lines[like.first : like.releases[0][1]] if not line.lstrip().startswith("#")]
     head[0] = head[0].replace(f'"{like.name}"', f'"{name}"', 1)
     inner = " " * (len(head[0]) - len(head[0].lstrip()) + 2)
+    head = [line for line in head if not re.match(rf"{inner}(status|note): ", line)]
     head[1:1] = [f"{inner}status: unknown\n", f'{inner}note: "{_NOTE.format(like.name)}"\n']
     indent = re.match(r"\s*", lines[like.releases[0][1]])
     body = [f"{indent[0] if indent else ''}{line}\n" for line in row.splitlines()]

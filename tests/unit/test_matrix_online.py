@@ -174,6 +174,25 @@ def test_a_new_minor_is_a_series_of_its_own_and_unknown() -> None:
     assert matrix.check(after) == []
 
 
+def test_two_releases_of_a_new_minor_share_its_series() -> None:
+    index = whole_index()
+    index["widget"] += [*widgets("1.13.0"), *widgets("1.13.1", day="2021-06-06"), *widgets("1.14.0", day="2021-07-07")]
+    found = proposal(index)
+    assert [version for _, version, _ in found.added] == ["1.13.0", "1.13.1", "1.14.0"]
+    after = compile_matrix({name: text.encode() for name, text in found.after.items()})
+    table = next(row for row in after.frameworks if row.name == "widget")
+    series = {release.version: release.series for release in table.releases}
+    assert (series["1.13.0"], series["1.13.1"], series["1.14.0"]) == ("1.13", "1.13", "1.14")
+    assert proposal(index, dict(found.after)).diff == ""
+
+
+def test_what_would_not_agree_with_the_rest_is_left_to_a_person() -> None:
+    index = whole_index()
+    index["widget"] += widgets("1.12.8", pythons=("316",))  # a Python that is in no row
+    index["gizmo-cu114"] += [file(f.filename.replace("-3.0.0-", "-3.0.1-"), "2024-02-02") for f in index["gizmo-cu114"]]
+    assert proposal(index).added == (("gizmo", "3.0.1", "matrix/frameworks/gizmo.yaml"),)
+
+
 def test_a_shrunken_index_is_not_believed() -> None:
     index = whole_index()
     require_whole(TOY, findings(index), "index.example.org")
