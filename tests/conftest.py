@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import NoReturn
 import pytest
 
 UNIT = Path(__file__).parent / "unit"
+
+# A shell starts what it puts into the background with interrupts ignored, which children inherit: tests that press Ctrl-C on
+# a program of ours would then wait for an end that never comes.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class LeftTheUnitError(AssertionError):

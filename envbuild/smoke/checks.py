@@ -1,6 +1,8 @@
 """Verdicts: from what was measured to checks, each with its value, its limit, and what to do next. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
+import re
+
 import numpy as np
 
 from . import diagnose, explain, probe_cuda, refnet
@@ -147,7 +149,7 @@ def contents(image, versions):
     """VERSION and BUILD: the framework against the image's lock."""
     out = []
     if image['version']:
-        same = versions['version'].split('+')[0] == image['version'].split('+')[0]
+        same = _release(versions['version']) == _release(image['version'])
         out.append(check('VERSION', None, 'pass' if same else 'fail', 'the framework says %s, the lock says %s' % (
             versions['version'], image['version']), next_step='' if same else 'Build the image again.'))
     if image['cuda'] is None:
@@ -159,6 +161,11 @@ def contents(image, versions):
     alike = numbers(built)[:2] == numbers(image['cuda'])[:2]
     return out + [check('BUILD', None, 'pass' if alike else 'warn', 'built with CUDA %s, the image says %s' % (built, image['cuda']),
                         severity='fail' if alike else 'warn')]
+
+
+def _release(version):
+    """Without what packages add to the version that the framework itself knows: 2.13.0+cpu, 1.5.1.post0, 2.4.0-rc1."""
+    return re.sub(r'\.post\d+$', '', version.split('+')[0]).replace('-', '')
 
 
 # What the ranks measured --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -10,6 +11,7 @@ import traceback
 from . import adapters, files, image, plan
 
 USAGE = 2
+REFUSALS = (plan.Refusal, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -110,13 +112,15 @@ def main(argv):
         return worker.main(options['plan'], options['rank'])
     if verb == 'explain':
         return _explain(options['id'])
+    if options['json'] and not os.access(os.path.dirname(os.path.abspath(options['json'])), os.W_OK):
+        parser.error('--json: the folder of %s cannot be written' % options['json'])
     try:
         options['options'] = dict(pair.split('=', 1) for pair in options.pop('option'))
     except ValueError:
         parser.error('--option takes KEY=VALUE')
     try:
         return {'run': _run, 'coll': _coll, 'probe': _probe}[verb](options, argv)
-    except (plan.Refusal, adapters.UnknownAdapter, image.BadLock) as error:
+    except REFUSALS as error:
         sys.stderr.write('envbuild-smoke: %s\n' % error)
         return USAGE
 
@@ -155,20 +159,28 @@ def _run(options, argv):
     from . import report, run
     _listen_to_signals()
     options.setdefault('coll_bytes', plan.EXCHANGE_BYTES)
-    this = run.Run(options, argv, _Say())
+    answer = report.empty()
     try:
+        this = run.Run(options, argv, _Say())
+        answer = this.report
         this.go()
+    except REFUSALS:
+        raise
     except Exception as error:  # a fault of ours: say so in the report, never as a pass or a failed check
         traceback.print_exc()
-        this.report.update(status='error', exit_code=1, reason='the smoke test itself failed: %s: %s' % (type(error).__name__, error))
+        answer.update(status='error', exit_code=1, reason='the smoke test itself failed: %s: %s' % (type(error).__name__, error))
     except SystemExit as stop:
-        this.report['exit_code'] = stop.code
+        answer.update(status='error', exit_code=stop.code, reason='interrupted')
+        _write(options, answer)
         raise
-    finally:
-        if options['json']:
-            files.write_json(options['json'], this.report)
-    print('\n'.join(report.table(this.report)))
-    return this.report['exit_code']
+    _write(options, answer)
+    print('\n'.join(report.table(answer)))
+    return answer['exit_code']
+
+
+def _write(options, answer):
+    if options['json']:
+        files.write_json(options['json'], answer)
 
 
 def _coll(options, argv):
@@ -180,7 +192,6 @@ def _probe(options, argv):
     from . import look
     _listen_to_signals()
     answer = look.look(options, argv, _Say())
-    if options['json']:
-        files.write_json(options['json'], answer)
+    _write(options, answer)
     print('\n'.join(look.table(answer)))
     return 0 if answer['error'] is None else 1

@@ -155,7 +155,10 @@ class Launch(object):
             time.sleep(POLL_S)
 
     def _patience(self):
-        early = any(rank.monitor.phase in BEFORE_WORK for rank in self.ranks)
+        """How long silence is normal: longer before the first step, for which a GPU may have to compile its kernels."""
+        on_gpu = self.plan['device'] == 'cuda'
+        early = any(rank.monitor.phase in BEFORE_WORK or (on_gpu and rank.monitor.phase == 'oracle' and rank.monitor.done is None)
+                    for rank in self.ranks)
         return self.plan['stall_first_s'] if early else self.plan['stall_s']
 
     def _read_hearts(self):

@@ -32,7 +32,7 @@ def _load():
         try:
             return ctypes.CDLL(name), ''
         except OSError as error:
-            problem = str(error)
+            problem = problem or str(error)
     return None, problem
 
 

@@ -29,6 +29,12 @@ def new(options, image, found, argv, started):
     }
 
 
+def empty():
+    """A report that says nothing yet, for when not even `new` was reached."""
+    return {'schema': SCHEMA, 'status': 'error', 'exit_code': FAIL, 'reason': '', 'started_utc': utc(), 'duration_s': 0.0, 'checks': [],
+            'notes': [], 'framework': None, 'runs': [], 'training': [], 'logs': {}}
+
+
 def framework(adapter, result):
     """The framework section, from what rank 0 found."""
     return dict(result['framework'], adapter=os.path.basename(adapter), python=platform.python_version(), numpy=np.__version__,

@@ -12,6 +12,7 @@ from . import adapters, checks, diagnose, figures, image as images, plan as plan
 from .launch import Launch
 
 BENCH_IMAGES = 2048
+PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
 
 
 class Run(object):
@@ -38,10 +39,8 @@ class Run(object):
             self._machine()
             if self.device.kind is not None and not any(check['status'] == 'fail' for check in self.report['checks']):
                 self._launch_all()
-        except (KeyboardInterrupt, SystemExit):
-            self.report.update(status='error', reason='interrupted', duration_s=round(time.time() - self.started, 3))
-            raise
         finally:
+            self.report['duration_s'] = round(time.time() - self.started, 3)
             if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)
         return reports.conclude(self.report, self.options, time.time() - self.started)
@@ -51,6 +50,8 @@ class Run(object):
         self.report['checks'] += checks.driver(found, image)
         self.report['checks'] += checks.devices(self.device, image, self.left_out, self.options)
         self.report['checks'] += checks.architecture(found, image)
+        if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
+            self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
         self.report['checks'] += checks.surroundings(found, self.device, max(self.counts or [0]))
 
     def _launch_all(self):

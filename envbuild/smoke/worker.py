@@ -10,7 +10,7 @@ import traceback
 
 import numpy as np
 
-from . import adapters, bench, exchange, files, match, train
+from . import adapters, bench, exchange, files, match, refnet, train
 from .clock import now
 from .context import Context
 from .group import Group, PeerLost
@@ -42,7 +42,8 @@ class Session(object):
 
     def make(self, sync, lr, replicas=None):
         """A fresh model with the run's starting weights on all devices of this process, or on some."""
-        weights = dict(np.load(self.plan['data']['weights']))
+        with np.load(self.plan['data']['weights']) as stored:
+            weights = dict((name, stored[name]) for name in refnet.NAMES)
         replicas = list(range(len(self.ctx.devices))) if replicas is None else replicas
         return self.adapter.make('lenet', weights, lr, self.plan['momentum'], replicas, sync)
 

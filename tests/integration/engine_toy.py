@@ -113,6 +113,11 @@ def processes(matches: Callable[[list[str]], bool]) -> list[int]:
     return found
 
 
+def nap(number: int) -> int:
+    """How long to sleep so that the sleeper is known: a time that no other test, nor another run of this one, uses."""
+    return 10_000_000 + os.getpid() * 100 + number
+
+
 def sleeping(seconds: int) -> list[int]:
-    """The processes that are exactly ``sleep <seconds>``: a number of its own marks each test's."""
+    """The processes that are exactly ``sleep <seconds>``; see :func:`nap`."""
     return processes(lambda words: [os.path.basename(words[0]), *words[1:2]] == ["sleep", str(seconds)])  # noqa: PTH119

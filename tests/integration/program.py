@@ -94,6 +94,21 @@ class Program:
         assert sent.is_set(), f"it ended before the moment came:\n{''.join(written)[-3000:]}"
         return Answer(code=code, out=out, err="".join(written), seconds=time.monotonic() - began)
 
+    def timed(self, *words: str) -> tuple[Answer, list[tuple[float, str]]]:
+        """Run, and note by this machine's clock when each line of standard error arrived."""
+        began = time.monotonic()
+        process = subprocess.Popen(
+            self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env(), bufsize=1
+        )
+        assert process.stderr is not None
+        assert process.stdout is not None
+        lines = [(time.monotonic() - began, line.rstrip("\n")) for line in process.stderr]
+        out = process.stdout.read()
+        answer = Answer(
+            code=process.wait(), out=out, err="\n".join(line for _, line in lines), seconds=time.monotonic() - began
+        )
+        return answer, lines
+
     def leftovers(self) -> list[str]:
         """Hidden temporary files where tools write, which a kill may leave and the next run must not trip over."""
         places = (self.root / "images/environments", self.root / "images/evidence")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_toy import sleeping
+from engine_toy import nap, sleeping
 
 from envbuild.engine import Engine, bases, connect
 from envbuild.errors import BuildError, EngineError
@@ -150,9 +150,11 @@ def test_an_unreachable_base_is_recognised_at_once(engine, context):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
 def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian12, context, workspace, number):
-    seconds = 71000 + number
+    seconds = nap(number)
     write(context, debian12, f"RUN --mount=type=secret,id=word sleep {seconds}")
     code = (
+        # a shell starts what it puts into the background with SIGINT ignored, which would be inherited here
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
         f"engine = connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}})\n"
@@ -161,9 +163,12 @@ def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian
     process = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(workspace.root)}, stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: sleeping(seconds), 60)
-    process.send_signal(number)
-    process.wait(timeout=30)
+    try:
+        wait_for(lambda: sleeping(seconds), 60)
+        process.send_signal(number)
+        process.wait(timeout=30)
+    finally:
+        process.kill()
     wait_for(lambda: not sleeping(seconds), 30)
     assert engine.image(TAG) is None
     assert not list(Path("/dev/shm").glob("envbuild*"))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_toy import processes, sleeping
+from engine_toy import nap, processes, sleeping
 
 from envbuild.engine import Engine, bases, connect, embedded, network
 from envbuild.errors import BuildError, EngineError
@@ -153,7 +153,7 @@ def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspa
     assert pid is not None
     inside = namespaces(pid)
     reference = hold(engine, workspace, debian12)
-    seconds = {"dockerd": 72001, "unshare": 72002, "containerd": 72003}[victim]
+    seconds = nap(len(victim))
     engine.client.containers.run(reference, ["sleep", str(seconds)], detach=True)
     tree = descendants(ours(place))
     os.kill(next(pid for pid in tree if Path(f"/proc/{pid}/comm").read_text().strip() == victim), signal.SIGKILL)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_toy import sleeping
+from engine_toy import nap, sleeping
 
 from envbuild.engine import Engine, Mount, bases, containers
 from envbuild.errors import EngineError, TimedOutError
@@ -94,12 +94,12 @@ def test_files_are_collected_from_the_container(engine, image):
 def test_the_time_limit_stops_and_removes(engine, image):
     started = time.monotonic()
     with pytest.raises(TimedOutError) as caught:
-        engine.run(image, ["sh", "-c", "echo before; exec sleep 70001"], timeout_s=1.5)
+        engine.run(image, ["sh", "-c", f"echo before; exec sleep {nap(1)}"], timeout_s=1.5)
     assert time.monotonic() - started < 30
     assert caught.value.exit_code == 124
     assert caught.value.details == ("before",)
     assert ours(engine) == []
-    assert sleeping(70001) == []
+    assert sleeping(nap(1)) == []
 
 
 def test_an_interrupt_removes_the_container(engine, image):
@@ -108,25 +108,25 @@ def test_an_interrupt_removes_the_container(engine, image):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.run(image, ["sh", "-c", "echo ready; exec sleep 70002"], on_line=interrupt)
+        engine.run(image, ["sh", "-c", f"echo ready; exec sleep {nap(2)}"], on_line=interrupt)
     assert ours(engine) == []
-    assert sleeping(70002) == []
+    assert sleeping(nap(2)) == []
 
 
 def test_the_next_run_sweeps_what_a_killed_one_left(engine, image, workspace):
     code = (
         "import sys; from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
-        f"connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}}).run({image!r}, ['sleep', '70003'])\n"
+        f"connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}}).run({image!r}, ['sleep', '{nap(3)}'])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(workspace.root)})
-    wait_for(lambda: sleeping(70003))
+    wait_for(lambda: sleeping(nap(3)))
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert len(ours(engine, process.pid)) == 1  # nothing could have removed it
     assert engine.run(image, ["true"]).code == 0
     assert ours(engine, process.pid) == []
-    assert sleeping(70003) == []
+    assert sleeping(nap(3)) == []
 
 
 def test_a_running_neighbour_is_not_swept(engine, image):

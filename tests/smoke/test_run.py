@@ -168,6 +168,45 @@ def test_wrong_usage_is_told_apart(guest: Guest, arguments: tuple[str, ...]) -> 
     assert "Traceback" not in err
 
 
+def test_a_broken_adapter_is_an_error_that_leaves_a_report(guest: Guest, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("this is no Python\n")
+    answer = guest.run("run", "--adapter", broken, folder=tmp_path)
+    assert (answer.code, valid(answer)["status"]) == (1, "error")
+    assert "SyntaxError" in valid(answer)["reason"]
+
+
+def test_a_report_that_cannot_be_written_is_told_at_once(guest: Guest) -> None:
+    process = guest.start("run", "--adapter", "numpy", "--json", "/nowhere/report.json")
+    _out, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "/nowhere/report.json" in err
+
+
+def test_weak_and_strong_scaling_are_told_apart(guest: Guest, tmp_path: Path) -> None:
+    bench = (
+        "--phases",
+        "bench",
+        "--counts",
+        "2",
+        "--rounds",
+        "3",
+        "--round-seconds",
+        "0.05",
+        "--batch",
+        "16",
+        "--warmup-max",
+        "10",
+    )
+    answer = guest.run("run", "--adapter", "numpy", *bench, "--scaling", "weak,strong", folder=tmp_path)
+    weak, strong = valid(answer)["runs"]
+    assert (weak["scaling"], weak["batch_per_device"], weak["global_batch"]) == ("weak", 16, 32)
+    assert (strong["scaling"], strong["batch_per_device"], strong["global_batch"]) == ("strong", 8, 16)
+    ratio = strong["rounds"][0]["solo_s"] / strong["rounds"][0]["dp_s"]
+    assert min(strong["speedup"]["lo"], ratio) <= strong["speedup"]["median"] <= max(strong["speedup"]["hi"], ratio)
+    assert "strong scaling" in answer.out
+
+
 def test_several_frameworks_need_a_choice(guest: Guest, tmp_path: Path) -> None:
     two = [{"name": name, "version": "1", "recipe": "numpy", "options": {}} for name in ("a", "b")]
     process = guest.start("run", "--lock", lock_of(tmp_path, frameworks=two, cuda=None))

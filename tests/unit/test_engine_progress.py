@@ -104,7 +104,7 @@ def test_a_builder_that_fails_without_a_step():
 
 
 def test_mount_options_and_preambles_are_left_out_of_a_step_for_people():
-    name = "[os 2/9] RUN --mount=type=secret,id=a if [ -f /run/a ]; then . /run/a; fi; set -eux; export A=/b C=d; apt-get update"
+    name = "[os 2/9] RUN --mount=type=secret,id=a if [ -f /a ]; then . /a; fi; set -eux; export A=/b C=d; apt-get update"
     assert instruction_of(name) == "os: RUN apt-get update"
 
 
