@@ -22,7 +22,7 @@ def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, 
 
     with display(session) as shown:
         tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine)
-        resolution = pipeline.resolve_request(tools, [name], options.chosen(constraints))
+        resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
         locked = pipeline.require_lock(tools, resolution.environment.name)
         pipeline.render_environment(tools, locked.lock)
         record = pipeline.build_environment(tools, locked.lock, aliases=options.alias(name, constraints), no_cache=no_cache)

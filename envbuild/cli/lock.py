@@ -39,7 +39,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
     for name in names:
         with display(session) as shown:
             tools = pipeline.Tools(session.workspace, on_progress=shown.news)
-            resolution = pipeline.resolve_request(tools, [name], options.chosen(constraints))
+            resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
             locked = pipeline.lock_environment(tools, resolution.environment, relock=relock)
         lock = locked.lock
         wording.warnings(session, resolution.warnings)
@@ -67,7 +67,7 @@ def _check(session: Session, names: tuple[str, ...], constraints: dict[str, str 
 
     tools = pipeline.Tools(session.workspace)
     canonical = [
-        pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name for name in names
+        pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
     ] or pipeline.names(tools)
     problems: list[errors.Problem] = []
     for name in canonical:

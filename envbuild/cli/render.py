@@ -28,7 +28,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, check: boo
     if every and check:
         return _report(session, pipeline.check_all(tools), len(pipeline.names(tools)))
     canonical = [
-        pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name for name in names
+        pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
     ] or pipeline.names(tools)
     if check:
         found = [each for name in canonical for each in pipeline.check_one(tools, name)]

@@ -28,7 +28,7 @@ def command(session: Session, /, name: str, **values: Any) -> int:
     smoke_options = options.smoke_options(judging)
     with display(session) as shown:
         tools = pipeline.Tools(session.workspace, on_progress=shown.news)
-        canonical = pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name
+        canonical = pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
         locked = pipeline.require_lock(tools, canonical)
         image = pipeline.require_image(tools, canonical)
         smoked = pipeline.smoke_image(tools, locked.lock, locked.digest, image, smoke_options, replay=False)

@@ -20,7 +20,7 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
 
     with display(session) as shown:
         tools = pipeline.Tools(session.workspace, on_progress=shown.news)
-        canonical = pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name
+        canonical = pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
         locked = pipeline.require_lock(tools, canonical)
         image = pipeline.require_image(tools, canonical)
         verified = pipeline.verify_image(tools, locked.lock, locked.digest, image, replay=False)

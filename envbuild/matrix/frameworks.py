@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
+from envbuild.matrix.standing import KEYS, Find, Own, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
     BadCapability,
@@ -25,7 +26,7 @@ from envbuild.model import CudaLibraries
 from envbuild.strictyaml import Table
 
 CUDA_LIBRARIES = get_args(CudaLibraries)
-_LEVELS = ("options", "constraints", "requirements", "margin_days")
+_LEVELS = ("options", "constraints", "requirements", "margin_days", *KEYS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +37,7 @@ class _Parents:
     series: Table
     release: Table
     origin: Provenance
+    find: Find
 
 
 def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
@@ -57,12 +59,47 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
         if not (name in bodies and file.where in context.overlays and head.keys() == ["name"]):
             heads.append((f"framework {name}", head, (head, defaults)))
         bodies.setdefault(name, []).extend((table, defaults) for table in series)
-    found = []
-    for head, defaults in unique(context, heads):
-        name = head.text("name")
-        found.append(_framework(context, head, defaults, _series(context, bodies.get(name, ())), policy))
-        head.finish()
-    return tuple(sorted(found, key=lambda framework: framework.name))
+    return _Frameworks(context, policy, unique(context, heads), bodies).all()
+
+
+class _Frameworks:
+    """Reads each framework once, those that others stand on first."""
+
+    def __init__(
+        self,
+        context: Context,
+        policy: Policy,
+        heads: Iterable[tuple[Table, Provenance]],
+        bodies: dict[str, list[tuple[Table, Provenance]]],
+    ) -> None:
+        self._context = context
+        self._policy = policy
+        self._heads = {head.text("name"): (head, defaults) for head, defaults in heads}
+        self._bodies = bodies
+        self._read: dict[str, FrameworkTable | None] = {}
+
+    def all(self) -> tuple[FrameworkTable, ...]:
+        found = [self._framework(name) for name in sorted(self._heads)]
+        return tuple(framework for framework in found if framework is not None)
+
+    def find(self, table: Table, name: str) -> FrameworkTable | None:
+        """The framework that ``table`` stands on."""
+        if name not in self._heads:
+            table.problem(f"framework {name} is in no row", "upon")
+            return None
+        found = self._framework(name)
+        if found is None:
+            table.problem(f"it would stand on itself by way of {name}", "upon")
+        return found
+
+    def _framework(self, name: str) -> FrameworkTable | None:
+        """None while it is being read."""
+        if name not in self._read:
+            self._read[name] = None
+            body = _series(self._context, self._bodies.get(name, ()))
+            self._read[name] = _framework(self._context, self._heads[name], body, self._policy, self.find)
+            self._heads[name][0].finish()
+        return self._read[name]
 
 
 class _Series(NamedTuple):
@@ -91,7 +128,10 @@ def _series(context: Context, tables: Iterable[tuple[Table, Provenance]]) -> lis
     return [part for parts in found.values() for part in parts]
 
 
-def _framework(context: Context, head: Table, defaults: Provenance, body: Iterable[_Series], policy: Policy) -> FrameworkTable:
+def _framework(
+    context: Context, file: tuple[Table, Provenance], body: Iterable[_Series], policy: Policy, find: Find
+) -> FrameworkTable:
+    head, defaults = file
     origin = context.origin(head, defaults)
     hints = []
     for item in head.tables("hints"):
@@ -107,7 +147,7 @@ def _framework(context: Context, head: Table, defaults: Provenance, body: Iterab
             listing.allow("variants", *_LEVELS)
             _check_levels(context, listing)
         for table in listing.tables("releases", required=True):
-            parents = _Parents(framework=head, series=values, release=table, origin=series_origin)
+            parents = _Parents(framework=head, series=values, release=table, origin=series_origin, find=find)
             releases.append((f"release {table.text('version')}", table, _release(context, parents, policy)))
             table.finish()
         listing.finish()
@@ -158,10 +198,8 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
     for level in (parents.series, table):
         for name, variant in level.named_tables("variants"):
             layers.setdefault(name, []).insert(0, variant)
-    for name in without:
-        if name not in layers:
-            table.problem(f"there is no variant {name!r} to leave out", "without")
     variants = [_variant(context, name, tables, parents, origin) for name, tables in layers.items() if name not in without]
+    variants.extend(_standing(context, parents, origin, variants, without))
     if not variants:
         table.problem("the release has no variant")
     variants.sort(key=lambda v: (not v.cuda, not v.default, newest_first(v.cuda or "0"), v.name))
@@ -173,6 +211,31 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
         variants=tuple(variants),
         origin=origin,
     )
+
+
+def _standing(
+    context: Context, parents: _Parents, origin: Provenance, own: list[Variant], without: tuple[str, ...]
+) -> list[Variant]:
+    """The builds that come of what the release stands on, but for those that it replaces or leaves out."""
+    levels = [parents.release, parents.series, parents.framework]
+    terms = Own(
+        requirements=_handed_down(context, None, parents, "requirements", origin),
+        constraints=_handed_down(context, None, parents, "constraints", origin),
+        options=_options(None, parents),
+        origin=origin,
+    )
+    found = standing(levels, parents.release.text("version"), parents.find, terms)
+    taken = {(variant.cuda, variant.cuda_libraries) for variant in own}
+    replaced = {variant.name for variant in own}
+    known = {variant.name for variant in (*own, *found)} | {name for name, _ in parents.series.named_tables("variants")}
+    for name in without:
+        if name not in known:
+            parents.release.problem(f"there is no variant {name!r} to leave out", "without")
+    return [
+        variant
+        for variant in found
+        if variant.name not in replaced and variant.name not in without and (variant.cuda, variant.cuda_libraries) not in taken
+    ]
 
 
 def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:
@@ -238,28 +301,35 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         glibc=version(of("glibc"), "glibc"),
         cpu_features=of("cpu_features").texts("cpu_features"),
         index=of("index").text("index", "default", pattern=r"default|https?://\S+"),
+        repository=of("repository").text("repository", "", pattern=r"https?://\S+"),
+        revision=of("revision").text("revision", "", pattern=r"\S+"),
+        distribution=of("distribution").text("distribution", "", pattern=r"\S+"),
         systems=tuple(system.lower() for system in of("systems").texts("systems")),
         options=_options(of("options"), parents),
         bad_capabilities=_bad(context, of("bad_capabilities"), origin),
         default=of("default").boolean("default"),
         origin=origin,
     )
+    if bool(found.repository) != bool(found.revision) or (found.repository and found.distribution):
+        tables[0].problem("`repository` goes with `revision`, and not with `distribution`")
     for table in tables:
         table.finish()
     return found
 
 
-def _handed_down(context: Context, variant: Table, parents: _Parents, key: str, origin: Provenance) -> tuple[Requirement, ...]:
+def _handed_down(
+    context: Context, variant: Table | None, parents: _Parents, key: str, origin: Provenance
+) -> tuple[Requirement, ...]:
     """The release's list, else the series'; the variant's own is added."""
     level = parents.release if key in parents.release else parents.series
-    ours = requirement_list(context, variant, key, origin.source)
+    ours = requirement_list(context, variant, key, origin.source) if variant else ()
     return requirement_list(context, level, key, origin.source) + ours
 
 
-def _options(variant: Table, parents: _Parents) -> tuple[tuple[str, str], ...]:
+def _options(variant: Table | None, parents: _Parents) -> tuple[tuple[str, str], ...]:
     merged: dict[str, str] = {}
     for level in (parents.framework, parents.series, parents.release, variant):
-        merged.update(level.text_map("options"))
+        merged.update(level.text_map("options") if level else {})
     return tuple(sorted(merged.items()))
 
 

@@ -77,7 +77,7 @@ def packages(framework: FrameworkTable) -> list[str]:
 
 def indexed(variant: Variant) -> bool:
     """Whether a build comes from the host's own index; of others nothing is asked."""
-    return variant.index == "default"
+    return variant.index == "default" and bool(variant.pins(""))
 
 
 def ask(

@@ -271,7 +271,11 @@ class BadCapability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One build of a framework release. ``systems`` is empty where every system with enough glibc serves."""
+    """One build of a framework release. ``systems`` is empty where every system with enough glibc serves.
+
+    It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
+    the version of the system's own package.
+    """
 
     name: str
     package: str
@@ -289,11 +293,20 @@ class Variant:
     glibc: str
     cpu_features: tuple[str, ...]
     index: str
+    repository: str
+    revision: str
+    distribution: str
     systems: tuple[str, ...]
     options: tuple[tuple[str, str], ...]
     bad_capabilities: tuple[BadCapability, ...]
     default: bool
     origin: Provenance
+
+    def pins(self, version: str) -> tuple[str, ...]:
+        """What asks a package index for this build of release ``version``; nothing where it comes from elsewhere."""
+        if self.repository or self.distribution:
+            return ()
+        return (f"{self.requirement}=={version}{self.local_version}",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,10 +5,13 @@ Framework versions have PEP 440's richer order; :mod:`packaging` orders those, o
 
 from __future__ import annotations
 
+import functools
+
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
 CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major
 
 
+@functools.lru_cache(maxsize=4096)
 def numbers(version: str) -> tuple[int, ...]:
     """``"9.0"`` as ``(9, 0)``; trailing zeros do not count, so that 9 equals 9.0."""
     parts = [int(part) for part in version.split(".")]

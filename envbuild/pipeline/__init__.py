@@ -18,6 +18,7 @@ from envbuild.pipeline.stages import (
     render_environment,
     render_text,
     require_lock,
+    resolve_buildable,
     resolve_request,
 )
 from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
@@ -50,6 +51,7 @@ __all__ = [
     "render_text",
     "require_image",
     "require_lock",
+    "resolve_buildable",
     "resolve_request",
     "smoke_image",
     "standing",

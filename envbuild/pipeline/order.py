@@ -98,7 +98,7 @@ def make(
     began = time.monotonic()
     log = _Log(listener=on_stage)
     with log.stage("resolve") as note:
-        environment = stages.resolve_request(tools, texts, constraints).environment
+        environment = stages.resolve_buildable(tools, texts, constraints).environment
         note.outcome, note.detail = "kept", environment.name
     with files.locked(tools.workspace.home / "locks" / f"{environment.name}.make"):
         locked = _lock_and_render(tools, environment, log)

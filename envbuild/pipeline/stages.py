@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import files
-from envbuild.errors import InvalidInputError, UnknownNameError
+from envbuild.errors import InvalidInputError
 from envbuild.model import Environment, Lock, Resolution
 from envbuild.pipeline import evidence, rendering
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
+    from envbuild.recipes import Recipe
     from envbuild.resolve import Explanation, Request
 
 
@@ -65,6 +66,16 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
         own = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
         return Resolution(request=texts[0], environment=locked, reasons=(), warnings=(), overlaid=own)
     return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
+
+
+def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
+    """The environment that ``texts`` mean, for the verbs that go beyond planning: its frameworks have recipes.
+
+    Raises :class:`InvalidInputError` (``no-recipe``) where one has none.
+    """
+    resolution = resolve_request(tools, texts, constraints)
+    require_recipes(tools, resolution.environment)
+    return resolution
 
 
 def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
@@ -166,7 +177,7 @@ def _built_from(tools: Tools, locked: Locked) -> bool:
 def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
     from envbuild.engine import bases
 
-    recipes = {framework.recipe: recipe_of(tools, framework.recipe) for framework in environment.frameworks}
+    recipes = require_recipes(tools, environment)
     wanted = dict.fromkeys(requirement for recipe in recipes.values() for requirement in recipe.requirements)
     return {
         "recipe_requirements": tuple(wanted),
@@ -177,15 +188,21 @@ def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
     }
 
 
-def recipe_of(tools: Tools, name: str) -> Any:
-    """The recipe called ``name``; :class:`UnknownNameError` where the matrix names one that is not there."""
-    if name not in tools.recipes:
-        raise UnknownNameError(
-            f"The matrix names the recipe {name}, and {tools.workspace.recipes} has none of that name.",
-            code="unknown-recipe",
-            hint=f"There are: {', '.join(sorted(tools.recipes))}.",
-        )
-    return tools.recipes[name]
+def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
+    """The recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) where one has none.
+
+    The matrix may know frameworks that envbuild cannot build yet: they are planned with, and nothing more.
+    """
+    for framework in environment.frameworks:
+        if framework.recipe not in tools.recipes:
+            have = [table.title for table in tools.matrix.frameworks if table.recipe in tools.recipes]
+            raise InvalidInputError(
+                f"The matrix knows {framework.name} {framework.version}, envbuild has no recipe for it yet; "
+                f"frameworks with recipes: {', '.join(have) or 'none'}.",
+                code="no-recipe",
+                hint=f"A recipe is a folder, {tools.workspace.recipes / framework.recipe}: see docs/adding-a-framework.md.",
+            )
+    return {framework.recipe: tools.recipes[framework.recipe] for framework in environment.frameworks}
 
 
 def render_text(tools: Tools, lock: Lock) -> dict[str, str]:

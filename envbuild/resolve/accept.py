@@ -57,9 +57,9 @@ def _variant(
     if environment.python.version not in variant.python:
         reason = f"supports Python {', '.join(variant.python)}, no longer {environment.python.version}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))
-    own = f"{variant.requirement}=={release.version}{variant.local_version}"
-    if own not in framework.requirements:
-        yield Conflict(row=row, reason=f"is now installed as {own}", source=origin.source_of("package"))
+    for own in variant.pins(release.version):
+        if own not in framework.requirements:
+            yield Conflict(row=row, reason=f"is now installed as {own}", source=origin.source_of("package"))
     if variant.index != framework.index:
         yield Conflict(row=row, reason=f"now comes from another index: {variant.index}", source=origin.source_of("index"))
     yield from _libraries(row, environment, variant)

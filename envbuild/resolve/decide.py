@@ -135,20 +135,25 @@ def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str
 def _framework(request: Request, chosen: Candidate) -> Framework:
     table, release, variant = request.framework, chosen.release, chosen.variant
     python = chosen.place.python.version
-    own = f"{variant.requirement}=={release.version}{variant.local_version}"
     return Framework(
         name=table.name,
         version=release.version,
         package=variant.package,
         variant=variant.name,
-        requirements=(own, *_holding(variant.requirements, python)),
+        requirements=(*variant.pins(release.version), *_holding(variant.requirements, python)),
         constraints=_holding(variant.constraints, python),
         recipe=table.recipe,
         released=release.released,
         index=variant.index,
         cuda_libraries=variant.cuda_libraries,
-        options=dict(variant.options),
+        options={**dict(variant.options), **_elsewhere(variant)},
     )
+
+
+def _elsewhere(variant: Variant) -> dict[str, str]:
+    """Where a recipe gets a build that is on no package index; the keys are those of the matrix."""
+    keys = ("repository", "revision", "distribution")
+    return {key: value for key in keys if (value := getattr(variant, key))}
 
 
 def _holding(requirements: tuple[Requirement, ...], python: str) -> tuple[str, ...]:

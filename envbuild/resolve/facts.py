@@ -42,7 +42,8 @@ class Facts:
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules}
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
-        self.places: dict[object, object] = {}  # filled by places.py
+        self.places: dict[object, object] = {}  # filled by places.py, like the next
+        self.candidates: dict[object, list[LibraryRow]] = {}
 
     def driver_min(self, cuda: str) -> str:
         """The driver that everything of ``cuda`` runs on; empty where no row says."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from envbuild.errors import Alternative, UnknownNameError, UsageError
@@ -282,16 +283,22 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> No
 
 def _check_known(matrix: Matrix, draft: _Draft) -> None:
     """CUDA and Python versions that no row has are unknown; those that some row has and this framework not are conflicts."""
-    built_for = {variant.cuda for table in matrix.frameworks for release in table.releases for variant in release.variants}
     known_cuda = [row.version for row in matrix.cuda]
     cuda = draft.get("cuda")
-    if cuda and not any(within(version, cuda) for version in (*known_cuda, *filter(None, built_for))):
+    if cuda and not any(within(version, cuda) for version in itertools.chain(known_cuda, _built_for(matrix))):
         if (full := _cuda_release(matrix, cuda)) is None:
             raise names.unknown_version("CUDA", cuda.lstrip("="), known_cuda)
         draft.parts["cuda"] = f"=={full}"
     python = draft.get("python")
     if python and not any(within(row.version, python) for row in matrix.pythons):
         raise names.unknown_version("Python", python.lstrip("="), [row.version for row in matrix.pythons])
+
+
+def _built_for(matrix: Matrix) -> Iterator[str]:
+    """The CUDA versions of all builds; one may be without a row of its own."""
+    for table in matrix.frameworks:
+        for release in table.releases:
+            yield from (variant.cuda for variant in release.variants if variant.cuda)
 
 
 def _cuda_release(matrix: Matrix, clause: str) -> str | None:

@@ -234,6 +234,13 @@ def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: 
 
 def candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     """The releases that satisfy a need, the preferred one first, then the newest."""
+    key = (library, cuda, need)
+    if key not in facts.candidates:
+        facts.candidates[key] = _candidates(facts, library, cuda, need)
+    return facts.candidates[key]
+
+
+def _candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     rows = [
         row
         for row in facts.libraries[library]

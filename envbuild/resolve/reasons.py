@@ -26,7 +26,7 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
         source=release.origin.source_of("version"),
     )
     yield Reason(
-        choice=f"package {environment.frameworks[0].requirements[0]}",
+        choice=_comes_from(chosen),
         because=_package(request, chosen),
         source=variant.origin.source_of("package"),
     )
@@ -55,6 +55,15 @@ def _version(request: Request, chosen: Candidate) -> str:
     asked = f"of those that {request.version.lstrip('=')} names" if request.version else "of all in the matrix"
     rest = "" if matching[0] == chosen.release.version else " that satisfies the whole request"
     return f"{asked}, the newest{rest}"
+
+
+def _comes_from(chosen: Candidate) -> str:
+    variant = chosen.variant
+    if variant.repository:
+        return f"source {variant.repository} at {variant.revision}"
+    if variant.distribution:
+        return f"package {variant.package} {variant.distribution} of {chosen.place.system.name}"
+    return f"package {variant.pins(chosen.release.version)[0]}"
 
 
 def _package(request: Request, chosen: Candidate) -> str:

@@ -45,12 +45,11 @@ def test_every_recipe_loads_and_asks_for_what_the_guest_needs() -> None:
         assert any(re.match(r"numpy\b", requirement) for requirement in recipe.requirements), recipe.name
 
 
-def test_every_framework_of_the_matrix_has_its_recipe() -> None:
+def test_every_recipe_is_of_a_framework_of_the_matrix() -> None:
+    """A framework may be in the matrix before it has a recipe; a recipe of no framework would never be used."""
     files = sorted((ROOT / "matrix" / "frameworks").glob("*.yaml"))
-    assert files
-    for path in files:
-        wanted = yaml.safe_load(path.read_text())["framework"]["recipe"]
-        assert wanted in {folder.name for folder in FOLDERS}, path.name
+    wanted = {yaml.safe_load(path.read_text())["framework"]["recipe"] for path in files}
+    assert {folder.name for folder in FOLDERS} <= wanted
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))

@@ -1,0 +1,182 @@
+"""Releases that stand upon another framework's, and builds that come from no package index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuild import matrix, resolve
+from envbuild.errors import InvalidInputError
+from envbuild.matrix.types import FrameworkTable, Matrix
+from envbuild.model import Framework
+
+SYSTEMS = """\
+defaults: {source: "https://example.org/systems", checked: "2026-01-01"}
+systems:
+  - {name: plain1, family: plain, version: "1", codename: one, image: "plain:1", glibc: "2.31", released: "2020-01-01",
+     pythons: [{version: "3.9", packages: [python3], executable: /usr/bin/python3.9}]}
+pythons:
+  - {version: "3.9", released: "2020-01-01"}
+  - {version: "3.6", released: "2017-01-01"}
+"""
+HEAD = """\
+defaults: {source: doc, checked: "2026-01-01"}
+sources: {doc: {title: Document, url: "https://example.org/doc"}}
+"""
+
+
+def base(variants: str, release: str = "") -> str:
+    return f"""{HEAD}
+framework: {{name: below, title: Below, short: below, aliases: [below], recipe: below}}
+series:
+  - series: "1.0"
+    constraints: ["lib<3"]
+    variants:
+{variants}
+    releases:
+      - {{version: "1.0.1", released: "2020-01-01"{release}}}
+"""
+
+
+BASE = base(
+    """      gpu: {package: below-gpu, python: ["3.6", "3.9"], cuda_libraries: none, glibc: "2.17", options: {flavour: plain},
+            index: "https://example.org/whl", local_version: "+one", requirements: ["part==2"]}"""
+)
+
+
+def above(release: str, series: str = "package: above") -> str:
+    return f"""{HEAD.replace("doc", "paper")}
+framework: {{name: above, title: Above, short: above, aliases: [above], recipe: above, options: {{kind: upper}}}}
+series:
+  - series: "2.0"
+    {series}
+    constraints: ["other<1"]
+    releases:
+      - {{version: "2.0.0", released: "2020-02-01"{release}}}
+"""
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    """The matrix of a few files, with one system."""
+
+    def load(*texts: str) -> Matrix:
+        names = [f"file{number}.yaml" for number in range(len(texts))]
+        for name, text in zip(names, texts, strict=True):
+            (tmp_path / name).write_text(text)
+        entry = tmp_path / "matrix.yaml"
+        (tmp_path / "systems.yaml").write_text(SYSTEMS)
+        entry.write_text(
+            "schema: 1\npolicy: {dependency_margin_days: 60, python_from: [distribution]}\ninclude: [systems.yaml, "
+            + ", ".join(names)
+            + "]\n"
+        )
+        return matrix.load_files(entry)
+
+    return load
+
+
+def framework(facts: Matrix, name: str) -> FrameworkTable:
+    return next(table for table in facts.frameworks if table.name == name)
+
+
+def chosen(facts: Matrix, request: str) -> Framework:
+    return resolve.resolve(facts, resolve.parse([request], matrix=facts)).environment.frameworks[0]
+
+
+def problems(read, *texts: str) -> str:
+    with pytest.raises(InvalidInputError) as caught:
+        read(*texts)
+    return "\n".join(str(problem) for problem in caught.value.problems)
+
+
+def test_builds_are_those_of_what_it_stands_upon(read):
+    facts = read(above(', upon: {below: "1.0.1"}'), BASE)
+    assert matrix.check(facts) == []
+    (variant,) = framework(facts, "above").releases[0].variants
+    assert (variant.package, variant.python, variant.glibc, variant.index) == (
+        "above",
+        ("3.6", "3.9"),
+        "2.17",
+        "https://example.org/whl",
+    )
+    assert [item.requirement for item in variant.requirements] == ["below-gpu==1.0.1+one", "part==2"]
+    assert [item.requirement for item in variant.constraints] == ["lib<3", "other<1"]
+    assert variant.options == (("flavour", "plain"), ("kind", "upper"))
+    assert variant.origin.sources == ("https://example.org/paper", "https://example.org/doc")
+    assert variant.origin.source_of("python") == "https://example.org/doc"
+    assert chosen(facts, "above-2.0").requirements == ("above==2.0.0", "below-gpu==1.0.1+one", "part==2")
+
+
+def test_pythons_are_narrowed_and_a_local_version_is_shared(read):
+    facts = read(BASE, above(', upon: {below: "1.0.1"}, python: ["3.9", "3.13"], local_version: same'))
+    (variant,) = framework(facts, "above").releases[0].variants
+    assert variant.python == ("3.9",)
+    assert variant.pins("2.0.0") == ("above==2.0.0+one",)
+
+
+def test_a_build_is_as_doubtful_as_what_it_stands_upon(read):
+    facts = read(
+        base(BASE.split("variants:\n")[1].split("    releases")[0].rstrip(), ', status: unknown, note: "not tried"'),
+        above(', upon: {below: "1.0.1"}'),
+    )
+    (variant,) = framework(facts, "above").releases[0].variants
+    assert (variant.origin.status, variant.origin.note) == ("unknown", "not tried")
+
+
+def test_without_a_package_it_is_the_other_under_another_name(read):
+    inside = above(', upon: {below: "1.0.1"}', "source: paper").replace("2.0.0", "1.0.1")
+    facts = read(BASE, inside)
+    assert chosen(facts, "above").requirements == ("below-gpu==1.0.1+one", "part==2")
+    assert resolve.refusals(facts, resolve.resolve(facts, resolve.parse(["above"], matrix=facts)).environment) == []
+    assert "must have that version" in problems(read, BASE, above(', upon: {below: "1.0.1"}', "source: paper"))
+
+
+def test_own_builds_come_first_and_others_can_be_left_out(read):
+    own = ', upon: {below: "1.0.1"}, variants: {cpu: {package: above, python: ["3.9"], cuda_libraries: none, glibc: "2.5"}}'
+    (variant,) = framework(read(BASE, above(own)), "above").releases[0].variants
+    assert (variant.name, variant.glibc) == ("cpu", "2.5")
+    assert "the release has no variant" in problems(read, BASE, above(', upon: {below: "1.0.1"}, without: [gpu]'))
+    assert "no variant 'tpu'" in problems(read, BASE, above(', upon: {below: "1.0.1"}, without: [tpu]'))
+
+
+@pytest.mark.parametrize(
+    ("release", "message"),
+    [
+        (', upon: {nothing: "1"}', "framework nothing is in no row"),
+        (', upon: {below: "9.9"}', "below 9.9 is in no row"),
+        (', upon: {above: "2.0.0"}', "it would stand on itself"),
+        ("", "has its package here"),
+        (', upon: {below: "1.0.1"}, revision: abc', "`repository` goes with `revision`"),
+    ],
+)
+def test_what_it_cannot_stand_upon_is_a_problem(read, release, message):
+    assert message in problems(read, BASE, above(release))
+
+
+def test_a_build_from_source_asks_no_index_and_tells_the_recipe_where(read):
+    facts = read(
+        base(
+            """      cpu: {package: below, python: ["3.9"], cuda_libraries: none, glibc: "2.17",
+            repository: "https://example.org/below", revision: abc123, requirements: [part]}"""
+        )
+    )
+    request = resolve.parse(["below"], matrix=facts)
+    found = resolve.resolve(facts, request)
+    assert found.environment.frameworks[0].requirements == ("part",)
+    assert found.environment.frameworks[0].options == {"repository": "https://example.org/below", "revision": "abc123"}
+    assert "source https://example.org/below at abc123" in [reason.choice for reason in found.reasons]
+    assert resolve.refusals(facts, found.environment) == []
+
+
+def test_a_package_of_the_distribution_says_its_version(read):
+    text = base(
+        """      cpu: {package: python-below, python: ["3.9"], cuda_libraries: none, glibc: "2.17", systems: [plain1],
+            distribution: "1.0.1-2"}"""
+    )
+    facts = read(text)
+    found = resolve.resolve(facts, resolve.parse(["below"], matrix=facts))
+    assert found.environment.frameworks[0].options == {"distribution": "1.0.1-2"}
+    assert "package python-below 1.0.1-2 of plain1" in [reason.choice for reason in found.reasons]
+    assert "nothing can stand upon it" in problems(read, text, above(', upon: {below: "1.0.1"}'))
