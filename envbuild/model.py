@@ -149,12 +149,13 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolution:
-    """An environment with the story of how it was chosen."""
+    """An environment with the story of how it was chosen. ``overlaid``: the rows behind it that the user's overlays hold."""
 
     request: str
     environment: Environment
     reasons: tuple[Reason, ...]
     warnings: tuple[str, ...]
+    overlaid: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

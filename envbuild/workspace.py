@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +17,13 @@ class Workspace:
     """``root`` holds facts and recipes (perhaps read-only); ``output`` takes what tools write; ``home`` is ours.
 
     In a writable checkout locks, renderings and evidence go to the checkout; with an installed package, below ``home``.
+    ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning.
     """
 
     root: Path
     output: Path
     home: Path
+    overlays: tuple[Path, ...] = ()
 
     @property
     def matrix(self) -> Path:
@@ -99,8 +102,10 @@ class Workspace:
         return self.home / "reports" / name
 
 
-def find(root: str | None = None) -> Workspace:
+def find(root: str | None = None, overlays: Sequence[str] = ()) -> Workspace:
     """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the nearest parent of here, else the packaged copy.
+
+    ``overlays`` (flags) lie over those that ENVBUILD_MATRIX lists, separated as in PATH.
 
     Raises :class:`UsageError` where a root was named and holds no matrix.
     """
@@ -118,7 +123,13 @@ def find(root: str | None = None) -> Workspace:
         folder = _upward(Path.cwd()) or _packaged()
     checkout = folder / "images"
     writable = "_data" not in folder.parts and os.access(checkout, os.W_OK)
-    return Workspace(root=folder, output=checkout if writable else home / "images", home=home)
+    named_overlays = [*filter(None, os.environ.get("ENVBUILD_MATRIX", "").split(os.pathsep)), *overlays]
+    return Workspace(
+        root=folder,
+        output=checkout if writable else home / "images",
+        home=home,
+        overlays=tuple(dict.fromkeys(Path(name).expanduser().absolute() for name in named_overlays)),
+    )
 
 
 def _home() -> Path:

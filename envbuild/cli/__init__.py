@@ -11,4 +11,4 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The ``envbuild`` command: run ``argv`` (default: this process's) and end the process with the exit code of DESIGN."""
     from envbuild.cli import frame
 
-    sys.exit(frame.run(sys.argv[1:] if argv is None else list(argv)))
+    sys.exit(frame.run(sys.argv[1:] if argv is None else [*argv]))  # `list` is a verb's module here

@@ -23,13 +23,22 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
         answer = resolve.answer(explanation.resolution, pipeline.held_evidence(tools, explanation.resolution.environment.name))
         session.out(wording.environment(answer))
         wording.warnings(session, explanation.resolution.warnings)
+    if explanation.choices:
+        session.out("\nnext best")
+        choices = [[each.choice, f"before {each.next_best}", f"{each.because} [{each.source}]"] for each in explanation.choices]
+        session.out(wording.columns(choices, indent="  "))
     if explanation.passed_over:
         session.out("\npassed over")
-        rows = {
-            (each.row, f"{each.reason}{f' [{each.source}]' if each.source else ''}"): None for each in explanation.passed_over
-        }
-        session.out(wording.columns(list(rows), indent="  "))
+        reasons: dict[str, list[str]] = {}
+        for each in explanation.passed_over:
+            reasons.setdefault(f"{each.reason} [{each.source}]", []).append(each.row)
+        session.out(wording.columns([[_rows(rows), reason] for reason, rows in reasons.items()], indent="  "))
     if explanation.error is not None:
         raise explanation.error
     session.document(resolve.explanation_json(explanation))
     return 0
+
+
+def _rows(rows: list[str]) -> str:
+    """Rows of one framework that share a reason: the first and the last, and how many."""
+    return rows[0] if len(rows) == 1 else f"{rows[0]} … {rows[-1]} ({len(rows)})"

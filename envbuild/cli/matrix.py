@@ -1,12 +1,21 @@
-"""``envbuild matrix check``: the facts, read strictly and checked against each other."""
+"""``envbuild matrix check`` and ``update``: the facts against each other, and against the package index."""
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from envbuild.cli import options
+from envbuild.cli import options, wording
 from envbuild.cli.session import Session
-from envbuild.errors import InvalidInputError
+from envbuild.errors import InvalidInputError, Problem
+
+if TYPE_CHECKING:
+    from envbuild.matrix import Matrix
+    from envbuild.matrix.published import Finding, Published
 
 
 @click.group("matrix")
@@ -16,13 +25,14 @@ def command() -> None:
 
 
 @command.command("check")
+@click.option("--online", is_flag=True, help="Compare with the package index too: wheels, dates, yanked files.")
 @options.common
 @click.pass_obj
-def check(session: Session) -> int:
+def check(session: Session, online: bool) -> int:
     """Read matrix.yaml and what it includes, and list every problem at once, with file and line."""
     from envbuild import matrix
 
-    facts = matrix.load_files(session.workspace.matrix)
+    facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
     problems = matrix.check(facts)
     if problems:
         raise InvalidInputError(
@@ -31,6 +41,84 @@ def check(session: Session) -> int:
             problems=problems,
             hint="Correct the rows named above; docs/adding-a-framework.md says what a row must have.",
         )
-    session.document({"schema": 1, "matrix": str(session.workspace.matrix), "problems": []})
+    document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
+    if online:
+        findings, _, _ = _ask(session, facts)
+        wrong = [finding for finding in findings if finding.wrong]
+        if wrong:
+            raise InvalidInputError(
+                f"The package index contradicts the matrix in {len(wrong)} place{'s' if len(wrong) > 1 else ''}.",
+                code="matrix-online",
+                problems=[_problem(finding) for finding in wrong],
+                hint="Correct the rows, or mark them known-bad with a note; `envbuild matrix update` proposes new releases.",
+            )
+        document["online"] = [asdict(finding) for finding in findings]
+        session.out(_table(findings))
+    session.document(document)
     session.out(f"{session.workspace.matrix}: no problems")
     return 0
+
+
+@command.command("update")
+@click.option("--write", is_flag=True, help="Apply the proposed rows instead of only showing them.")
+@options.common
+@click.pass_obj
+def update(session: Session, write: bool) -> int:
+    """Propose rows for releases that the package index has and the matrix lacks, as a diff. Nothing is ever taken away.
+
+    What the index cannot tell is taken over from the series and marked unknown. Overlays are left out.
+    """
+    from envbuild import files, matrix
+    from envbuild.matrix import loader, proposals
+
+    facts = matrix.load_files(session.workspace.matrix)
+    findings, published, place = _ask(session, facts)
+    proposals.require_whole(facts, findings, place)
+    sources = {name: content.decode() for name, content in loader.read_sources(session.workspace.matrix).items()}
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    proposal = proposals.propose(facts, sources, findings, published, today)
+    changed = {name: text for name, text in proposal.after.items() if text != sources[name]}
+    if write:
+        for name, text in changed.items():
+            files.write_atomic(session.workspace.root / name, text)
+    session.document(
+        {
+            "schema": 1,
+            "diff": proposal.diff,
+            "added": [dict(zip(("framework", "version", "file"), row, strict=True)) for row in proposal.added],
+            "findings": [asdict(finding) for finding in findings],
+            "written": write and bool(changed),
+        }
+    )
+    session.out(proposal.diff.rstrip("\n"))
+    added = {(name, version) for name, version, _ in proposal.added}
+    left = [each for each in findings if each.kind != "more" and (each.framework, each.version) not in added]
+    if left:
+        session.err(f"For a person to look at:\n{_table(left)}")
+    count = f"{len(proposal.added)} new release{'s' if len(proposal.added) != 1 else ''}"
+    done = "written" if write else "proposed; --write applies them"
+    session.err(f"{count} {done}" if changed else "Nothing new on the package index.")
+    return 0
+
+
+def _ask(session: Session, facts: Matrix) -> tuple[list[Finding], Published, str]:
+    """The differences, what the index has, and the index's name for messages."""
+    from envbuild.cli.progress import display
+    from envbuild.index import Index
+    from envbuild.matrix import published
+
+    index = Index()
+    with display(session) as shown:
+        answers = published.ask(facts, index.project_files, shown.news)
+    return published.compare(facts, answers), answers, index.place
+
+
+def _problem(finding: Finding) -> Problem:
+    where, _, line = finding.at.rpartition(":")
+    message = f"{finding.framework} {finding.version} ({finding.package}): {finding.message}"
+    return Problem(where=where, line=int(line), message=message)
+
+
+def _table(findings: Sequence[Finding]) -> str:
+    rows = [[each.kind, f"{each.framework} {each.version}", each.package, each.message, each.at] for each in findings]
+    return wording.columns(rows)

@@ -27,8 +27,13 @@ def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     setattr(session, param.name, value)
 
 
+def _add_overlays(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001 - click's
+    """Overlays add up, before and after the verb."""
+    ctx.ensure_object(Session).overlays.extend(value)
+
+
 def common(function: F) -> F:
-    """``--json -v -q --progress --root``: kept in the session, never passed to the verb's function."""
+    """``--json -v -q --progress --matrix --root``: kept in the session, never passed to the verb's function."""
     for option in (
         click.option(
             "--root",
@@ -37,6 +42,15 @@ def common(function: F) -> F:
             callback=_note,
             expose_value=False,
             is_eager=True,
+        ),
+        click.option(
+            "--matrix",
+            "overlays",
+            multiple=True,
+            metavar="FILE",
+            help="Rows of your own over those of the matrix; may be repeated. Also ENVBUILD_MATRIX.",
+            callback=_add_overlays,
+            expose_value=False,
         ),
         click.option(
             "--progress",

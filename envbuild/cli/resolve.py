@@ -17,7 +17,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     """Say which environment REQUEST means, choosing what it leaves open; nothing is written.
 
     REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]) or requirements such as
-    'name==1.12 cuda>=9'. Several names joined by + share one image.
+    'name==1.12 cuda>=9'.
     """
     from envbuild import pipeline, resolve
 

@@ -25,6 +25,7 @@ class Session:
     quiet: bool = False
     progress: str = "auto"
     root: str | None = None
+    overlays: list[str] = field(default_factory=list)
     prog: str = "envbuild"
     _workspace: Workspace | None = field(default=None)
 
@@ -34,7 +35,7 @@ class Session:
         if self._workspace is None:
             from envbuild import workspace
 
-            self._workspace = workspace.find(self.root)
+            self._workspace = workspace.find(self.root, self.overlays)
         return self._workspace
 
     def out(self, text: str) -> None:

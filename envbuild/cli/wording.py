@@ -36,6 +36,7 @@ def environment(answer: Mapping[str, Any]) -> str:
         rows.append(["gpu", ", ".join(capability["sass"]), ptx])
     rows.append(["evidence", ", ".join(answer["evidence"]) or "none yet", ""])
     text = f"{answer['name']}\n\n{columns(rows, indent='  ')}"
+    text += "".join(f"\n  from your overlay: {row}" for row in answer.get("overlaid", ()))
     reasons = [[reason["choice"], f"{reason['because']}{_cited(reason['source'])}"] for reason in answer.get("reasons", ())]
     return f"{text}\n\nwhy\n{columns(reasons, indent='  ')}" if reasons else text
 

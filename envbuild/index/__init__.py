@@ -57,6 +57,11 @@ class Index:
         """What of the machine's configuration is not used, and why; for showing to the user."""
         return self.settings.notes
 
+    @property
+    def place(self) -> str:
+        """The hosts of the default index, for messages; never with credentials."""
+        return self._place("default")
+
     def project_files(self, project: str, index: str = "default") -> list[IndexFile]:
         """Every file of ``project``: on the host's own indexes together, or on the one whose base URL is given.
 

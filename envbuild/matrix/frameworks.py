@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
 from envbuild.matrix.standing import KEYS, Find, Own, standing
@@ -41,9 +41,13 @@ class _Parents:
 
 
 def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
-    """All frameworks by name. In an overlay a series replaces the series of the same framework and name."""
+    """All frameworks by name.
+
+    In an overlay ``framework: {name: …}`` alone refers to the one that is there. A series there replaces the series of the same
+    name; one without ``variants`` adds its releases to it, or replaces single ones.
+    """
     heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []
-    bodies: dict[str, list[tuple[str, Table, Provenance]]] = {}
+    bodies: dict[str, list[tuple[Table, Provenance]]] = {}
     for file, defaults in files:
         head = file.table("framework")
         series = file.tables("series")
@@ -52,8 +56,9 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
                 file.problem("a file with series needs `framework`", "series")
             continue
         name = head.text("name", pattern=r"[a-z][a-z0-9_-]*")
-        heads.append((f"framework {name}", head, (head, defaults)))
-        bodies.setdefault(name, []).extend((f"series {table.text('series')}", table, defaults) for table in series)
+        if not (name in bodies and file.where in context.overlays and head.keys() == ["name"]):
+            heads.append((f"framework {name}", head, (head, defaults)))
+        bodies.setdefault(name, []).extend((table, defaults) for table in series)
     return _Frameworks(context, policy, unique(context, heads), bodies).all()
 
 
@@ -65,7 +70,7 @@ class _Frameworks:
         context: Context,
         policy: Policy,
         heads: Iterable[tuple[Table, Provenance]],
-        bodies: dict[str, list[tuple[str, Table, Provenance]]],
+        bodies: dict[str, list[tuple[Table, Provenance]]],
     ) -> None:
         self._context = context
         self._policy = policy
@@ -91,14 +96,41 @@ class _Frameworks:
         """None while it is being read."""
         if name not in self._read:
             self._read[name] = None
-            bodies = ((label, table, (table, origin)) for label, table, origin in self._bodies.get(name, ()))
-            body = unique(self._context, bodies)
+            body = _series(self._context, self._bodies.get(name, ()))
             self._read[name] = _framework(self._context, self._heads[name], body, self._policy, self.find)
             self._heads[name][0].finish()
         return self._read[name]
 
 
-def _framework(context: Context, file: tuple[Table, Provenance], body: Files, policy: Policy, find: Find) -> FrameworkTable:
+class _Series(NamedTuple):
+    """Releases that are listed in one place: ``values`` hands its values down to what ``listing`` lists."""
+
+    values: Table
+    listing: Table
+    defaults: Provenance
+
+
+def _series(context: Context, tables: Iterable[tuple[Table, Provenance]]) -> list[_Series]:
+    """The series of one framework; an overlay's additions come after the series that they extend."""
+    found: dict[str, list[_Series]] = {}
+    for table, defaults in tables:
+        name = table.text("series")
+        before = found.get(name, [])
+        again = next((part.listing for part in before if part.listing.where == table.where), None)
+        overlay = table.where in context.overlays
+        if before and (again is not None or not overlay):
+            first = again or before[0].listing
+            table.problem(f"series {name} is defined again; first in {first.where}:{first.line}")
+        if before and overlay and "variants" not in table:
+            before.append(_Series(before[0].values, table, defaults))
+        else:
+            found[name] = [_Series(table, table, defaults)]
+    return [part for parts in found.values() for part in parts]
+
+
+def _framework(
+    context: Context, file: tuple[Table, Provenance], body: Iterable[_Series], policy: Policy, find: Find
+) -> FrameworkTable:
     head, defaults = file
     origin = context.origin(head, defaults)
     hints = []
@@ -108,15 +140,17 @@ def _framework(context: Context, file: tuple[Table, Provenance], body: Files, po
     head.allow(*_LEVELS)
     _check_levels(context, head)
     releases: list[tuple[str, Table, Release]] = []
-    for series, inherited in body:
-        series_origin = context.origin(series, inherited)
-        series.allow("series", "variants", *_LEVELS)
-        _check_levels(context, series)
-        for table in series.tables("releases", required=True):
-            parents = _Parents(framework=head, series=series, release=table, origin=series_origin, find=find)
+    for values, listing, inherited in body:
+        series_origin = context.origin(listing, inherited)
+        listing.allow("series")
+        if listing is values:
+            listing.allow("variants", *_LEVELS)
+            _check_levels(context, listing)
+        for table in listing.tables("releases", required=True):
+            parents = _Parents(framework=head, series=values, release=table, origin=series_origin, find=find)
             releases.append((f"release {table.text('version')}", table, _release(context, parents, policy)))
             table.finish()
-        series.finish()
+        listing.finish()
     return FrameworkTable(
         name=head.text("name"),
         title=head.text("title"),

@@ -18,7 +18,8 @@ _TABLES = ("systems", "pythons", "architectures", "drivers", "driver_rules", "re
 def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
     """The bytes of the entry file, of what it includes and of the overlays, by the name that messages use.
 
-    Overlays (``--matrix``) come last; a row there replaces the row of the same name.
+    Overlays (``--matrix``) come last; a row there replaces the row of the same name. They are named by their absolute path, the
+    matrix's own files relative to the entry: :attr:`Provenance.overlaid` tells them apart by it.
     """
     problems: list[Problem] = []
     found: dict[str, bytes] = {}
@@ -34,10 +35,15 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
             elif (content := _read(path, name, problems)) is not None:
                 found[name] = content
     for path in overlays:
-        if (content := _read(path, str(path), problems)) is not None:
-            found[str(path)] = content
+        if (content := _read(path, overlay_name(path), problems)) is not None:
+            found[overlay_name(path)] = content
     raise_for(problems, "The matrix")
     return found
+
+
+def overlay_name(path: Path) -> str:
+    """How messages, provenance and the compiled copy name an overlay."""
+    return str(path.absolute())
 
 
 def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
@@ -76,6 +82,9 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     if entry.integer("schema") != SCHEMA:
         entry.problem(f"this program reads schema {SCHEMA}", "schema")
     entry.allow("include")
+    for overlay in (table for table in documents if table.where in context.overlays and "schema" in table):
+        if overlay.integer("schema") != SCHEMA:
+            overlay.problem(f"this program reads schema {SCHEMA}", "schema")
     policy = tables.policy(entry)
     files = [(table, context.defaults(table)) for table in documents]
     systems = tables.rows(context, files, "systems", lambda row: row.name, tables.system)

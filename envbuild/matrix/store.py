@@ -27,13 +27,14 @@ _CLASSES: tuple[type, ...] = tuple(
 
 
 def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
-    """The matrix of ``workspace`` with ``overlays`` on top. Works without a writable home, only slower.
+    """The matrix of ``workspace`` with its overlays, then ``overlays``, on top. Works without a writable home, only slower.
 
     Raises :class:`InvalidInputError` with all problems of all files.
     """
     entry = workspace.matrix
+    overlays = [*workspace.overlays, *overlays]
     program = _program()
-    identity = json.dumps([program, str(entry), *map(str, overlays)])
+    identity = json.dumps([program, str(entry), *(str(path.absolute()) for path in overlays)])
     cache = workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
     found = _compiled(cache, entry, program)
     if found is None:
@@ -48,10 +49,10 @@ def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
 
 
 def _compile(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mapping[str, bytes]]:
-    from envbuild.matrix.loader import compile_matrix, read_sources
+    from envbuild.matrix.loader import compile_matrix, overlay_name, read_sources
 
     sources = read_sources(entry, overlays)
-    return compile_matrix(sources, [str(path) for path in overlays]), sources
+    return compile_matrix(sources, [overlay_name(path) for path in overlays]), sources
 
 
 def _program() -> str:

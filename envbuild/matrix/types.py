@@ -30,6 +30,11 @@ class Provenance:
         """The first document, for places that show one."""
         return self.sources[0] if self.sources else ""
 
+    @property
+    def overlaid(self) -> bool:
+        """Whether the row stands in an overlay of the user's: those alone are named by an absolute path."""
+        return self.at.startswith("/")
+
     def source_of(self, field: str) -> str:
         """The document for one field."""
         for name, sources in self.fields:

@@ -63,7 +63,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
     locked = _locked_environment(tools, texts, constraints)
     if locked is not None:
-        return Resolution(request=texts[0], environment=locked, reasons=(), warnings=())
+        own = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
+        return Resolution(request=texts[0], environment=locked, reasons=(), warnings=(), overlaid=own)
     return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
 
 
@@ -126,7 +127,8 @@ def check_lock(tools: Tools, locked: Locked) -> None:
         raise InvalidInputError(
             f"The lock of {environment.name} is stale: the matrix no longer accepts what it decided.",
             code="stale-lock",
-            hint=f"Make it again with `envbuild lock {environment.name} --relock`, and look at what changed.",
+            hint=f"Make it again with `envbuild lock {environment.name} --relock`, and look at what changed."
+            + ("" if tools.workspace.overlays else " If it was made with rows of your own, name their file: --matrix FILE."),
             problems=problems,
         )
 

@@ -13,6 +13,7 @@ from envbuild.resolve.catalogue import Filters, Row, catalogue
 from envbuild.resolve.decide import choose, decide
 from envbuild.resolve.explain import Explanation, explain, explanation_json
 from envbuild.resolve.facts import Facts
+from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import parse
 from envbuild.resolve.refuse import refusal
 from envbuild.resolve.request import Request
@@ -26,6 +27,7 @@ __all__ = [
     "catalogue",
     "explain",
     "explanation_json",
+    "overlaid",
     "parse",
     "refusals",
     "resolve",

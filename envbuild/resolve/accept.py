@@ -27,7 +27,7 @@ def _framework(facts: Facts, environment: Environment, framework: Framework) -> 
     table = next((table for table in facts.matrix.frameworks if table.name == framework.name), None)
     release = next((item for item in table.releases if item.version == framework.version), None) if table else None
     if release is None:
-        yield Conflict(row=row, reason="is no longer in the matrix", source=table.origin.source if table else "")
+        yield Conflict(row=row, reason="is not in the matrix", source=table.origin.source if table else "")
         return
     variants = [item for item in release.variants if _same_build(item, environment, framework)]
     if not variants:
@@ -77,7 +77,7 @@ def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator
     base = environment.base
     system = facts.systems.get(environment.system.name)
     if system is None:
-        yield Conflict(row=f"system {environment.system.name}", reason="is no longer in the matrix", source="")
+        yield Conflict(row=f"system {environment.system.name}", reason="is not in the matrix", source="")
         return
     image = base.image if base.provider == "local" else ""
     yield from (item.conflict for item in system_objections(variant, system))

@@ -40,6 +40,7 @@ def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
         "exclude_newer": environment.exclude_newer,
         "reasons": encode(list(resolution.reasons)),
         "warnings": list(resolution.warnings),
+        "overlaid": list(resolution.overlaid),
         "evidence": list(evidence),
     }
 

@@ -18,6 +18,7 @@ from envbuild.model import (
 )
 from envbuild.resolve.choose import Candidate, solutions
 from envbuild.resolve.facts import Facts, code_for, hardware_warnings, row_of
+from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import image_slug
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
 from envbuild.resolve.reasons import reasons
@@ -51,6 +52,7 @@ def decide(facts: Facts, request: Request, chosen: Candidate) -> Resolution:
         environment=environment,
         reasons=reasons(facts, request, chosen, environment),
         warnings=tuple(dict.fromkeys(warnings)),
+        overlaid=overlaid(facts.matrix, environment, request.gpus),
     )
 
 

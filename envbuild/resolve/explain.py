@@ -14,16 +14,20 @@ from envbuild.resolve.facts import Facts, row_of
 from envbuild.resolve.places import places
 from envbuild.resolve.refuse import refusal
 from envbuild.resolve.request import Request
-
-_SHOWN = 12
+from envbuild.resolve.rivals import Rival, rivals
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """Either ``resolution`` or ``error``. ``passed_over``: builds that come before the chosen one, each with its reason."""
+    """Either ``resolution`` or ``error``.
+
+    ``choices`` names the next best of each choice; ``passed_over`` the builds that come before the chosen one, each with its
+    reason.
+    """
 
     request: str
     resolution: Resolution | None
+    choices: tuple[Rival, ...]
     passed_over: tuple[Conflict, ...]
     error: ConflictError | None
 
@@ -33,11 +37,13 @@ def explain(matrix: Matrix, request: Request) -> Explanation:
     facts = Facts(matrix)
     chosen = choose(facts, request)
     if chosen is None:
-        return Explanation(request=request.text, resolution=None, passed_over=(), error=refusal(facts, request))
+        error = refusal(facts, request)
+        return Explanation(request=request.text, resolution=None, choices=(), passed_over=(), error=error)
     return Explanation(
         request=request.text,
         resolution=decide(facts, request, chosen),
-        passed_over=tuple(_passed_over(facts, request, chosen))[:_SHOWN],
+        choices=rivals(facts, request, chosen),
+        passed_over=tuple(_passed_over(facts, request, chosen)),
         error=None,
     )
 
@@ -73,6 +79,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     found: dict[str, Any] = {"schema": 1, "request": explanation.request}
     if explanation.resolution is not None:
         found["decision"] = answer(explanation.resolution, ())
+        found["choices"] = [asdict(rival) for rival in explanation.choices]
         found["passed_over"] = [asdict(conflict) for conflict in explanation.passed_over]
     if explanation.error is not None:
         found["error"] = explanation.error.to_json()

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from envbuild.errors import Conflict
 from envbuild.matrix.types import CudaRow, LibraryRow, Matrix, Provenance, Release, RepositoryRow, SystemRow, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request import GpuWanted, Part, Request
 
+Premise = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
+
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """What one row holds against a choice, and the part of the request that would have to change (None: none would help)."""
+    """What one row holds against a choice, and the part of the request that would have to change (None: none would help).
+
+    ``premise`` is the field of the framework's own row that it rests on, where that is another row: the second fact of the two.
+    """
 
     part: Part | None
     conflict: Conflict
+    premise: Premise = ""
 
 
-def objection(part: Part | None, row: str, reason: str, source: str) -> Objection:
+def objection(part: Part | None, row: str, reason: str, source: str, premise: Premise = "") -> Objection:
     """An objection from its words."""
-    return Objection(part, Conflict(row=row, reason=reason, source=source))
+    return Objection(part, Conflict(row=row, reason=reason, source=source), premise)
 
 
 class Facts:
@@ -50,10 +57,9 @@ def row_of(name: str, release: Release, variant: Variant) -> str:
 
 
 def newer_or_equal(driver: str, minimum: str) -> bool:
-    """Compare drivers; a bare branch (``384``) stands for its latest driver, since nothing else was said."""
-    if "." not in driver:
-        return numbers(driver)[0] >= numbers(minimum)[0]
-    return numbers(driver) >= numbers(minimum)
+    """Compare drivers; a branch (``384``) or a beginning (``525.60``) stands for the latest that begins so."""
+    given = [int(part) for part in driver.split(".")]
+    return given >= [int(part) for part in minimum.split(".")][: len(given)]
 
 
 def code_for(variant: Variant, capability: str) -> str:
@@ -95,7 +101,11 @@ def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iter
         least = rule.driver_min if rule is not None and numbers(rule.driver_min) < numbers(row.driver_min) else row.driver_min
         source = rule.origin.source if rule is not None and least == rule.driver_min else row.origin.source_of("driver_min")
         yield objection(
-            "driver", row.key, f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}", source
+            "driver",
+            row.key,
+            f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}",
+            source,
+            "cuda",
         )
 
 
@@ -110,7 +120,11 @@ def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, 
     if code == "none":
         holds = ", ".join((*variant.sass, *(f"PTX {entry}" for entry in variant.ptx)))
         source = variant.origin.source_of("capabilities")
-        yield objection("gpu", row, f"its binaries hold GPU code for {holds}; none of it runs on {_gpu(gpu)}", source)
+        reason = (
+            f"its binaries hold GPU code for {holds}; none of it runs on {_gpu(gpu)}: "
+            'the first kernel fails with "no kernel image is available for execution on the device"'
+        )
+        yield objection("gpu", row, reason, source)
     cuda = facts.cuda.get(variant.cuda)
     if code == "ptx" and cuda is not None and request.driver and not newer_or_equal(request.driver, cuda.driver_min):
         reason = (
@@ -131,19 +145,19 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
         row = facts.cuda.get(variant.cuda)
         if row is not None and numbers(gpu.capability) < numbers(row.capability_min):
             reason = f"CUDA {row.version} supports GPUs from compute capability {row.capability_min} on, not {gpu.capability}"
-            yield objection("gpu", row.key, reason, row.origin.source_of("capabilities"))
+            yield objection("gpu", row.key, reason, row.origin.source_of("capabilities"), "cuda")
         return
     origin = architecture.origin
     if architecture.last_cuda and numbers(variant.cuda) > numbers(architecture.last_cuda):
         reason = f"CUDA {variant.cuda} no longer supports {_gpu(gpu)}; the last that does is {architecture.last_cuda}"
-        yield objection("gpu", architecture.key, reason, origin.source_of("last_cuda"))
+        yield objection("gpu", architecture.key, reason, origin.source_of("last_cuda"), "cuda")
     too_old = numbers(variant.cuda)[0] < numbers(architecture.first_cuda)[0]
     if too_old and code != "native":
         reason = (
             f"CUDA {variant.cuda} is older than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to support: its "
             "libraries hold no code for it, and the driver compiles PTX of that age for half an hour or more, or hangs"
         )
-        yield objection("gpu", architecture.key, reason, origin.source_of("first_cuda"))
+        yield objection("gpu", architecture.key, reason, origin.source_of("first_cuda"), "cuda")
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
         reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"

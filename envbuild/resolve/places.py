@@ -14,7 +14,7 @@ from envbuild.matrix.libraries import accepts
 from envbuild.matrix.types import LibraryNeed, LibraryPackage, LibraryRow, ProviderRow, SystemRow, Variant
 from envbuild.matrix.versions import newest_first, numbers, serves
 from envbuild.model import Provider, Python
-from envbuild.resolve.facts import Facts, Objection, objection
+from envbuild.resolve.facts import Facts, Objection, Premise, objection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +110,7 @@ def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
     found = []
     if numbers(system.glibc) < numbers(variant.glibc):
         reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
-        found.append(objection("system", system.key, reason, system.origin.source_of("glibc")))
+        found.append(objection("system", system.key, reason, system.origin.source_of("glibc"), "glibc"))
     if variant.systems and system.name not in variant.systems:
         reason = f"{variant.package} ({variant.name}) is for {', '.join(variant.systems)} only"
         found.append(objection("system", system.key, reason, variant.origin.source_of("systems")))
@@ -202,11 +202,7 @@ def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow
     if need.taken_from != "system":
         return Library(version=need.prefer, row=None, package=None) if need.prefer else None
     if row.provider == "tag":
-        inside = row.cudnn if library == "cudnn" else row.nccl
-        if inside and accepts(need, inside):
-            return Library(version=inside, row=None, package=None)
-        reason = f"{row.image} carries {library} {inside or 'none'}; {variant.package} needs {describe(need)}"
-        return objection("base", f"cuda {variant.cuda} tag {system.name}", reason, row.origin.source)
+        return _inside_tag(variant, system, row, library, need)
     found = candidates(facts, library, variant.cuda, need)
     for candidate in found:
         if row.provider != "apt":
@@ -220,6 +216,20 @@ def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow
         return objection("system", found[0].key, reason, found[0].origin.source)
     reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
     return objection("cuda", f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
+
+
+def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
+    """What an image carries, if that serves. Where no source says what it carries, it is refused as unknown, not as wrong."""
+    inside = row.cudnn if library == "cudnn" else row.nccl
+    if inside and accepts(need, inside):
+        return Library(version=inside, row=None, package=None)
+    wanted = f"{variant.package} needs {describe(need)}"
+    known = f"{row.image} carries {library} {inside}; {wanted}"
+    reason = known if inside else f"which {library} {row.image} carries is unknown: no source says; {wanted}"
+    if row.origin.status == "base-deleted":
+        reason += "; the image was deleted upstream besides"
+    premise: Premise = "cudnn" if library == "cudnn" else "nccl"
+    return objection("base", f"cuda {variant.cuda} tag {system.name}", reason, row.origin.source, premise)
 
 
 def candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:

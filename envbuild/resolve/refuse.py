@@ -11,9 +11,11 @@ from envbuild.matrix.types import Release, SystemRow, Variant
 from envbuild.matrix.versions import within
 from envbuild.model import Python
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
+from envbuild.resolve.core import cores, restricted
 from envbuild.resolve.decide import environment_of
 from envbuild.resolve.facts import Facts, Objection, objection, row_of
-from envbuild.resolve.places import Place, offers_on, places, python_on, system_objections
+from envbuild.resolve.nearby import driver_window, nearest_board
+from envbuild.resolve.places import Place, describe, offers_on, places, python_on, system_objections
 from envbuild.resolve.request import Part, Request, version_parts
 
 _SHOWN_CONFLICTS = 8
@@ -23,24 +25,46 @@ _WEIGHTS: dict[Part, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8, "gpu": 12
 }  # fmt: skip
 
+_WORDS: dict[Part, str] = {
+    "cuda": "CUDA version", "cudnn": "cuDNN version", "nccl": "NCCL version", "python": "Python version",
+    "system": "operating system", "gpu": "GPU",
+}  # fmt: skip
+
 
 def refusal(facts: Facts, request: Request) -> ConflictError:
     """The error for a request that nothing satisfies."""
-    found = conflicts(facts, request)
+    # Version and CUDA are kept even where others conflict without them: the facts shown are about what was named.
+    told = [
+        (core, conflicts(facts, restricted(request, {*core, "version", "cuda", *base})))
+        for core in cores(facts, request)
+        for base in ((), ("base",))
+    ]
+    core, found = min(told, key=lambda pair: len(pair[1]))
     nearest = alternatives(facts, request)
     shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
     because = f": {found[0].row}: {found[0].reason}" if found else ""
     return ConflictError(
         f"No combination satisfies {request.text}{because}.",
-        hint=f"Change one part of the request.{shown}",
+        hint=f"{_change(core)}{shown}",
         conflicts=found,
         alternatives=nearest,
     )
 
 
+def _change(core: tuple[Part, ...]) -> str:
+    """Which parts stand against each other, in words."""
+    words = [_WORDS.get(part, part) for part in core]
+    if not words:
+        return "No environment of it can be made at all."
+    if len(words) == 1:
+        return f"Change the {words[0]}: nothing of the framework goes with it."
+    return f"Change the {', the '.join(words[:-1])} or the {words[-1]}: these do not go together."
+
+
 def conflicts(facts: Facts, request: Request) -> list[Conflict]:
     """The facts against the candidate that has the fewest of them, among those that the request names."""
     best: list[Objection] = []
+    premises: list[Conflict] = []
     fewest: tuple[int, int] | None = None
     for release in request.framework.releases:
         if not request.accepts_release(release):
@@ -52,7 +76,22 @@ def conflicts(facts: Facts, request: Request) -> list[Conflict]:
             score = (unasked, len(against) + len(rest))
             if fewest is None or score < fewest:
                 best, fewest = against + rest, score
-    return list(dict.fromkeys(item.conflict for item in best))[:_SHOWN_CONFLICTS]
+                premises = _premises(request, release, variant, best)
+    return list(dict.fromkeys([*(item.conflict for item in best), *premises]))[:_SHOWN_CONFLICTS]
+
+
+def _premises(request: Request, release: Release, variant: Variant, against: list[Objection]) -> list[Conflict]:
+    """What the build's own row says that the objections of other rows rest on; not what the request itself says."""
+    known: dict[str, str] = {
+        "cuda": "" if request.cuda.startswith("==") else f"is built for CUDA {variant.cuda}",
+        "glibc": f"needs glibc {variant.glibc} or newer",
+        "python": "" if request.python.startswith("==") else f"supports Python {', '.join(variant.python)}",
+        "cudnn": f"needs cuDNN {describe(variant.cudnn)}" if variant.cudnn else "",
+        "nccl": f"needs NCCL {describe(variant.nccl)}" if variant.nccl else "",
+    }
+    row = row_of(request.framework.name, release, variant)
+    wanted = dict.fromkeys(item.premise for item in against if known.get(item.premise))
+    return [Conflict(row=row, reason=known[field], source=variant.origin.source_of(field)) for field in wanted]
 
 
 def _place_conflicts(facts: Facts, request: Request, release: Release, variant: Variant) -> list[Objection]:
@@ -82,7 +121,7 @@ def _system_conflicts(
     if not any(isinstance(python_on(facts, version, system, request.image), Python) for version in pythons):
         carried = ", ".join(python.version for python in system.pythons) or "none"
         reason = f"carries Python {carried}; {variant.package} ({variant.name}) would need {', '.join(pythons)}"
-        found.append(objection("python", system.key, reason, system.origin.source_of("pythons")))
+        found.append(objection("python", system.key, reason, system.origin.source_of("pythons"), "python"))
     found.extend(_offer_conflicts(facts, request, variant, system))
     return found
 
@@ -152,6 +191,8 @@ def _nearby(facts: Facts, request: Request) -> Iterator[_Near]:
             changed = _changed_by_build(facts, request, release, variant)
             if changed is None or (request.image and variant.cuda_libraries == "none" and request.device == "gpu"):
                 continue
+            if "driver" in changed and driver_window(facts, request, variant, "gpu" in changed) is None:
+                continue
             if not matches:
                 changed.add("version")
             for more, place in _changed_by_place(facts, request, variant):
@@ -207,10 +248,20 @@ def _cuda_distance(request: Request, variant: Variant) -> int:
 
 
 def _describe(facts: Facts, request: Request, near: _Near) -> str:
-    return ", ".join(_describe_part(facts, request, near.candidate, part) for part in near.changed) or "nothing"
+    return ", ".join(_describe_part(facts, request, near, part) for part in near.changed) or "nothing"
 
 
-def _describe_part(facts: Facts, request: Request, candidate: Candidate, part: Part) -> str:
+def _describe_gpu(facts: Facts, request: Request, candidate: Candidate) -> str:
+    variant = candidate.variant
+    instead = f"instead of {', '.join(gpu.text for gpu in request.gpus)}"
+    board = nearest_board(facts, request, row_of(request.framework.name, candidate.release, variant), variant)
+    code = ", ".join(variant.sass or (f"PTX {entry}" for entry in variant.ptx))
+    holds = f"; its GPU code is for {code}" if code else ""
+    return f"on {f'a {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"
+
+
+def _describe_part(facts: Facts, request: Request, near: _Near, part: Part) -> str:
+    candidate = near.candidate
     place, variant = candidate.place, candidate.variant
     asked = {
         "version": request.version, "cuda": request.cuda, "python": request.python, "system": request.system_text,
@@ -226,10 +277,9 @@ def _describe_part(facts: Facts, request: Request, candidate: Candidate, part: P
         "nccl": f"NCCL {place.offer.nccl.version if place.offer.nccl else 'none'}",
     }.get(part, "")
     if part == "driver":
-        return f"needs driver {facts.driver_min(variant.cuda)} or newer instead of {request.driver}"
+        return f"needs {driver_window(facts, request, variant, 'gpu' in near.changed)} instead of {request.driver}"
     if part == "gpu":
-        code = ", ".join((*variant.sass, *(f"PTX {entry}" for entry in variant.ptx)))
-        return f"on GPUs of compute capability {code}" if code else "on another GPU"
+        return _describe_gpu(facts, request, candidate)
     if part == "cuda":
         asked = f"CUDA {asked}" if asked else "CPU" if request.device == "cpu" else "a GPU"
     return f"{ours} instead of {asked}"

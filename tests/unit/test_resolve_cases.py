@@ -26,7 +26,11 @@ def test_case(path: Path) -> None:
     if "expect" in case:
         request = resolve.parse(case["request"], matrix=TOY, **options)
         _check_decision(resolve.resolve(TOY, request), case["expect"])
-        assert resolve.explain(TOY, request).resolution == resolve.resolve(TOY, request)
+        explanation = resolve.explain(TOY, request)
+        assert explanation.resolution == resolve.resolve(TOY, request)
+        for choice, next_best, because in case["expect"].get("choices", ()):
+            found = {rival.choice: rival for rival in explanation.choices}[choice]
+            assert found.next_best == next_best and because in found.because and found.source
         return
     with pytest.raises(EnvbuildError) as caught:
         resolve.resolve(TOY, resolve.parse(case["request"], matrix=TOY, **options))
@@ -50,6 +54,8 @@ def _check_decision(resolution: Any, expected: dict[str, Any]) -> None:
             assert len(resolution.warnings) == len(value), resolution.warnings
             for words in value:
                 assert any(words in warning for warning in resolution.warnings), (words, resolution.warnings)
+        elif key == "choices":
+            continue
         elif key in ("base", "python"):
             whole = encode(getattr(environment, key))
             assert {name: whole[name] for name in value} == value
@@ -74,5 +80,7 @@ def _check_refusal(error: EnvbuildError, expected: dict[str, Any], options: dict
         assert expected["hint"] in error.hint
     if "alternatives" in expected:
         assert [alternative.name for alternative in error.alternatives] == expected["alternatives"]
+    for words in expected.get("changes", []):
+        assert any(words in alternative.changes for alternative in error.alternatives), error.alternatives
     for conflict in error.conflicts:
         assert conflict.source.startswith(("https://", "pkg:")), conflict

@@ -1,0 +1,72 @@
+"""Explanations beside the cases: unknown is called unknown, and the parts named are enough to refuse, each of them needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuild import matrix, resolve
+from envbuild.errors import ConflictError
+from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.resolve.core import asked, cores, restricted
+from envbuild.resolve.facts import Facts
+
+SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
+TOY = compile_matrix(SOURCES)
+
+
+def refused(found: matrix.Matrix, *words: str, **options: str) -> ConflictError:
+    with pytest.raises(ConflictError) as caught:
+        resolve.resolve(found, resolve.parse(words, matrix=found, **options))
+    return caught.value
+
+
+def test_what_an_image_carries_is_unknown_where_no_row_says() -> None:
+    name = "matrix/cuda.yaml"
+    text = SOURCES[name].decode()
+    assert ', nccl: "2.5.6"' in text
+    silent = compile_matrix({**SOURCES, name: text.replace(', nccl: "2.5.6"', "", 1).encode()})
+    (image, need) = refused(silent, "wd-1.12", base="tag").conflicts
+    assert "is unknown" in image.reason and "none" not in image.reason and "deleted upstream" in image.reason
+    assert need.reason == "needs NCCL 2.3.7"
+
+
+def test_an_unknown_row_is_chosen_and_a_bad_one_is_not() -> None:
+    explanation = resolve.explain(TOY, resolve.parse(["gizmo"], matrix=TOY))
+    assert explanation.resolution is not None and explanation.error is None
+    assert any("has not been proved" in warning for warning in explanation.resolution.warnings)
+    (first, *_) = resolve.explain(TOY, resolve.parse(["wd-1.12"], matrix=TOY)).passed_over
+    assert (first.row, first.reason) == ("widget 1.12.4 gpu", "known not to work: crashes at import")
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "parts"),
+    [
+        (["wd-1.12-cuda9"], {"gpu": "sm_86", "driver": "470.57"}, {("cuda", "gpu"), ("version", "gpu")}),
+        (["wd-1.12-py311"], {"driver": "470.57"}, {("version", "python"), ("python", "driver")}),
+        (["wd-1.12-cpu-py311"], {"gpu": "sm_86"}, {("version", "python")}),
+        (["wd-2.5-cuda11"], {}, {("version", "cuda")}),
+        (["wd-1.12.4"], {}, {("version",)}),
+        (["wd-1.12"], {"base": "tag"}, {("version", "base")}),
+    ],
+)
+def test_the_parts_that_conflict(words: list[str], options: dict[str, str], parts: set[tuple[str, ...]]) -> None:
+    facts, request = Facts(TOY), resolve.parse(words, matrix=TOY, **options)
+    found = cores(facts, request)
+    assert set(found) == parts
+    for core in found:
+        with pytest.raises(ConflictError):
+            resolve.resolve(TOY, restricted(request, {*core, "base"}))
+        for part in core:
+            rest = set(core) - {part}
+            assert any(_solved(restricted(request, rest | more)) for more in (set(), {"base"})), (core, part)
+    assert set().union(*map(set, found)) <= set(asked(request))
+
+
+def _solved(request: resolve.Request) -> bool:
+    try:
+        resolve.resolve(TOY, request)
+    except ConflictError:
+        return False
+    return True

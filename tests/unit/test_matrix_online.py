@@ -1,0 +1,220 @@
+"""The matrix against what an index has: every way to differ is found, and new rows are put in as a person would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from envbuild import matrix
+from envbuild.errors import BuildError, UnknownNameError
+from envbuild.index import IndexFile
+from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.proposals import Proposal, propose, require_whole
+from envbuild.matrix.published import Finding, ask, compare, packages, wheels
+from envbuild.model import Progress
+
+ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+SOURCES = {name: content.decode() for name, content in read_sources(ENTRY).items()}
+TOY = compile_matrix({name: text.encode() for name, text in SOURCES.items()})
+WIDGET = "matrix/frameworks/widget.yaml"
+
+
+def file(name: str, day: str, *, yanked: bool = False) -> IndexFile:
+    return IndexFile(
+        index="default", project=name.split("-", maxsplit=1)[0].replace("_", "-"), filename=name, url="", sha256="", size=None,
+        uploaded=f"{day}T10:00:00Z", requires_python="", yanked=yanked, metadata=None,
+    )  # fmt: skip
+
+
+def whole_index() -> dict[str, list[IndexFile]]:
+    """An index that has exactly what the toy matrix says."""
+    found: dict[str, list[IndexFile]] = {}
+    for framework in TOY.frameworks:
+        for name in packages(framework):
+            found[name] = []
+        for release in framework.releases:
+            for variant in release.variants:
+                if variant.index == "default":
+                    for python in variant.python:
+                        tag = f"cp{python.replace('.', '')}"
+                        stem = f"{variant.package.replace('-', '_')}-{release.version}-{tag}-{tag}"
+                        platform = f"manylinux_{variant.glibc.replace('.', '_')}_x86_64"
+                        found[variant.package].append(file(f"{stem}-{platform}.whl", release.released))
+    return found
+
+
+def findings(index: dict[str, list[IndexFile]]) -> list[Finding]:
+    return compare(TOY, ask(TOY, index.__getitem__, lambda _: None))
+
+
+def proposal(index: dict[str, list[IndexFile]], sources: dict[str, str] = SOURCES) -> Proposal:
+    found = compile_matrix({name: text.encode() for name, text in sources.items()})
+    published = ask(found, index.__getitem__, lambda _: None)
+    return propose(found, sources, compare(found, published), published, "2026-11-21")
+
+
+def widgets(version: str, *, pythons: tuple[str, ...] = ("35", "36"), day: str = "2021-05-05") -> list[IndexFile]:
+    return [file(f"widget-{version}-cp{tag}-cp{tag}-manylinux2014_x86_64.whl", day) for tag in pythons]
+
+
+def test_an_index_that_agrees() -> None:
+    assert findings(whole_index()) == []
+    assert proposal(whole_index()).diff == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (lambda files: [f for f in files if "-1.12.3-" not in f.filename], "gone", "no file of it"),
+        (
+            lambda files: [file(f.filename, f.uploaded[:10], yanked="-1.12.3-" in f.filename) for f in files],
+            "yanked",
+            "every wheel of it was yanked",
+        ),
+        (lambda files: [f for f in files if "-1.12.3-cp35" not in f.filename], "python", "for Python 3.5"),
+        (
+            lambda files: [file(f.filename.replace("manylinux_2_17", "manylinux_2_28"), f.uploaded[:10]) for f in files],
+            "glibc",
+            "ask for 2.28",
+        ),
+        (
+            lambda files: [*files, file("widget-1.12.3-cp311-cp311-manylinux2014_x86_64.whl", "2026-01-01")],
+            "more",
+            "Python 3.11 too",
+        ),
+        (lambda files: [*files, *widgets("1.12.8")], "new", "published on 2021-05-05"),
+    ],
+)
+def test_a_difference_is_found(change: object, kind: str, message: str) -> None:
+    index = whole_index()
+    index["widget"] = change(index["widget"])  # type: ignore[operator]
+    found = findings(index)
+    assert {finding.kind for finding in found} == {kind}
+    assert all(message in finding.message and finding.package == "widget" for finding in found)
+    assert all(finding.wrong == (kind not in ("new", "more")) for finding in found)
+    assert all(finding.at.startswith(f"{WIDGET}:") == (kind != "new") for finding in found)
+
+
+def test_another_first_day_is_found_once_for_all_packages() -> None:
+    index = {
+        name: [file(f.filename, "2019-06-20" if "-1.12.3-" in f.filename else f.uploaded[:10]) for f in files]
+        for name, files in whole_index().items()
+    }
+    (found,) = findings(index)
+    assert (found.kind, found.version) == ("date", "1.12.3") and "first wheel is from 2019-06-20" in found.message
+
+
+def test_known_bad_rows_may_be_gone_and_yanked() -> None:
+    index = {name: [f for f in files if "-1.12.4-" not in f.filename] for name, files in whole_index().items()}
+    assert findings(index) == []
+
+
+def test_what_counts_as_a_wheel_for_us() -> None:
+    names = [
+        "widget-1.0-cp36-cp36m-manylinux1_x86_64.whl",
+        "widget-1.0-cp37-cp37m-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "widget-1.0-cp37-cp37m-manylinux_2_28_x86_64.whl",  # beside one that asks for less
+        "widget-1.0-cp38-cp38-win_amd64.whl",
+        "widget-1.0-cp38-cp38-manylinux_2_28_aarch64.whl",
+        "widget-1.0-cp313-cp313t-manylinux_2_28_x86_64.whl",
+        "widget-1.0.tar.gz",
+        "widget-2.0-py3-none-any.whl",
+        "widget-3.0-cp39-abi3-manylinux_2_28_x86_64.whl",
+        "widget-4.0.tar.gz",
+        "other-5.0-py3-none-any.whl",
+        "widget.egg",
+    ]
+    found = wheels(IndexFile(**{**_fields(file(name, "2020-01-01")), "project": "widget"}) for name in names)
+    assert sorted(found) == [Version(text) for text in ("1.0", "2.0", "3.0", "4.0")]
+    first = found[Version("1.0")]
+    assert (first.pythons, first.glibc) == ({"3.6", "3.7"}, "2.17")
+    assert found[Version("2.0")].serves("3.12") and not found[Version("2.0")].serves("2.7")
+    assert found[Version("3.0")].serves("3.12") and found[Version("4.0")].serves("2.7")
+
+
+def _fields(value: IndexFile) -> dict[str, object]:
+    return {name: getattr(value, name) for name in IndexFile.__slots__}
+
+
+def test_a_new_patch_release_is_one_row_in_its_place() -> None:
+    index = whole_index()
+    index["widget"] += widgets("1.12.8", pythons=("27", "34", "35", "36"))
+    found = proposal(index)
+    changed = [line for line in found.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed == [
+        '+      - {version: "1.12.8", released: "2021-05-05", without: [gpu], checked: "2026-11-21", status: unknown, '
+        'note: "CUDA, libraries and GPU code as in 1.12, unproved"}'
+    ]
+    assert found.added == (("widget", "1.12.8", WIDGET),)
+    assert proposal(index, dict(found.after)).diff == ""  # what was applied is not proposed again
+    assert matrix.check(compile_matrix({name: text.encode() for name, text in found.after.items()})) == []
+
+
+def test_what_the_index_says_otherwise_stands_as_override() -> None:
+    index = whole_index()
+    index["widget"] += widgets("1.12.8")
+    assert '         variants: {cpu: {python: ["3.5", "3.6"]}}}' in proposal(index).after[WIDGET]
+
+
+def test_a_new_minor_is_a_series_of_its_own_and_unknown() -> None:
+    index = whole_index()
+    index["widget"] += widgets("2.6.0", pythons=("311",))
+    index["widget-cpu"] += [
+        file(f.filename.replace("-2.5.1-", "-2.6.0-"), "2021-05-05") for f in index["widget-cpu"] if "-2.5.1-" in f.filename
+    ]
+    found = proposal(index)
+    after = compile_matrix({name: text.encode() for name, text in found.after.items()})
+    table = next(row for row in after.frameworks if row.name == "widget")
+    (new,) = [release for release in table.releases if release.version == "2.6.0"]
+    assert new.series == "2.6" and all(variant.origin.status == "unknown" for variant in new.variants)
+    assert new.released == "2021-05-05" and new.origin.note == "CUDA, libraries and GPU code as in 2.5, unproved"
+    assert [line for line in SOURCES[WIDGET].splitlines() if line not in found.after[WIDGET].splitlines()] == []
+    assert matrix.check(after) == []
+
+
+def test_two_releases_of_a_new_minor_share_its_series() -> None:
+    index = whole_index()
+    index["widget"] += [*widgets("1.13.0"), *widgets("1.13.1", day="2021-06-06"), *widgets("1.14.0", day="2021-07-07")]
+    found = proposal(index)
+    assert [version for _, version, _ in found.added] == ["1.13.0", "1.13.1", "1.14.0"]
+    after = compile_matrix({name: text.encode() for name, text in found.after.items()})
+    table = next(row for row in after.frameworks if row.name == "widget")
+    series = {release.version: release.series for release in table.releases}
+    assert (series["1.13.0"], series["1.13.1"], series["1.14.0"]) == ("1.13", "1.13", "1.14")
+    assert proposal(index, dict(found.after)).diff == ""
+
+
+def test_what_would_not_agree_with_the_rest_is_left_to_a_person() -> None:
+    index = whole_index()
+    index["widget"] += widgets("1.12.8", pythons=("316",))  # a Python that is in no row
+    index["gizmo-cu114"] += [file(f.filename.replace("-3.0.0-", "-3.0.1-"), "2024-02-02") for f in index["gizmo-cu114"]]
+    assert proposal(index).added == (("gizmo", "3.0.1", "matrix/frameworks/gizmo.yaml"),)
+
+
+def test_a_shrunken_index_is_not_believed() -> None:
+    index = whole_index()
+    require_whole(TOY, findings(index), "index.example.org")
+    with pytest.raises(BuildError, match=r"index\.example\.org has no wheels of \d+ of the \d+ releases of Widget") as caught:
+        require_whole(TOY, findings({name: [] for name in index}), "index.example.org")
+    assert (caught.value.code, caught.value.exit_code) == ("index-shrunk", 7)
+
+
+def test_a_project_that_is_not_there_has_nothing_and_a_failure_is_a_failure() -> None:
+    index, news = whole_index(), []
+
+    def absent(name: str) -> list[IndexFile]:
+        if name == "gizmo":
+            raise UnknownNameError("no such project")
+        return index[name]
+
+    found = ask(TOY, absent, news.append)
+    assert found["gizmo"] == {} and found["widget"]
+    assert isinstance(news[-1], Progress) and news[-1].done == news[-1].total == len(found)
+
+    def unreachable(name: str) -> list[IndexFile]:
+        raise BuildError("down", code="index-unreachable")
+
+    with pytest.raises(BuildError, match="down"):
+        ask(TOY, unreachable, news.append)

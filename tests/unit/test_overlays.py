@@ -1,0 +1,173 @@
+"""Rows of the user's own over those of the matrix: as strict as the matrix, named by file and line, never silent."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from envbuild import cli, matrix, pipeline, resolve, workspace
+from envbuild import lock as locks
+from envbuild.errors import InvalidInputError
+from envbuild.matrix.types import Matrix
+from envbuild.model import BaseLock, Lock
+from envbuild.workspace import Workspace
+
+TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+ROOT = Path(__file__).parents[2]
+HEAD = 'defaults: {source: "https://example.org/mine", checked: "2026-11-21"}\n'
+OURS = HEAD + (
+    "framework: {name: widget}\n"
+    "series:\n"
+    '  - series: "1.12"\n'
+    "    releases:\n"
+    '      - {version: "1.12.9", released: "2019-09-01"}\n'
+)
+MADE_WITH = "wd-1.12.9-cuda9.0-py35-granite16.04"
+
+
+def overlay(folder: Path, text: str, name: str = "site.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def versions(found: Matrix) -> list[str]:
+    return [release.version for table in found.frameworks if table.name == "widget" for release in table.releases]
+
+
+def decide(found: Matrix, request: str) -> resolve.Request:
+    return resolve.parse([request], matrix=found)
+
+
+def test_a_release_is_added_to_a_series_in_one_row(tmp_path: Path) -> None:
+    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
+    assert set(versions(found)) == {*versions(matrix.load_files(TOY_ENTRY)), "1.12.9"}
+    assert matrix.check(found) == []
+    resolution = resolve.resolve(found, decide(found, "wd-1.12"))
+    assert resolution.environment.name == MADE_WITH
+    assert resolution.overlaid == (f"widget 1.12.9 ({tmp_path}/site.yaml:6)",)
+    assert resolve.answer(resolution, ())["overlaid"] == list(resolution.overlaid)
+    assert resolve.resolve(found, decide(found, "wd-2.0")).overlaid == ()
+
+
+def test_a_release_is_replaced_and_a_later_overlay_wins(tmp_path: Path) -> None:
+    bad = '{version: "1.12.3", released: "2019-06-21", status: known-bad, note: "not on our machines"}'
+    first = overlay(tmp_path, OURS.replace('{version: "1.12.9", released: "2019-09-01"}', bad))
+    found = matrix.load_files(TOY_ENTRY, [first])
+    assert versions(found) == versions(matrix.load_files(TOY_ENTRY))
+    assert resolve.resolve(found, decide(found, "wd-1.12")).environment.frameworks[0].version == "1.12.2"
+    second = overlay(tmp_path, OURS.replace("1.12.9", "1.12.3"), "second.yaml")
+    both = matrix.load_files(TOY_ENTRY, [first, second])
+    assert resolve.resolve(both, decide(both, "wd-1.12")).environment.frameworks[0].version == "1.12.3"
+
+
+def test_a_series_with_variants_replaces_the_series(tmp_path: Path) -> None:
+    text = OURS.replace(
+        "    releases:",
+        '    variants: {cpu: {package: widget, python: ["3.5"], cuda_libraries: none, glibc: "2.17"}}\n    releases:',
+    )
+    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    assert [version for version in versions(found) if version.startswith("1.12")] == ["1.12.9"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (OURS.replace('"1.12.9"', "1.12"), 6, "quote it"),
+        (OURS.replace("released:", "relased:"), 6, "did you mean released"),
+        (OURS.replace(HEAD, "\n"), 6, "the row has no source"),
+        (OURS.replace("    releases:", "    constraints: [x]\n    releases:"), 5, "unknown key"),
+        (
+            OURS + '  - series: "1.12"\n    releases:\n      - {version: "1.12.10", released: "2019-09-01"}\n',
+            7,
+            "defined again",
+        ),
+        (OURS.replace("name: widget", "name: wigdet"), 2, "title is missing"),
+        ("schema: 2\n" + OURS, 1, "reads schema 1"),
+        (OURS + "policy: {}\n", 7, "unknown key"),
+        ("gpus: [\n", 2, "not YAML"),
+    ],
+)
+def test_strictness_names_the_overlay_and_the_line(tmp_path: Path, text: str, line: int, message: str) -> None:
+    path = overlay(tmp_path, text)
+    with pytest.raises(InvalidInputError) as caught:
+        matrix.load_files(TOY_ENTRY, [path])
+    found = [problem for problem in caught.value.problems if problem.where == str(path) and message in problem.message]
+    assert line in {problem.line for problem in found}, caught.value.problems
+
+
+def test_the_checks_across_tables_name_the_overlay(tmp_path: Path) -> None:
+    path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "9.9"}]\n')
+    (problem,) = matrix.check(matrix.load_files(TOY_ENTRY, [path]))
+    assert (problem.where, problem.line) == (str(path), 2)
+
+
+def test_the_workspace_takes_overlays_of_environment_and_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        overlay(tmp_path, OURS.replace("1.12.9", f"1.12.{ord(name)}"), f"{name}.yaml")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ENVBUILD_MATRIX", os.pathsep.join(["a.yaml", "", str(tmp_path / "b.yaml")]))
+    found = workspace.find(str(TOY_ENTRY.parent), ["c.yaml", "a.yaml"])
+    assert found.overlays == tuple(tmp_path / f"{name}.yaml" for name in "abc")
+    place = Workspace(root=found.root, output=tmp_path / "out", home=tmp_path / "home", overlays=found.overlays)
+    assert {"1.12.97", "1.12.98", "1.12.99"} <= set(versions(matrix.load(place)))
+
+
+def test_the_compiled_copy_follows_the_overlay(tmp_path: Path) -> None:
+    path = overlay(tmp_path, OURS)
+    plain = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
+    place = Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,))
+    for _ in range(2):  # the second time from the copy
+        assert "1.12.9" in versions(matrix.load(place))
+        assert "1.12.9" not in versions(matrix.load(plain))
+    overlay(tmp_path, OURS.replace("1.12.9", "1.12.8"))
+    assert {"1.12.8", "1.12.9"} & set(versions(matrix.load(place))) == {"1.12.8"}
+    path.unlink()
+    with pytest.raises(InvalidInputError, match=r"site\.yaml"):
+        matrix.load(place)
+
+
+def test_a_decision_made_with_an_overlay_stands_without_it_where_it_holds(tmp_path: Path) -> None:
+    toy = matrix.load_files(TOY_ENTRY)
+    with_added = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
+    made = resolve.resolve(with_added, decide(with_added, "wd-1.12")).environment
+    assert [conflict.reason for conflict in resolve.refusals(toy, made)] == ["is not in the matrix"]
+    preferring = HEAD + 'pythons: [{version: "2.7", released: "2010-07-03", preference: 99}]\n'
+    other = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, preferring)])
+    chosen = resolve.resolve(other, decide(other, "wd-1.12-cpu")).environment
+    assert chosen.python.version == "2.7"
+    assert resolve.refusals(toy, chosen) == []
+
+
+def test_show_and_resolve_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path / "home"))
+    path = overlay(tmp_path, OURS.replace("widget", "tensorflow").replace("1.12.9", "1.12.99"))
+    ours = ["--matrix", str(path)]
+    for argv in (["resolve", "tf-1.12", *ours], [*ours, "show", "tf-1.12"], ["explain", "tf-1.12", *ours]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*argv, "--root", str(ROOT)])
+        assert ended.value.code == 0
+        assert f"from your overlay: tensorflow 1.12.99 ({path}:6)" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["resolve", "tf-1.12", "--root", str(ROOT), "--matrix", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out)["overlaid"] == [f"tensorflow 1.12.99 ({path}:6)"]
+
+
+def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
+    with_added = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
+    made = resolve.resolve(with_added, decide(with_added, "wd-1.12-cpu")).environment
+    base = BaseLock(image=made.base.image, digest=None, bootstrap=None)
+    home = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
+    locks.write(home.environment(made.name) / "lock.json", Lock(environment=made, base=base, prefixes=(), missing=()))
+    with pytest.raises(InvalidInputError) as caught:
+        pipeline.require_lock(pipeline.Tools(home), made.name)
+    assert caught.value.code == "stale-lock"
+    assert "--matrix" in caught.value.hint
+    assert any("widget 1.12.9: is not in the matrix" in problem.message for problem in caught.value.problems)
+    mine = Workspace(root=home.root, output=home.output, home=home.home, overlays=(tmp_path / "site.yaml",))
+    with pytest.raises(InvalidInputError) as caught:
+        pipeline.require_lock(pipeline.Tools(mine), made.name)
+    assert [problem.message for problem in caught.value.problems] == ["it has no prefix, so nothing would be installed"]
