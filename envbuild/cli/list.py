@@ -23,7 +23,9 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
 
     wanted = resolve.Filters(framework=framework or "", **{name: value or "" for name, value in filters.items()})
     rows = [row for row in resolve.catalogue(pipeline.Tools(session.workspace).matrix, wanted) if base in (None, row.provider)]
-    session.document({"schema": 1, "environments": [codec.encode(row) for row in rows]})
+    if session.json:
+        session.document({"schema": 1, "environments": [codec.encode(row) for row in rows]})
+        return 0
     table = [_HEAD]
     for row in rows:
         driver = f">= {row.driver_min}" if row.driver_min else "-"
