@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from envbuild.errors import BuildError, EnvbuildError, UsageError
@@ -60,12 +60,22 @@ def sha256_of(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` (made if absent), so that two runs do not do the same work at once.
 
-    The kernel drops the lock when the process ends, however it ends, so that nothing stale can remain.
+    ``on_wait`` is called once where another run holds it and this one has to wait. The kernel drops the lock when the process
+    ends, however it ends, so that nothing stale can remain. An unwritable place raises as in :func:`write_atomic`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = path.open("w")
+    except OSError as error:
+        raise explain_os_error(error, path) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is not None:
+                on_wait()
+            fcntl.flock(stream, fcntl.LOCK_EX)
         yield

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -116,6 +118,11 @@ def run(argv: Sequence[str]) -> int:
             error = InterruptedByUserError(
                 "Stopped on request; nothing was left half-written.", hint="Run the same command again: it goes on from here."
             )
+        except OSError as trouble:
+            told = _of_the_machine(trouble)
+            if told is None:
+                return _bug(trouble, session)
+            error = told
         except Exception as bug:  # the last door: a person gets a sentence, not a traceback
             return _bug(bug, session)
     with contextlib.suppress(KeyboardInterrupt, EnvbuildError):
@@ -138,6 +145,15 @@ def _invoke(argv: list[str], session: Session) -> int:
     except click.ClickException as wrong:
         raise UsageError(wrong.format_message()) from wrong
     return answer if isinstance(answer, int) else 0
+
+
+def _of_the_machine(trouble: OSError) -> EnvbuildError | None:
+    """The error of ours where the machine, not we, stands in the way (a full or read-only disk, missing rights), else None."""
+    from envbuild.files import explain_os_error
+
+    if trouble.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+        return None
+    return explain_os_error(trouble, Path(str(trouble.filename or "a file")))
 
 
 def _usage(wrong: click.UsageError) -> UsageError:

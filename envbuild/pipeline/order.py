@@ -100,7 +100,9 @@ def make(
     with log.stage("resolve") as note:
         environment = stages.resolve_buildable(tools, texts, constraints).environment
         note.outcome, note.detail = "kept", environment.name
-    with files.locked(tools.workspace.home / "locks" / f"{environment.name}.make"):
+    waiting = f"another run is making {environment.name}; waiting for it"
+    lock_file = tools.workspace.home / "locks" / f"{environment.name}.make"
+    with files.locked(lock_file, lambda: tools.say("make", waiting)):
         locked = _lock_and_render(tools, environment, log)
         record = _build(tools, locked, log, options.aliases)
         smoked = _judge(tools, locked, record, log, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -102,6 +103,15 @@ def test_a_bug_still_answers_one_document_with_json(verb, capsys):
     code, out, _ = run(capsys, "--json", "try")
     assert code == 1
     assert json.loads(out)["error"]["code"] == "bug"
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 7), (errno.EROFS, 2), (errno.EACCES, 2), (errno.ENOENT, 1)])
+def test_a_full_or_forbidden_disk_is_no_bug_of_ours(number, code, verb, capsys):
+    verb.append(OSError(number, os.strerror(number), "/some/place"))
+    got, _, err = run(capsys, "try")
+    assert got == code
+    assert "/some/place" in err
+    assert ("bug" in err) == (code == 1)
 
 
 def test_interruption_is_130(verb, capsys):

@@ -44,3 +44,28 @@ def test_an_impossible_place_is_a_usage_error(tmp_path):
 def test_sha256_of_a_known_content(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")  # FIPS 180-2, appendix B.1
     assert files.sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_second_holder_waits_and_is_told_so(tmp_path):
+    import threading
+
+    told, order = threading.Event(), []
+    path = tmp_path / "deep/lock"
+
+    def second():
+        with files.locked(path, told.set):
+            order.append("second")
+
+    with files.locked(path, lambda: order.append("never")):
+        other = threading.Thread(target=second)
+        other.start()
+        assert told.wait(10)
+        order.append("first")
+    other.join(10)
+    assert order == ["first", "second"]
+
+
+def test_a_lock_in_an_impossible_place_is_a_usage_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError), files.locked(tmp_path / "file/lock"):
+        pass
