@@ -35,7 +35,8 @@ class RealisedBase:
 def pin(environment: Environment, engine: Engine | None, workspace: Workspace, on_progress: OnProgress) -> BaseLock | Missing:
     """How to find this environment's base again: a digest, or a package list, or what is missing and why.
 
-    Nothing is pulled or installed. Without an engine no registry is asked.
+    Nothing is pulled or installed. Without an engine no registry is asked. What is missing goes into a lock, which holds
+    nothing of this machine: the errors themselves, with hosts and addresses, are told as progress alone.
     """
     image = environment.base.image
     on_progress(Progress(stage="lock", message=f"pinning the base {image}"))
@@ -48,13 +49,15 @@ def pin(environment: Environment, engine: Engine | None, workspace: Workspace, o
         try:
             return BaseLock(image=image, digest=engine.registry_digest(image), bootstrap=None)
         except EnvbuildError as error:
-            reasons.append(error.message)
+            on_progress(Progress(stage="lock", message=error.message, log=True))
+            reasons.append("its registry gave no digest when this was locked")
     if _bootstrappable(environment):
         try:
             return BaseLock(image=image, digest=None, bootstrap=_present(environment.system.bootstrap_suite, workspace))
         except EnvbuildError as error:
-            reasons.append(error.message)
-    return Missing(what=f"base {image}", why=" ".join(reasons))
+            on_progress(Progress(stage="lock", message=error.message, log=True))
+            reasons.append("no Debian mirror gave its package list")
+    return Missing(what=f"base {image}", why="; ".join(reasons))
 
 
 def provide(
