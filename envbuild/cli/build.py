@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("build")
-@click.argument("name")
+@click.argument("name", shell_complete=options.complete_name)
 @click.option("--no-cache", is_flag=True, help="Build every layer again, whatever the engine holds.")
 @options.engine
 @options.constraints

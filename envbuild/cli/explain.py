@@ -9,7 +9,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("explain")
-@click.argument("request", nargs=-1, required=True, metavar="REQUEST…")
+@click.argument("request", nargs=-1, required=True, metavar="REQUEST…", shell_complete=options.complete_name)
 @options.constraints
 @options.common
 @click.pass_obj

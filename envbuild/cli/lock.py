@@ -11,7 +11,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("lock")
-@click.argument("names", nargs=-1, metavar="NAME…")
+@click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
 @click.option("--check", is_flag=True, help="Only check that locks are present and that the matrix accepts them; offline.")
 @click.option("--relock", is_flag=True, help="Make the lock anew, whatever is there.")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder; with --check.")

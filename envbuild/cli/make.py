@@ -17,7 +17,7 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 
 
 @click.command("make")
-@click.argument("name")
+@click.argument("name", shell_complete=options.complete_name)
 @options.judging
 @options.engine
 @options.constraints

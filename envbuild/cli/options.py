@@ -155,3 +155,15 @@ def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, A
     """The options of a verb that takes both kinds, as (constraints, judging)."""
     constraints = {name: values[name] for name in ("driver", "gpu", "python", "system", "base")}
     return constraints, {name: value for name, value in values.items() if name not in constraints}
+
+
+def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
+    """Canonical names that begin so, for the shell; none where anything is wrong, since a completion must never complain."""
+    from envbuild import pipeline, resolve
+
+    try:
+        session = ctx.find_object(Session) or Session()
+        rows = resolve.catalogue(pipeline.Tools(session.workspace).matrix)
+    except Exception:
+        return []
+    return [row.name for row in rows if row.name and row.name.startswith(incomplete.lower())]

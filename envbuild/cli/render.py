@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("render")
-@click.argument("names", nargs=-1, metavar="NAME…")
+@click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
 @click.option("--check", is_flag=True, help="Recompute in memory and list what is missing, orphan or different; write nothing.")
 @options.constraints

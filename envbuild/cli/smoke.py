@@ -12,7 +12,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("smoke")
-@click.argument("name")
+@click.argument("name", shell_complete=options.complete_name)
 @options.judging
 @options.constraints
 @options.common

@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("verify")
-@click.argument("name")
+@click.argument("name", shell_complete=options.complete_name)
 @options.constraints
 @options.common
 @click.pass_obj

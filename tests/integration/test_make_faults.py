@@ -236,3 +236,18 @@ def test_no_colour_codes_reach_a_pipe(program):
     for words in (["list"], ["resolve", CURRENT], ["make", "nothing-1"]):
         answer = program.run(*words, timeout=60, env={"FORCE_COLOR": "<unset>"})
         assert "\x1b[" not in answer.out + answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "position", "expected"),
+    [
+        ("envbuild ma", "1", "make"),
+        ("envbuild make tf-1.12", "2", "tf-1.12.3-cuda9.0"),
+        ("envbuild make --al", "2", "--allow-cpu"),
+    ],
+)
+def test_the_shell_completes_verbs_names_and_options(program, words, position, expected):
+    asked = {"_ENVBUILD_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": position}
+    answer = program.run(env=asked, timeout=60).expect(0)
+    assert expected in answer.out
+    assert answer.err == ""
