@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,6 +17,18 @@ UNIT = Path(__file__).parent / "unit"
 # A shell starts what it puts into the background with interrupts ignored, which children inherit: tests that press Ctrl-C on
 # a program of ours would then wait for an end that never comes.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A program that was interrupted ignores further signals until it ends; run inside the test's process, it would leave
+    that to every process that later tests start (an engine could then not be asked to stop).
+    """
+    watched = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in watched}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class LeftTheUnitError(AssertionError):
