@@ -68,7 +68,7 @@ def _once(client: DockerClient, order: Order, on_line: Callable[[str], None] | N
     container = ""
     try:
         container = _create(client, order)
-        stream = client.api.attach(container, stdout=True, stderr=True, stream=True, logs=True)
+        stream = client.api.attach(container, stdout=True, stderr=True, stream=True, logs=True, demux=True)
         with _limit(client, container, order.timeout_s) as passed:
             _start(client, container, order)
             output = _follow(stream, on_line)
@@ -176,14 +176,16 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
             timer.cancel()
 
 
-def _follow(stream: Iterator[bytes], on_line: Callable[[str], None] | None) -> str:
+def _follow(stream: Iterator[tuple[bytes | None, bytes | None]], on_line: Callable[[str], None] | None) -> str:
+    """Whole lines of both streams as they come; an unfinished line of one is not joined to what the other says meanwhile."""
     whole = io.StringIO()
-    rest = b""
-    for piece in stream:
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            _say(line, whole, on_line)
-    if rest:
+    rests = [b"", b""]
+    for pieces in stream:
+        for which, piece in enumerate(pieces):
+            *lines, rests[which] = (rests[which] + (piece or b"")).split(b"\n")
+            for line in lines:
+                _say(line, whole, on_line)
+    for rest in filter(None, rests):
         _say(rest, whole, on_line)
     return whole.getvalue()
 

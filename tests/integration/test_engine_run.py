@@ -40,6 +40,11 @@ def test_code_output_and_lines(engine, image):
     assert ours(engine) == []
 
 
+def test_an_unfinished_line_is_not_joined_to_the_other_stream(engine, image):
+    result = engine.run(image, ["sh", "-c", "printf begun; sleep 0.3; echo err >&2; sleep 0.3; echo ', done'"])
+    assert result.output.splitlines() == ["err", "begun, done"]
+
+
 def test_standard_input_reaches_the_program_whole(engine, image):
     content = os.urandom(3_000_000)
     import hashlib
