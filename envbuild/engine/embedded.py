@@ -200,8 +200,8 @@ def _clear(places: _Places) -> None:
     _remove_cgroups(places.cgroup)
     places.socket.unlink(missing_ok=True)
     places.pid_file.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty, or not there: another engine's
-        daemon.HIDDEN.rmdir()
+    # The empty folder daemon.HIDDEN stays: removing it here would drop the mount that another private engine has on it in its
+    # own namespace (https://man7.org/linux/man-pages/man7/mount_namespaces.7.html, "Linux 3.18").
 
 
 def _stop(places: _Places) -> None:

@@ -112,6 +112,15 @@ def test_its_builds_and_containers_reach_the_network(place, workspace, debian12,
     assert engine.run(built.id, ["sh", "-c", "test -s /etc/resolv.conf"]).code == 0
 
 
+def test_one_private_engine_goes_on_when_another_goes_down(place, workspace, debian12, tmp_path):
+    engine = start(place)
+    reference = hold(engine, workspace, debian12)
+    other = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "other")
+    embedded.up(other)
+    embedded.down(other, purge=True)
+    assert engine.run(reference, ["true"]).code == 0
+
+
 def test_up_twice_is_one_engine(place):
     first = embedded.up(place)
     again = embedded.up(place)
