@@ -35,13 +35,6 @@ class LeftTheUnitError(AssertionError):
     """A unit test reached for the outside world."""
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _interrupts_reach_what_tests_start() -> None:
-    """A shell without job control starts its background jobs with SIGINT ignored, and what they start inherits it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @pytest.fixture(autouse=True)
 def _stay_inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unit tests run on values alone: starting a process or opening a socket fails the test that did it."""
