@@ -1,0 +1,109 @@
+"""Questions about the real matrix whose answers stand in public documents: one YAML file per topic in `questions/`.
+
+They are written down from the documents, not from the matrix, so that a wrong row is found. Three kinds::
+
+    - ask: "tf-1.12-cuda9"                  # a request, with `options` (driver, gpu, python, system, base)
+      is: {cuda: "9.0", frameworks.0.version: "1.12.3"}      # fields of `resolve --json`
+      warns: ["words"]                      # optional
+      source: "https://…"
+    - ask: "tf-1.12-cuda9"
+      options: {gpu: "RTX 3090"}
+      refused: {code: conflict, because: ["Ampere"]}         # words of the message or of the conflicting facts
+      source: "https://…"
+    - row: [cuda, "9.0"]                    # a row of a table by its version, name or branch: [table, row]
+      is: {driver_min: "384.81"}
+      source: "https://…"
+    - build: [tensorflow, "1.12.0", gpu]    # one build of a release, by the variant's name
+      is: {cuda: "9.0", "cudnn.minimum": "7.2"}
+      source: "https://…"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from envbuild import matrix, resolve
+from envbuild.codec import encode
+from envbuild.errors import EnvbuildError
+from envbuild.matrix.types import Matrix
+
+ROOT = Path(__file__).parents[2]
+LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
+KINDS = {"ask": {"is", "warns", "refused", "options"}, "row": {"is"}, "build": {"is"}}
+
+
+@pytest.fixture(scope="module")
+def facts() -> Matrix:
+    return matrix.load_files(ROOT / "matrix.yaml")
+
+
+def questions() -> Iterator[Any]:
+    for path in LISTS:
+        for number, question in enumerate(yaml.safe_load(path.read_text())["questions"], 1):
+            yield pytest.param(question, id=f"{path.stem}-{number}")
+
+
+@pytest.mark.parametrize("question", list(questions()))
+def test_question(facts: Matrix, question: dict[str, Any]) -> None:
+    (kind,) = set(question) & set(KINDS)
+    assert set(question) <= {kind, "source", "note"} | KINDS[kind] and len(set(question) & {"is", "refused"}) == 1, question
+    assert question["source"].startswith(("https://", "http://", "pkg:")), "a question needs a public source"
+    if kind == "ask":
+        _ask(facts, question)
+        return
+    found = _row(facts, *question["row"]) if kind == "row" else _build(facts, *question["build"])
+    _compare(found, question["is"])
+
+
+def _ask(facts: Matrix, question: dict[str, Any]) -> None:
+    words, options = question["ask"], question.get("options", {})
+    texts = [words] if isinstance(words, str) else words
+    if "is" in question:
+        resolution = resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
+        _compare(resolve.answer(resolution, []), question["is"])
+        for part in question.get("warns", ()):
+            assert any(part in warning for warning in resolution.warnings), (part, resolution.warnings)
+        return
+    with pytest.raises(EnvbuildError) as caught:
+        resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
+    error, wanted = caught.value, question["refused"]
+    assert error.code == wanted["code"], error.message
+    told = " ".join([error.message, error.hint or "", *(f"{item.row}: {item.reason}" for item in error.conflicts)])
+    for part in wanted.get("because", ()):
+        assert part in told, (part, told)
+
+
+def _compare(value: Any, wanted: dict[str, Any]) -> None:
+    differences = {way: (_at(value, way), expected) for way, expected in wanted.items() if _at(value, way) != expected}
+    assert not differences, f"(the matrix's, the document's): {differences}"
+
+
+def _at(value: Any, way: str) -> Any:
+    for part in way.split("."):
+        if value is None:
+            return None
+        value = value[int(part)] if part.isdecimal() else value[part] if isinstance(value, dict) else getattr(value, part)
+    return value if isinstance(value, (dict, str, int, float, bool, type(None))) else encode(value)
+
+
+def _row(facts: Matrix, table: str, name: str) -> Any:
+    for row in getattr(facts, table):
+        if name in [getattr(row, key, None) for key in ("version", "name", "branch", "cuda_major")]:
+            return row
+        if name in getattr(row, "aliases", ()) or name in getattr(row, "capabilities", ()):
+            return row
+    pytest.fail(f"{table} has no row {name}")
+
+
+def _build(facts: Matrix, framework: str, version: str, variant: str) -> Any:
+    table = next(table for table in facts.frameworks if table.name == framework)
+    release = next((release for release in table.releases if release.version == version), None)
+    assert release is not None, f"{framework} has no release {version}"
+    found = next((build for build in release.variants if build.name == variant), None)
+    assert found is not None, f"{framework} {version} has {[build.name for build in release.variants]}, not {variant}"
+    return found
