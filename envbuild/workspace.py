@@ -56,6 +56,11 @@ class Workspace:
         return self.home / "matrix"
 
     @property
+    def list_cache(self) -> Path:
+        """Where the list of everything is kept, by the fingerprint of its matrix."""
+        return self.home / "list"
+
+    @property
     def engine(self) -> Path:
         """Data root, socket, pid file and log of the private engine."""
         return self.home / "engine"

@@ -19,18 +19,20 @@ _HEAD = ["NAME", "CUDA", "PYTHON", "OS", "BASE", "DRIVER", "STATUS"]
 @click.pass_obj
 def command(session: Session, /, framework: str | None, base: str | None, **filters: str | None) -> int:
     """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made."""
-    from envbuild import codec, pipeline, resolve
+    from envbuild import pipeline
 
-    wanted = resolve.Filters(framework=framework or "", **{name: value or "" for name, value in filters.items()})
-    rows = [row for row in resolve.catalogue(pipeline.Tools(session.workspace).matrix, wanted) if base in (None, row.provider)]
+    wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
+    found = pipeline.catalogue(pipeline.Tools(session.workspace), **wanted)
+    rows = [row for row in found if base in (None, row["provider"])]
     if session.json:
-        session.document({"schema": 1, "environments": [codec.encode(row) for row in rows]})
+        session.document({"schema": 1, "environments": rows})
         return 0
     table = [_HEAD]
     for row in rows:
-        driver = f">= {row.driver_min}" if row.driver_min else "-"
-        name = row.name or f"({row.framework} {row.version} {row.variant})"
-        table.append([name, row.cuda or "-", row.python or "-", row.system or "-", row.provider or "-", driver, row.status])
+        driver = f">= {row['driver_min']}" if row["driver_min"] else "-"
+        name = row["name"] or f"({row['framework']} {row['version']} {row['variant']})"
+        rest = (row[part] or "-" for part in ("cuda", "python", "system", "provider"))
+        table.append([name, *rest, driver, row["status"]])
     session.out(wording.columns(table))
     if not rows:
         session.err("Nothing in the matrix matches.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from envbuild.errors import InvalidInputError, Problem
@@ -72,9 +74,16 @@ def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -
         raise InvalidInputError("The matrix has no entry file.")
     for table in documents:
         context.define_sources(table)
-    matrix = _assemble(context, documents)
+    matrix = replace(_assemble(context, documents), fingerprint=_fingerprint(sources))
     raise_for(context.problems, "The matrix")
     return matrix
+
+
+def _fingerprint(sources: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for name, content in sources.items():
+        whole.update(f"{len(name)} {name} {len(content)} ".encode() + content)
+    return whole.hexdigest()
 
 
 def _assemble(context: Context, documents: list[Table]) -> Matrix:
@@ -90,6 +99,7 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     systems = tables.rows(context, files, "systems", lambda row: row.name, tables.system)
     pythons = tables.rows(context, files, "pythons", lambda row: row.version, tables.python)
     found = Matrix(
+        fingerprint="",
         policy=policy,
         systems=tuple(sorted(systems, key=lambda row: (-row.preference, row.name))),
         pythons=tuple(sorted(pythons, key=lambda row: (-row.preference, row.version))),

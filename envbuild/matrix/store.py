@@ -1,7 +1,7 @@
 """Loads the matrix, through a compiled copy where one is there and provably made from the same bytes by the same program.
 
-The copy is JSON, which cannot execute anything. It is only believed if every source file still has the recorded hash and the
-payload its own; anything else, a damaged file included, means reading the YAML again.
+The copy is believed only if every source file still has the recorded hash. A framework's releases are read from it when they
+are first looked at: most requests look at one or two frameworks, however many the matrix has.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envbuild.errors import EnvbuildError
+from envbuild import kept
 from envbuild.matrix import types
-from envbuild.matrix.types import Matrix
+from envbuild.matrix.later import Later
+from envbuild.matrix.types import Matrix, Release
 from envbuild.workspace import Workspace
 
-_FORMAT = 1
-_KEPT = 8  # compiled copies of other checkouts and overlays; older ones are removed
 _CLASSES: tuple[type, ...] = tuple(
     value for value in vars(types).values() if isinstance(value, type) and value.__module__ == types.__name__
 )
@@ -33,13 +33,13 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
     """
     entry = workspace.matrix
     overlays = [*workspace.overlays, *overlays]
-    program = _program()
+    program = kept.program(Path(__file__).parent, Path(__file__).parent.parent / "strictyaml.py")
     identity = json.dumps([program, str(entry), *(str(path.absolute()) for path in overlays)])
     cache = workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
     found = _compiled(cache, entry, program)
     if found is None:
         found, sources = _compile(entry, overlays)
-        _keep(cache, program, sources, found)
+        kept.keep(cache, program, _parts(found), {name: _digest(content) for name, content in sources.items()})
     return found
 
 
@@ -55,34 +55,37 @@ def _compile(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mapping[str
     return compile_matrix(sources, [overlay_name(path) for path in overlays]), sources
 
 
-def _program() -> str:
-    """What the copy depends on beside the data: this format, the shape of the tables, and the readers' own files."""
-    shapes = [[kind.__name__, *getattr(kind, "__slots__", ())] for kind in _CLASSES]
-    stamps = []
-    for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parent.parent / "strictyaml.py"):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        stamps.append([path.name, status.st_size, status.st_mtime_ns])
-    return hashlib.sha256(json.dumps([_FORMAT, shapes, stamps]).encode()).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _parts(matrix: Matrix) -> Iterator[list[Any]]:
+    """The matrix with its frameworks' releases taken out, then the releases of each."""
+    yield pack(replace(matrix, frameworks=tuple(replace(table, releases=()) for table in matrix.frameworks)))
+    for table in matrix.frameworks:
+        yield pack(tuple(table.releases))
 
 
 def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
     """The cached matrix, or None if there is none that can be believed."""
-    try:
-        header_line, _, payload = cache.read_bytes().partition(b"\n")
-        header = json.loads(header_line)
-        if header["program"] != program or header["payload"] != hashlib.sha256(payload).hexdigest():
-            return None
-        for name, digest in header["files"].items():
-            if hashlib.sha256((entry.parent / name).read_bytes()).hexdigest() != digest:
-                return None
-        with _no_collections():
-            found = unpack(json.loads(payload))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    found = kept.recall(cache, program)
+    if found is None:
         return None
-    return found if isinstance(found, Matrix) else None
+    try:
+        for name, digest in found.about.items():
+            if _digest((entry.parent / name).read_bytes()) != digest:
+                return None
+        matrix: Matrix = unpack(found.part(0))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+    def releases(number: int) -> tuple[Release, ...]:
+        with _no_collections():
+            rows: tuple[Release, ...] = unpack(found.part(number))
+        return rows
+
+    tables = enumerate(matrix.frameworks, 1)
+    return replace(matrix, frameworks=tuple(replace(table, releases=Later(releases, number)) for number, table in tables))
 
 
 @contextmanager
@@ -97,27 +100,8 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _keep(cache: Path, program: str, sources: Mapping[str, bytes], matrix: Matrix) -> None:
-    """Write the compiled copy; a home that cannot be written is no reason to fail."""
-    from envbuild.files import write_atomic
-
-    payload = json.dumps(pack(matrix), separators=(",", ":")).encode()
-    header = {
-        "program": program,
-        "payload": hashlib.sha256(payload).hexdigest(),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sources.items()},
-    }
-    try:
-        write_atomic(cache, json.dumps(header).encode() + b"\n" + payload)
-        others = sorted(cache.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        for path in others[_KEPT:]:
-            path.unlink(missing_ok=True)
-    except (EnvbuildError, OSError):
-        return
-
-
 def pack(value: Any) -> list[Any]:
-    """A value of the tables as JSON: a list of objects, each its class and fields; later ones refer to earlier by ``{"": n}``.
+    """A value of the tables as JSON: objects (class, fields), then the value; later ones refer to earlier by ``{"": n}``.
 
     Equal objects are written once.
     """
@@ -136,7 +120,7 @@ def pack(value: Any) -> list[Any]:
             seen[item] = len(objects) - 1
         return {"": seen[item]}
 
-    place(value)
+    objects.append([-1, place(value)])
     return objects
 
 
@@ -150,6 +134,7 @@ def unpack(objects: list[Any]) -> Any:
         return built[item[""]] if type(item) is dict else item
 
     names = [getattr(kind, "__slots__", ()) for kind in _CLASSES]
-    for index, *fields in objects:
+    *rows, (_, whole) = objects
+    for index, *fields in rows:
         built.append(_CLASSES[index](**dict(zip(names[index], map(restore, fields), strict=True))))
-    return built[-1]
+    return restore(whole)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
-from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
-from envbuild.pipeline.rendering import Difference
-from envbuild.pipeline.stages import (
-    Constraints,
-    Locked,
-    Rendered,
-    build_environment,
-    check_lock,
-    explain_request,
-    held_evidence,
-    lock_environment,
-    read_locked,
-    render_environment,
-    render_text,
-    require_lock,
-    resolve_buildable,
-    resolve_request,
-)
-from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
-from envbuild.pipeline.tools import Tools
+from typing import TYPE_CHECKING
+
+from envbuild.lazily import exported
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
+    from envbuild.pipeline.listing import catalogue
+    from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
+    from envbuild.pipeline.rendering import Difference
+    from envbuild.pipeline.stages import (
+        Constraints,
+        Locked,
+        Rendered,
+        build_environment,
+        check_lock,
+        explain_request,
+        held_evidence,
+        lock_environment,
+        read_locked,
+        render_environment,
+        render_text,
+        require_lock,
+        resolve_buildable,
+        resolve_request,
+    )
+    from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
+    from envbuild.pipeline.tools import Tools
 
 __all__ = [
     "Constraints",
@@ -36,6 +42,7 @@ __all__ = [
     "Tools",
     "Verified",
     "build_environment",
+    "catalogue",
     "check_all",
     "check_lock",
     "check_one",
@@ -58,3 +65,15 @@ __all__ = [
     "stored_reports",
     "verify_image",
 ]
+
+__getattr__ = exported(
+    __name__,
+    listing="catalogue",
+    judge="Smoked Verified prove read_report require_image smoke_image verify_image",
+    order="Made MakeOptions StageNote make",
+    rendering="Difference",
+    stages="Constraints Locked Rendered build_environment check_lock explain_request held_evidence lock_environment "
+    "read_locked render_environment render_text require_lock resolve_buildable resolve_request",
+    sweep="check_all check_one names standing stored_reports",
+    tools="Tools",
+)

@@ -242,6 +242,6 @@ def build_environment(tools: Tools, lock: Lock, *, aliases: Sequence[str] = (), 
 
 
 def held_evidence(tools: Tools, name: str) -> tuple[str, ...]:
-    """The kinds of evidence that hold for the lock now on disk."""
-    locked = read_locked(tools, name)
-    return evidence.kinds(evidence.read(tools.workspace, name), locked.digest) if locked else ()
+    """The kinds of evidence that hold for the lock now on disk, which is known by the hash of its bytes."""
+    path = tools.workspace.lock_file(name)
+    return evidence.kinds(evidence.read(tools.workspace, name), files.sha256_of(path)) if path.exists() else ()

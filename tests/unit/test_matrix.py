@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
+from envbuild import kept, matrix
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.matrix import loader, store
 from envbuild.matrix.loader import compile_matrix, read_sources
@@ -292,7 +292,7 @@ def test_a_copy_of_another_program_is_not_believed(
     workspace: Workspace, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matrix.load(workspace)
-    monkeypatch.setattr(store, "_FORMAT", 99)
+    monkeypatch.setattr(kept, "_FORMAT", 99)
     assert matrix.load(workspace) == TOY
     assert len(reads) == 2
 
@@ -312,11 +312,11 @@ def test_a_broken_matrix_is_refused_every_time_and_leaves_no_copy(workspace: Wor
 
 
 def test_old_copies_are_removed(workspace: Workspace) -> None:
-    for number in range(12):
+    for number in range(20):
         overlay = workspace.root / f"overlay{number}.yaml"
         overlay.write_text("{}")
         matrix.load(workspace, [overlay])
-    assert len(copies(workspace)) == 8
+    assert len(copies(workspace)) == 16
 
 
 # --- versions --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""Answers kept between runs, to save the work of finding them again: believed only where they provably are what was written.
+
+They are JSON, which cannot execute anything, in one file each: a line that says what made them, then the answer in parts, each
+read when it is asked for. A file that is damaged, or made by another program, counts as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from envbuild.errors import EnvbuildError
+
+_FORMAT = 2
+_KEPT = 16  # those of other checkouts and overlays; older ones are removed
+
+
+class Kept:
+    """The parts of a kept answer, by number; :attr:`about` is what was noted beside them."""
+
+    def __init__(self, about: Any, parts: Sequence[bytes]) -> None:
+        self.about = about
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def part(self, number: int) -> Any:
+        """One part, decoded now."""
+        return json.loads(self._parts[number])
+
+
+def program(*sources: Path) -> str:
+    """What an answer depends on beside its input: the program, by size and time of the ``.py`` files in folders and files."""
+    stamps: list[list[Any]] = [[_FORMAT]]
+    for source in sources:
+        for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            stamps.append([path.name, status.st_size, status.st_mtime_ns])
+    return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
+
+
+def recall(path: Path, made_by: str) -> Kept | None:
+    """What :func:`keep` wrote to ``path`` for the same ``made_by``; None where there is nothing that can be believed."""
+    try:
+        head, _, payload = path.read_bytes().partition(b"\n")
+        header = json.loads(head)
+        if header["made_by"] != made_by or header["payload"] != hashlib.sha256(payload).hexdigest():
+            return None
+        return Kept(header["about"], payload.splitlines())
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> None:
+    """Write an answer, whole or not at all; a home that cannot be written is no reason to fail."""
+    from envbuild.files import write_atomic
+
+    payload = b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts)
+    header = {"made_by": made_by, "payload": hashlib.sha256(payload).hexdigest(), "about": about}
+    try:
+        write_atomic(path, json.dumps(header).encode() + b"\n" + payload)
+        others = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
+        for old in others[_KEPT:]:
+            old.unlink(missing_ok=True)
+    except (EnvbuildError, OSError):
+        return
