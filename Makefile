@@ -37,8 +37,9 @@ format: $(VENV)/.installed-dev ## Let the formatter have its way
 check-generated: $(VENV)/.installed ## Compare the committed environments with what their locks render to
 	@$(BIN)/envbuild render --all --check
 
-bench: $(VENV)/.installed-dev ## Cold start against its budget
+bench: $(VENV)/.installed-dev ## Cold start against its budget, and every name in one process
 	@$(BIN)/python benchmarks/cold_start.py
+	@$(BIN)/python benchmarks/every_name.py
 
 clean: ## Stop the private engine; remove the virtual environment and caches of this checkout
 	@test ! -x $(BIN)/envbuild || $(BIN)/envbuild engine down
@@ -53,6 +54,7 @@ $(VENV)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing envbuild into $(VENV)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@$(BIN)/python -m compileall -q envbuild
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml
@@ -60,4 +62,5 @@ $(VENV)/.installed-dev: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing envbuild and its developer tools into $(VENV)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m compileall -q envbuild
 	@touch $@ $(VENV)/.installed

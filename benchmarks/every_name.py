@@ -1,0 +1,45 @@
+"""How long it takes to resolve every name of the matrix in one process, beside one interpreter that imports three libraries.
+
+    python benchmarks/every_name.py [--rounds 3]
+
+Loading the matrix is not part of it. Each name must resolve to itself; what does not is printed, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from cold_start import BASELINE, seconds
+
+from envbuild import matrix, resolve
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    facts = matrix.load_files(ROOT / "matrix.yaml")
+    names = [row.name for row in resolve.catalogue(facts) if row.name]
+    baseline, ours = [], []
+    for _ in range(options.rounds):
+        baseline.append(seconds(BASELINE, {}))
+        start = time.perf_counter()
+        answers = [resolve.resolve(facts, resolve.parse([name], matrix=facts)).environment.name for name in names]
+        ours.append(time.perf_counter() - start)
+    wrong = [(name, answer) for name, answer in zip(names, answers, strict=True) if name != answer]
+    for name, answer in wrong:
+        print(f"{name} resolves to {answer}")
+    whole = statistics.median(ours)
+    print(f"{len(names)} names in {whole:.2f} s, {whole / len(names) * 1000:.2f} ms each")
+    print(f"{whole / statistics.median(baseline):.1f} times {' '.join(BASELINE[1:])}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
