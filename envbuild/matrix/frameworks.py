@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
+from envbuild.matrix.leftout import left_out
 from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
 from envbuild.matrix.standing import KEYS, Find, Own, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
     BadCapability,
     FrameworkTable,
+    LeftOut,
     LibraryNeed,
     NameHint,
     Policy,
@@ -48,10 +50,13 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
     """
     heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []
     bodies: dict[str, list[tuple[Table, Provenance]]] = {}
+    without: dict[str, tuple[LeftOut, ...]] = {}
     for file, defaults in files:
         head = file.table("framework")
         series = file.tables("series")
+        missing = left_out(context, file, defaults)
         if head is None:
+            without[""] = without.get("", ()) + missing
             if series:
                 file.problem("a file with series needs `framework`", "series")
             continue
@@ -59,7 +64,9 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
         if not (name in bodies and file.where in context.overlays and head.keys() == ["name"]):
             heads.append((f"framework {name}", head, (head, defaults)))
         bodies.setdefault(name, []).extend((table, defaults) for table in series)
-    return _Frameworks(context, policy, unique(context, heads), bodies).all()
+        without[name] = without.get(name, ()) + missing
+    found = _Frameworks(context, policy, unique(context, heads), bodies).all()
+    return tuple(replace(table, left_out=without.get(table.name, ()) + without.get("", ())) for table in found)
 
 
 class _Frameworks:
@@ -158,6 +165,7 @@ def _framework(
         aliases=tuple(alias.lower() for alias in head.texts("aliases", required=True, pattern=NAME)),
         recipe=head.text("recipe", pattern=NAME),
         hints=tuple(hints),
+        left_out=(),
         releases=_newest_first(context, releases),
         origin=origin,
     )

@@ -331,6 +331,14 @@ class NameHint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """Published releases without a row: conditions on versions, any of which suffices. The origin's note is the reason."""
+
+    releases: tuple[str, ...]
+    origin: Provenance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkTable:
     """A framework and its releases, newest first."""
 
@@ -340,6 +348,7 @@ class FrameworkTable:
     aliases: tuple[str, ...]
     recipe: str
     hints: tuple[NameHint, ...]
+    left_out: tuple[LeftOut, ...]
     releases: tuple[Release, ...]
     origin: Provenance
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from envbuild.errors import Alternative, UnknownNameError, UsageError
-from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, Matrix
+from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
+from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, LeftOut, Matrix
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request import GpuWanted, version_parts
 
@@ -93,6 +93,17 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
         hint=f"{'Known' if few else 'The nearest'}: {', '.join(shown)}." if known else f"It has no {what} at all.",
         alternatives=tuple(make),
         details=[f"{what} {major}: {', '.join(versions)}" for major, versions in majors.items()],
+    )
+
+
+def left_out(framework: FrameworkTable, wanted: str, rule: LeftOut, instead: Sequence[Alternative]) -> ConflictError:
+    """The error for a version that upstream published and that has no row on purpose."""
+    return ConflictError(
+        f"The matrix leaves {framework.title} {wanted} out: {rule.origin.note}.",
+        code="left-out",
+        hint=f"Ask for another version: {', '.join(each.name for each in instead)}.",
+        conflicts=[Conflict(row=f"{framework.name} {wanted}", reason=rule.origin.note, source=rule.origin.source)],
+        alternatives=instead,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from envbuild.errors import Alternative, UnknownNameError, UsageError
+from envbuild.matrix.leftout import why_left_out
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER, within
 from envbuild.model import Provider
@@ -60,7 +61,8 @@ def parse(
 ) -> Request:
     """The request that ``texts`` and the options make together.
 
-    Raises :class:`UnknownNameError` for names and versions that are in no row, and :class:`UsageError` for what is no request.
+    Raises :class:`UnknownNameError` for names and versions that are in no row, :class:`ConflictError` for versions without one
+    on purpose, and :class:`UsageError` for what is no request.
     """
     text = " ".join(texts).strip()
     if not text or len(text) > _MAX_LENGTH:
@@ -258,7 +260,7 @@ def _exact_if_release(framework: FrameworkTable, clauses: str) -> str:
 
 
 def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> None:
-    from packaging.version import InvalidVersion
+    from packaging.version import InvalidVersion, Version
 
     try:
         if any(version_matches(release.version, clauses) for release in framework.releases):
@@ -273,12 +275,11 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> No
         if any(variant.origin.status != "known-bad" for variant in release.variants):
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)
     nearest = names.nearest_versions(list(near.values()), wanted)[:3]
-    raise names.unknown_version(
-        framework.title,
-        wanted,
-        known,
-        [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest],
-    )
+    instead = [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest]
+    if rule := why_left_out(framework.left_out, wanted):
+        final = f"{framework.short}-{Version(wanted).base_version}"
+        raise names.left_out(framework, wanted, rule, sorted(instead, key=lambda each: each.name != final))
+    raise names.unknown_version(framework.title, wanted, known, instead)
 
 
 def _check_known(matrix: Matrix, draft: _Draft) -> None:
