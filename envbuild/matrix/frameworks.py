@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 
 from envbuild.matrix.leftout import left_out
 from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
-from envbuild.matrix.standing import KEYS, Find, Own, standing
+from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
     BadCapability,
@@ -278,9 +278,7 @@ class _Layers:
 def _variant(context: Context, name: str, tables: list[Table], parents: _Parents, release_origin: Provenance) -> Variant:
     layers = _Layers(tables)
     of = layers.of
-    origin = release_origin
-    for table in reversed(tables):
-        origin = context.origin(table, origin, inherit_note=True)
+    origin = _provenance(context, tables, parents, release_origin)
     libraries: CudaLibraries = of("cuda_libraries").choice("cuda_libraries", CUDA_LIBRARIES) or "none"
     cuda = of("cuda").text("cuda", "", pattern=r"\d+\.\d+")
     if (libraries == "none") != (not cuda):
@@ -322,6 +320,18 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         tables[0].problem("`repository` goes with `revision`, and not with `distribution`")
     for table in tables:
         table.finish()
+    return found
+
+
+def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: Provenance) -> Provenance:
+    """The nearest table's; yet what the series says of a build makes no release better than the release says of itself."""
+    own = [(table.where, table.line) for _, table in parents.release.named_tables("variants")]
+    found = ours
+    for table in reversed(tables):
+        found = context.origin(table, found, inherit_note=True)
+        said = "status" in parents.release and (table.where, table.line) not in own
+        if said and DOUBTS.index(ours.status) > DOUBTS.index(found.status):
+            found = replace(found, status=ours.status, note=ours.note)
     return found
 
 

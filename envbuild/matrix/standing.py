@@ -15,7 +15,7 @@ from envbuild.strictyaml import Table
 KEYS = ("upon", "package", "python", "local_version", "repository", "revision")
 _THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
 # From proved to refused: a build is as good as the least proved of its parts.
-_DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
+DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 Find = Callable[[Table, str], FrameworkTable | None]
 
@@ -111,7 +111,7 @@ def _built(variant: Variant, version: str, terms: _Terms, own: Own) -> Variant:
 
 def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
     """Our row's provenance; what it says of Python, CUDA and the libraries comes from the other's documents."""
-    worst = max(ours, theirs, key=lambda origin: _DOUBTS.index(origin.status))
+    worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
     fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
     return replace(
         ours,

@@ -6,6 +6,7 @@ and in ``Conflict.row``; it is stable, since scripts read it. Everything is hash
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envbuild.model import CudaLibraries, PythonFrom, Status
@@ -349,7 +350,7 @@ class FrameworkTable:
     recipe: str
     hints: tuple[NameHint, ...]
     left_out: tuple[LeftOut, ...]
-    releases: tuple[Release, ...]
+    releases: Sequence[Release]
     origin: Provenance
 
 
@@ -390,8 +391,12 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first."""
+    """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first.
 
+    ``fingerprint`` is the SHA-256 of the files that it was read from, for what is derived from it and kept.
+    """
+
+    fingerprint: str
     policy: Policy
     systems: tuple[SystemRow, ...]
     pythons: tuple[PythonRow, ...]

@@ -1,0 +1,47 @@
+"""What a release says of itself against what its series says of a build: the worse of the two holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.types import Variant
+
+TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+SERIES = """
+defaults: {source: ["https://example.org/thing"], checked: "2026-11-21", status: ok}
+framework: {name: thing, title: Thing, short: thing, aliases: [thing], recipe: thing}
+series:
+  - series: "1.0"
+    variants:
+      cpu: {package: thing, python: ["3.6"], cuda_libraries: none, glibc: "2.17", status: %s, note: "of the series"}
+    releases:
+      - {version: "1.0.0", released: "2019-12-05"%s}
+"""
+
+
+def build(series: str, release: str) -> Variant:
+    sources = read_sources(TOY)
+    sources["thing.yaml"] = (SERIES % (series, release)).encode()
+    table = next(row for row in compile_matrix(sources).frameworks if row.name == "thing")
+    return table.releases[0].variants[0]
+
+
+@pytest.mark.parametrize(
+    ("series", "release", "status", "note"),
+    [
+        ("unknown", "", "unknown", "of the series"),
+        ("unknown", ', status: known-bad, note: "withdrawn"', "known-bad", "withdrawn"),
+        ("known-bad", ", status: unknown", "known-bad", "of the series"),
+        ("unknown", ", status: ok", "unknown", "of the series"),
+        ("unknown", ', variants: {cpu: {status: ok, note: "tried"}}', "ok", "tried"),
+        ("known-bad", ', status: known-bad, note: "withdrawn", variants: {cpu: {status: ok, note: "works"}}', "ok", "works"),
+    ],
+)
+def test_the_worse_of_release_and_series_holds_unless_the_release_speaks_of_the_build(
+    series: str, release: str, status: str, note: str
+) -> None:
+    found = build(series, release).origin
+    assert (found.status, found.note) == (status, note)
