@@ -16,6 +16,7 @@ from envbuild.matrix.reading import (
 )
 from envbuild.matrix.types import (
     Architecture,
+    CudaRelease,
     CudaRow,
     DriverRow,
     DriverRule,
@@ -32,7 +33,7 @@ from envbuild.matrix.types import (
     SystemPython,
     SystemRow,
 )
-from envbuild.matrix.versions import CUDA_OR_MAJOR
+from envbuild.matrix.versions import CUDA_OR_MAJOR, NUMBERS, has_prefix
 from envbuild.model import Provider, PythonFrom
 from envbuild.strictyaml import Table
 
@@ -40,6 +41,7 @@ T = TypeVar("T")
 Files = list[tuple[Table, Provenance]]
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
+DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "legacy")
 
 
 def rows(
@@ -87,6 +89,8 @@ def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
         codename=table.text("codename", pattern=NAME),
         image=table.text("image", pattern=r"\S+"),
         glibc=version(table, "glibc"),
+        gcc=version(table, "gcc", ""),
+        mirror=table.text("mirror", "", pattern=DOCUMENT),
         released=table.date("released", ""),
         end_of_life=table.date("end_of_life", ""),
         bootstrap_suite=table.text("bootstrap_suite", ""),
@@ -149,7 +153,10 @@ def driver(context: Context, table: Table, defaults: Provenance) -> DriverRow:
     return DriverRow(
         branch=table.text("branch", pattern=r"\d+"),
         max_cuda=version(table, "max_cuda"),
+        kind=table.choice("kind", DRIVER_KINDS, ""),
+        released=table.date("released", ""),
         end_of_life=table.date("end_of_life", ""),
+        latest=version(table, "latest", ""),
         origin=context.origin(table, defaults),
     )
 
@@ -184,17 +191,54 @@ def cuda(context: Context, table: Table, defaults: Provenance) -> CudaRow:
     if limits is not None:
         limits.finish()
     origin = context.origin(table, defaults)
+    releases = descending(
+        (_cuda_release(context, item, origin, number) for item in table.tables("releases")), lambda row: row.version
+    )
+    newest = releases[0] if releases else None
+    least = version(table, "driver_min", (newest.driver_min if newest else "") or None)
+    row = CudaRelease(
+        version=version(table, "release", newest.version if newest else number or "0"),
+        released=table.date("released", newest.released if newest else ""),
+        driver_min=least,
+        installer_driver="" if releases else _installer_driver(table, least),
+        origin=origin,
+    )
     return CudaRow(
         version=number,
-        release=version(table, "release", number or "0"),
-        released=table.date("released", ""),
-        driver_min=version(table, "driver_min"),
+        release=row.version,
+        released=row.released,
+        driver_min=row.driver_min,
         capability_min=low,
         capability_max=high,
+        gcc_max=table.text("gcc_max", "", pattern=r"\d+(\.\d+)?"),
+        forward_compat=table.texts("forward_compat", pattern=r"\d+"),
         require=table.text("require", ""),
+        releases=releases or (row,),
         providers=tuple(_provider(context, item, origin) for item in table.tables("providers")),
         origin=origin,
     )
+
+
+def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str) -> CudaRelease:
+    number = version(table, "version")
+    if number and minor and not has_prefix(number, minor):
+        table.problem(f"{number} is no release of {minor}", "version")
+    least = version(table, "driver_min", "")
+    row = CudaRelease(
+        version=number,
+        released=table.date("released", ""),
+        driver_min=least,
+        installer_driver=_installer_driver(table, least),
+        origin=context.origin(table, parent),
+    )
+    table.finish()
+    return row
+
+
+def _installer_driver(table: Table, usual: str) -> str:
+    """The driver that a release's installer brings; ``none`` is written where it brings none."""
+    said = table.text("installer_driver", usual, pattern=rf"none|{NUMBERS}")
+    return "" if said == "none" else said
 
 
 def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow:

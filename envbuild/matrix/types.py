@@ -55,7 +55,10 @@ class SystemPython:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemRow:
-    """An operating system for images. Higher ``preference`` is chosen first."""
+    """An operating system for images. Higher ``preference`` is chosen first.
+
+    ``gcc`` is the compiler that it carries, ``mirror`` where its packages are served today.
+    """
 
     name: str
     family: str
@@ -63,6 +66,8 @@ class SystemRow:
     codename: str
     image: str
     glibc: str
+    gcc: str
+    mirror: str
     released: str
     end_of_life: str
     bootstrap_suite: str
@@ -124,11 +129,17 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverRow:
-    """A driver branch and the CUDA version it implements itself."""
+    """A driver branch and the CUDA version it implements itself.
+
+    ``kind`` is the vendor's designation, ``released`` the day of its first public driver, ``latest`` its last one known.
+    """
 
     branch: str
     max_cuda: str
+    kind: str
+    released: str
     end_of_life: str
+    latest: str
     origin: Provenance
 
     @property
@@ -191,8 +202,28 @@ class ProviderRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CudaRelease:
+    """One release of a CUDA version, patch releases included.
+
+    ``driver_min`` is the driver that the release notes ask for, ``installer_driver`` the one that its installer brings; empty
+    where no document says.
+    """
+
+    version: str
+    released: str
+    driver_min: str
+    installer_driver: str
+    origin: Provenance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CudaRow:
-    """A CUDA version X.Y, and the capabilities that its toolkit and libraries support."""
+    """A CUDA version X.Y, and the capabilities that its toolkit and libraries support.
+
+    ``release``, ``released`` and ``driver_min`` are those of the release that stands for it, the newest of ``releases``.
+    ``forward_compat`` names the older driver branches on which data-center GPUs run it with its cuda-compat package;
+    ``gcc_max`` is the newest major of gcc that its compiler accepts.
+    """
 
     version: str
     release: str
@@ -200,7 +231,10 @@ class CudaRow:
     driver_min: str
     capability_min: str
     capability_max: str
+    gcc_max: str
+    forward_compat: tuple[str, ...]
     require: str
+    releases: tuple[CudaRelease, ...]
     providers: tuple[ProviderRow, ...]
     origin: Provenance
 
@@ -356,7 +390,10 @@ class FrameworkTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """A GPU board. Numbers are None where no source gives them."""
+    """A GPU board. Numbers are None where no source gives them.
+
+    They are those of one GPU, also on a board of several; ``power_w`` is the board's.
+    """
 
     name: str
     aliases: tuple[str, ...]
