@@ -39,7 +39,8 @@ class Context:
     def origin(self, table: Table, parent: Provenance, *, inherit_note: bool = False) -> Provenance:
         """The provenance of a row: its own keys over what it inherits. A row without any source is a problem."""
         status = table.choice("status", STATUSES, parent.status)
-        note = table.text("note", parent.note if inherit_note else "")
+        handed_down = inherit_note or (status == "known-bad" and "status" not in table)  # with the verdict goes its reason
+        note = table.text("note", parent.note if handed_down else "")
         fields = table.table("field_source")
         found = Provenance(
             sources=self._documents(table, "source") or parent.sources,

@@ -9,7 +9,7 @@ from envbuild.matrix.libraries import accepts
 from envbuild.matrix.types import Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import Environment, Framework, Python
-from envbuild.resolve.facts import Facts, row_of
+from envbuild.resolve.facts import Facts, row_of, status_objection
 from envbuild.resolve.places import offers_on, python_on, system_objections
 
 
@@ -54,6 +54,8 @@ def _variant(
     origin = variant.origin
     if origin.status == "known-bad":
         yield Conflict(row=row, reason=f"known not to work: {origin.note}", source=origin.source)
+    if (cuda := facts.cuda.get(variant.cuda)) and (bad := status_objection(cuda.key, cuda.origin)):
+        yield bad.conflict
     if environment.python.version not in variant.python:
         reason = f"supports Python {', '.join(variant.python)}, no longer {environment.python.version}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))

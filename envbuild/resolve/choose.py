@@ -38,6 +38,8 @@ def build_objections(facts: Facts, request: Request, release: Release, variant: 
     """What speaks against one build of a release, wherever it is put."""
     row = row_of(request.framework.name, release, variant)
     found = [status_objection(row, variant.origin), cuda_objection(request, row, variant)]
+    if (cuda := facts.cuda.get(variant.cuda)) is not None:
+        found.append(status_objection(cuda.key, cuda.origin))
     against = [item for item in found if item is not None]
     return against + hardware_objections(facts, request, row, variant)
 

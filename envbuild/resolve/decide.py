@@ -17,7 +17,7 @@ from envbuild.model import (
     System,
 )
 from envbuild.resolve.choose import Candidate, solutions
-from envbuild.resolve.facts import Facts, code_for, hardware_warnings, row_of
+from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings, row_of
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import image_slug
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
@@ -46,7 +46,12 @@ def decide(facts: Facts, request: Request, chosen: Candidate) -> Resolution:
     environment = environment_of(facts, request, chosen)
     row = row_of(request.framework.name, chosen.release, chosen.variant)
     hardware = hardware_warnings(facts, request, row, chosen.variant)
-    warnings = [*request.warnings, *hardware, *_native_elsewhere(facts, request, chosen), *_status_warnings(row, chosen)]
+    warnings = [
+        *request.warnings,
+        *hardware,
+        *_native_elsewhere(facts, request, chosen),
+        *_status_warnings(facts, request, row, chosen),
+    ]
     return Resolution(
         request=request.text,
         environment=environment,
@@ -211,9 +216,13 @@ def _native_elsewhere(facts: Facts, request: Request, chosen: Candidate) -> list
     return []
 
 
-def _status_warnings(row: str, chosen: Candidate) -> list[str]:
+def _status_warnings(facts: Facts, request: Request, row: str, chosen: Candidate) -> list[str]:
     place = chosen.place
     rows = [(row, chosen.variant.origin), (place.system.key, place.system.origin)]
+    tables = (facts.cuda.get(chosen.variant.cuda), facts.pythons.get(place.python.version))
+    rows.extend((found.key, found.origin) for found in tables if found is not None)
+    if chosen.variant.cuda:
+        rows.extend((found.key, found.origin) for _, found in hardware_rows(facts, request))
     if place.offer.row is not None:
         rows.append((f"base {place.offer.provider} on {place.system.name}", place.offer.row.origin))
     rows.extend(

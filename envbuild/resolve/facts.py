@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from envbuild.errors import Conflict
-from envbuild.matrix.types import CudaRow, LibraryRow, Matrix, Provenance, Release, RepositoryRow, SystemRow, Variant
+from envbuild.matrix.types import (
+    Architecture,
+    CudaRow,
+    DriverRow,
+    Gpu,
+    LibraryRow,
+    Matrix,
+    Provenance,
+    Release,
+    RepositoryRow,
+    SystemRow,
+    Variant,
+)
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request import GpuWanted, Part, Request
 
@@ -40,7 +52,7 @@ class Facts:
         self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
         self.pythons = {row.version: row for row in matrix.pythons}
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
-        self.rules = {row.cuda_major: row for row in matrix.driver_rules}
+        self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
         self.places: dict[object, object] = {}  # filled by places.py, like the next
         self.candidates: dict[object, list[LibraryRow]] = {}
@@ -84,12 +96,21 @@ def hardware_objections(facts: Facts, request: Request, row: str, variant: Varia
     """What speaks against running ``variant`` on the request's driver and GPUs."""
     if not variant.cuda:
         return []
-    found: list[Objection] = []
+    known = [status_objection(row.key, row.origin, part) for part, row in hardware_rows(facts, request)]
+    found = [item for item in known if item is not None]
     if request.driver:
         found.extend(_driver_objections(facts, request, variant))
     for gpu in request.gpus:
         found.extend(_gpu_objections(facts, request, row, variant, gpu))
     return found
+
+
+def hardware_rows(facts: Facts, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
+    """What the matrix has on the request's driver and GPUs."""
+    branch = request.driver.partition(".")[0]
+    yield from (("driver", row) for row in facts.matrix.drivers if row.branch == branch)
+    for gpu in request.gpus:
+        yield from (("gpu", row) for row in (gpu.board, gpu.architecture) if row is not None)
 
 
 def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iterable[Objection]:
@@ -197,8 +218,8 @@ def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
         yield f"CUDA {variant.cuda} is older than {_gpu(gpu)}; the native code of earlier GPUs of its major runs on it."
 
 
-def status_objection(key: str, origin: Provenance) -> Objection | None:
+def status_objection(key: str, origin: Provenance, part: Part | None = None) -> Objection | None:
     """A row that is known not to work stands against everything that uses it."""
     if origin.status != "known-bad":
         return None
-    return objection(None, key, f"known not to work: {origin.note}", origin.source)
+    return objection(part, key, f"known not to work: {origin.note}", origin.source)

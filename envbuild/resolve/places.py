@@ -14,7 +14,7 @@ from envbuild.matrix.libraries import accepts
 from envbuild.matrix.types import LibraryNeed, LibraryPackage, LibraryRow, ProviderRow, SystemRow, Variant
 from envbuild.matrix.versions import newest_first, numbers, serves
 from envbuild.model import Provider, Python
-from envbuild.resolve.facts import Facts, Objection, Premise, objection
+from envbuild.resolve.facts import Facts, Objection, Premise, objection, status_objection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,12 +125,14 @@ def python_on(facts: Facts, version: str, system: SystemRow, image: str) -> Pyth
     In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
     Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
     """
+    row = facts.pythons.get(version)
+    if row is not None and (bad := status_objection(row.key, row.origin, "python")):
+        return bad
     if image:
         return Python(version=version, provided_by="base", executable=f"python{version}", packages=())
     for ours in system.pythons:
         if ours.version == version:
             return Python(version=version, provided_by="distribution", executable=ours.executable, packages=ours.packages)
-    row = facts.pythons.get(version)
     for way in facts.matrix.policy.python_from:
         for supply in row.supplies if row else ():
             if supply.by == way and numbers(supply.glibc) <= numbers(system.glibc):
@@ -181,10 +183,12 @@ def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow) 
     key = f"cuda {variant.cuda} {row.provider} {system.name}"
     if row.origin.status == "known-bad":
         return objection("base", key, f"known not to work: {row.origin.note}", row.origin.source)
-    unknown = [name for name in row.repositories if name not in facts.repositories]
-    unknown += [package.name for package in row.packages if package.repository and package.repository not in facts.repositories]
-    if unknown:
-        return objection("base", key, f"names a repository that is in no row: {', '.join(unknown)}", row.origin.source)
+    for name in dict.fromkeys([*row.repositories, *(package.repository for package in row.packages if package.repository)]):
+        repository = facts.repositories.get(name)
+        if repository is None:
+            return objection("base", key, f"names a repository that is in no row: {name}", row.origin.source)
+        if bad := status_objection(f"repository {name}", repository.origin, "base"):
+            return bad
     chosen: dict[str, Library | None] = {}
     for library in ("cudnn", "nccl"):
         found = _library(facts, variant, system, row, library)
@@ -208,14 +212,20 @@ def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow
         if row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
         for package in candidate.apt:
-            known = not package.package.repository or package.package.repository in facts.repositories
-            if known and package.system == system.name and serves(variant.cuda, package.cuda):
+            if package.system == system.name and serves(variant.cuda, package.cuda) and _installable(facts, package):
                 return Library(version=candidate.version, row=candidate, package=package)
     if found:
         reason = f"has no package of {library} {describe(need)} for CUDA {variant.cuda} on {system.name}"
         return objection("system", found[0].key, reason, found[0].origin.source)
     reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
     return objection("cuda", f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
+
+
+def _installable(facts: Facts, package: LibraryPackage) -> bool:
+    """Whether nothing is known against a package, or against where it lies."""
+    name = package.package.repository
+    origins = [package.origin, *([facts.repositories[name].origin] if name in facts.repositories else ())]
+    return (not name or name in facts.repositories) and all(origin.status != "known-bad" for origin in origins)
 
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:

@@ -118,7 +118,11 @@ def _system_conflicts(
 ) -> list[Objection]:
     """What speaks against one system, with any of ``pythons``."""
     found = system_objections(variant, system)
-    if not any(isinstance(python_on(facts, version, system, request.image), Python) for version in pythons):
+    supplied = [python_on(facts, version, system, request.image) for version in pythons]
+    bad = [item for item in supplied if isinstance(item, Objection) and item.conflict.row != system.key]
+    if bad and len(bad) == len(supplied):
+        found.extend(bad)
+    elif not any(isinstance(item, Python) for item in supplied):
         carried = ", ".join(python.version for python in system.pythons) or "none"
         reason = f"carries Python {carried}; {variant.package} ({variant.name}) would need {', '.join(pythons)}"
         found.append(objection("python", system.key, reason, system.origin.source_of("pythons"), "python"))
