@@ -313,6 +313,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         systems=tuple(system.lower() for system in of("systems").texts("systems")),
         options=_options(of("options"), parents),
         bad_capabilities=_bad(context, of("bad_capabilities"), origin),
+        upon=(),
         default=of("default").boolean("default"),
         origin=origin,
     )

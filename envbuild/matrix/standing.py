@@ -68,7 +68,7 @@ def standing(levels: Sequence[Table], number: str, find: Find, own: Own) -> list
         if terms.package and release and not all(variant.pins(version) for variant in release.variants):
             of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
         for variant in release.variants if release else ():
-            built = _built(variant, version, terms, own)
+            built = _built(variant, (name, version), terms, own)
             if built.python:
                 found.setdefault((built.cuda, built.cuda_libraries), built)
     return list(found.values())
@@ -85,19 +85,20 @@ def _release(table: Table, find: Find, name: str, version: str) -> Release | Non
     return None
 
 
-def _built(variant: Variant, version: str, terms: _Terms, own: Own) -> Variant:
-    """``variant`` of what is stood on, as a build of ours."""
+def _built(variant: Variant, of: tuple[str, str], terms: _Terms, own: Own) -> Variant:
+    """``variant`` of what is stood on, ``of`` which framework and version, as a build of ours."""
     built = replace(
         variant,
         requirements=(*variant.requirements, *own.requirements),
         constraints=(*variant.constraints, *own.constraints),
         python=tuple(python for python in variant.python if not terms.pythons or python in terms.pythons),
         options=tuple(sorted({**dict(variant.options), **dict(own.options)}.items())),
+        upon=((*of, variant.name), *variant.upon),
         origin=_origin(own.origin, variant.origin),
     )
     if not terms.package:
         return built
-    held = tuple(Requirement(requirement=pin, python="", source=variant.origin.source) for pin in variant.pins(version))
+    held = tuple(Requirement(requirement=pin, python="", source=variant.origin.source) for pin in variant.pins(of[1]))
     return replace(
         built,
         package=terms.package,

@@ -309,7 +309,7 @@ class Variant:
     """One build of a framework release. ``systems`` is empty where every system with enough glibc serves.
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
-    the version of the system's own package.
+    the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
     """
 
     name: str
@@ -334,6 +334,7 @@ class Variant:
     systems: tuple[str, ...]
     options: tuple[tuple[str, str], ...]
     bad_capabilities: tuple[BadCapability, ...]
+    upon: tuple[tuple[str, str, str], ...]
     default: bool
     origin: Provenance
 
