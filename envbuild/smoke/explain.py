@@ -56,6 +56,9 @@ TEXTS = {
     'ACC': ('the network learns', '''
         Accuracy on generated digits that were not trained on. A healthy framework reaches 0.985 to 0.992 in two epochs. This
         shows that learning works; it does not show that data parallelism does (ORACLE and REPLICA do).'''),
+    'WORK': ('a framework that does not train does what it is for', '''
+        Some frameworks have nothing to train: there is no data parallelism to prove, and none is claimed. They are given
+        small tasks of their own kind whose answers are known.'''),
     'SPEED': ('more devices are faster', '''
         Speedup is N times the time of one device alone over the time of all devices with exchange, from rounds in which the
         ways alternate. Speed warns, unless --min-speedup makes a demand. CPU workers share cores and are

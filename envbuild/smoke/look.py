@@ -18,7 +18,7 @@ def look(options, argv, say):
     answer = {'schema': SCHEMA, 'error': None, 'framework': None, 'cuda': found['cuda']}
     answer.update((key, head[key]) for key in ('started_utc', 'argv', 'environment', 'image', 'host', 'variables', 'devices'))
     if options['adapter'] or image['recipe']:
-        style = adapters.load(options['adapter'] or image['recipe']).style
+        style = adapters.style_of(adapters.load(options['adapter'] or image['recipe']), 'cpu')
         say('importing the framework')
         answer['framework'], answer['error'] = _ask(options, image, style, found)
     return answer

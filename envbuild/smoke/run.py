@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from . import adapters, checks, diagnose, figures, image as images, plan as plans, probe, refnet, report as reports, synth
+from . import adapters, checks, diagnose, figures, image as images, limits, plan as plans, probe, refnet, report as reports, synth
 from .launch import Launch
 
 BENCH_IMAGES = 2048
@@ -19,7 +19,7 @@ class Run(object):
     """One call of `run` or `coll`. `say` takes lines of progress."""
 
     def __init__(self, options, argv, say):
-        self.options, self.say = options, say
+        self.say = say
         self.started = time.time()
         self.image = images.read(options['lock'], options['framework'])
         if not (options['adapter'] or self.image['recipe']):
@@ -27,7 +27,9 @@ class Run(object):
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
-        self.counts, self.left_out = plans.choose_counts(options['counts'], self.device)
+        self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']))
+        self.options = dict(options, phases=self.limits.phases(options['phases']))
+        self.counts, self.left_out, self.beyond = self.limits.counts(*plans.choose_counts(options['counts'], self.device))
         self.report = reports.new(options, self.image, self.found, argv, self.started)
         self.report['mode']['device'] = self.device.kind
         self.folder = None
@@ -37,7 +39,7 @@ class Run(object):
         """The finished report."""
         try:
             self._machine()
-            if self.device.kind is not None and not any(check['status'] == 'fail' for check in self.report['checks']):
+            if self.counts and not any(check['status'] == 'fail' for check in self.report['checks']):
                 self._launch_all()
         finally:
             self.report['duration_s'] = round(time.time() - self.started, 3)
@@ -53,6 +55,8 @@ class Run(object):
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
             self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
         self.report['checks'] += checks.surroundings(found, self.device, max(self.counts or [0]))
+        self.report['checks'] += self.limits.checks(self.counts, self.beyond, self.options['min_speedup'])
+        self.report['notes'] += self.limits.notes()
 
     def _launch_all(self):
         self.folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
@@ -61,8 +65,8 @@ class Run(object):
         for n in self.counts:
             folder = os.path.join(self.folder, '%d' % n)
             os.mkdir(folder)
-            plan = plans.launch(self.options, self.image, self.device.kind, n, self.counts, self.adapter.style, folder,
-                                self.found['host']['cores_usable'])
+            plan = plans.launch(self.options, self.image, self.device.kind, n, self.counts, adapters.style_of(self.adapter, self.device.kind),
+                                folder, self.found['host']['cores_usable'])
             plan.update(plans.phases(self.options, self.device.kind, n, self.counts, data))
             with Launch(plan, self._progress) as launch:
                 outcome = launch.watch(deadline)
@@ -130,6 +134,9 @@ class Run(object):
         evidence = [result['phases'][name]['evidence'] for result in results for name in ('oracle', 'train') if name in done]
         if evidence:
             report['checks'] += checks.placement(n, self.device, evidence)
+        if 'work' in done:
+            report['checks'] += limits.work(done['work'])
+            return
         if 'coll' in plan['phases']:
             report['checks'] += checks.collectives(n, results)
             report['collectives'] += figures.collectives(n, results) if 'coll' in done else []

@@ -16,7 +16,8 @@ from .context import Context
 from .group import Group, PeerLost
 from .heartbeat import Heart
 
-PHASES = (('coll', exchange.measure), ('oracle', match.measure), ('train', train.measure), ('bench', bench.measure))
+PHASES = (('coll', exchange.measure), ('oracle', match.measure), ('train', train.measure), ('bench', bench.measure),
+          ('work', lambda session: session.adapter.exercise()))
 PR_SET_PDEATHSIG = 1
 
 

@@ -2,11 +2,13 @@
 
 The file obeys the guest's language rules and imports its framework inside its methods only, never at module level: the
 parent process reads `style` from it and must stay free of frameworks. All arrays that pass between guest and adapter are
-NumPy in the canonical layout of refnet (NCHW, OIHW, dense weights (out, in)); the adapter transposes.
+NumPy in the canonical layout of refnet (NCHW, OIHW, dense weights (out, in)); the adapter transposes. Of the guest it may use
+refnet and layouts (`from ..layouts import to_hwio`). An adapter that hands over to one of several classes names them in `sides`.
 
     class Adapter(object):
         name = 'numpy'
-        style = 'process'       # 'process': one device per process; 'single': all devices in one process
+        style = 'process'       # 'process': one device per process; 'single': all devices in one process; or for each kind of
+                                # device its own: {'cpu': 'process', 'cuda': 'single'}
         semantics = {}          # words for the report: how gradients are averaged, what the adapter had to correct
 
         def setup(self, ctx)    # import the framework, claim the devices of ctx (context.Context)
@@ -26,6 +28,12 @@ NumPy in the canonical layout of refnet (NCHW, OIHW, dense weights (out, in)); t
         def predict(self, handle, images)   # logits
         def evidence(self, handle)          # {'parameters': [device], 'compute': [device], 'memory_bytes': n or None}
         def close(self)
+        # optional: why the framework uses one device only ('devices'), or trains nothing ('training'), under these options
+        # (the matrix row's). The parent asks the class, so no framework is imported for it. Without training, setup,
+        # versions, close and exercise are all: tasks with known answers, [{'what': words, 'right': bool, 'detail': words}]
+        @staticmethod
+        def limits(options)
+        def exercise(self)
         # style 'process' only; op: 'allreduce' (sum), 'broadcast' (from root), 'allgather' (list in order of rank)
         collective_types = ('float32',)
         def collective(self, op, array, root)
@@ -58,6 +66,11 @@ def load(name):
         if os.path.exists(os.path.join(FOLDER, module + '.py')):
             return importlib.import_module('%s.%s' % (__name__, module)).Adapter
     raise UnknownAdapter('no adapter "%s" is installed here; there are: %s' % (name, ', '.join(names()) or 'none'))
+
+
+def style_of(adapter, kind):
+    """'process' or 'single', on devices of this kind."""
+    return adapter.style[kind] if isinstance(adapter.style, dict) else adapter.style
 
 
 def _load_file(path):

@@ -8,32 +8,7 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
-import numpy as np
-
-NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
-
-
-def to_framework(weights):
-    """Canonical weights in TensorFlow's layout: kernels HWIO, dense (in, out), flattened in H, W, C order."""
-    w = dict((name, np.asarray(weights[name], 'float32')) for name in NAMES)
-    w['conv1_w'], w['conv2_w'] = w['conv1_w'].transpose(2, 3, 1, 0), w['conv2_w'].transpose(2, 3, 1, 0)
-    w['fc1_w'] = w['fc1_w'].reshape(128, 32, 4, 4).transpose(2, 3, 1, 0).reshape(512, 128)
-    w['fc2_w'] = w['fc2_w'].T
-    return [np.ascontiguousarray(w[name]) for name in NAMES]
-
-
-def to_canonical(values):
-    """The reverse."""
-    w = dict(zip(NAMES, values))
-    w['conv1_w'], w['conv2_w'] = w['conv1_w'].transpose(3, 2, 0, 1), w['conv2_w'].transpose(3, 2, 0, 1)
-    w['fc1_w'] = w['fc1_w'].reshape(4, 4, 32, 128).transpose(3, 2, 0, 1).reshape(128, 512)
-    w['fc2_w'] = w['fc2_w'].T
-    return w
-
-
-def scaled(images):
-    """uint8 NCHW -> float32 NHWC from 0 to 1."""
-    return images.transpose(0, 2, 3, 1).astype('float32') / np.float32(255)
+from ..layouts import from_hwio as to_canonical, nhwc as scaled, to_hwio as to_framework
 
 
 class Adapter(object):
@@ -335,3 +310,6 @@ def _inner(variable):
     """The TensorFlow variable inside a variable of Keras 3."""
     value = getattr(variable, 'value', None)
     return variable if value is None or callable(value) else value
+
+
+Adapter.sides = (_Towers, _Mirrored)

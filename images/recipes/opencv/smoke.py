@@ -1,0 +1,64 @@
+"""OpenCV for the smoke test: it trains nothing, so it is given small tasks whose answers NumPy knows.
+
+The functions are those that 2.4 and 5.0 have in common.
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+
+class Adapter(object):
+    name = 'opencv'
+    style = 'single'
+    semantics = {}
+
+    @staticmethod
+    def limits(options):
+        return {'training': 'OpenCV works on images and trains no network on several devices'}
+
+    def setup(self, ctx):
+        import cv2
+        self.cv2, self.ctx = cv2, ctx
+        cv2.setNumThreads(ctx.threads)
+
+    def versions(self):
+        packaged = getattr(self.cv2, 'version', None)           # the wheels number their own builds: 4.5.5.64 is OpenCV 4.5.5
+        version = getattr(packaged, 'opencv_version', self.cv2.__version__)
+        return {'name': 'opencv', 'version': version, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+
+    def exercise(self):
+        picture = np.random.RandomState(self.ctx.seed).randint(0, 256, (48, 64, 3)).astype('uint8')
+        tasks = (('a PNG written and read', self._png), ('a mean filter', self._mean), ('a change of colours', self._grey),
+                 ('finding a part in a picture', self._find))
+        return [dict(task(picture), what=what) for what, task in tasks]
+
+    def _png(self, picture):
+        done, data = self.cv2.imencode('.png', picture)
+        back = self.cv2.imdecode(data, 1) if done else None
+        return _apart(back, picture, 0)
+
+    def _mean(self, picture):
+        """Nine neighbours, away from the border."""
+        rows, columns = picture.shape[:2]
+        wanted = sum(picture[y:rows - 2 + y, x:columns - 2 + x].astype('float64') for y in range(3) for x in range(3)) / 9
+        return _apart(self.cv2.blur(picture, (3, 3))[1:-1, 1:-1], wanted, 0.51)
+
+    def _grey(self, picture):
+        """Blue, green and red with the weights of ITU-R BT.601."""
+        return _apart(self.cv2.cvtColor(picture, self.cv2.COLOR_BGR2GRAY), picture.dot([0.114, 0.587, 0.299]), 0.6)
+
+    def _find(self, picture):
+        scores = self.cv2.matchTemplate(picture, picture[17:29, 31:47], self.cv2.TM_SQDIFF)
+        place = self.cv2.minMaxLoc(scores)[2]
+        return {'right': tuple(place) == (31, 17), 'detail': 'found at %s' % (tuple(place),)}
+
+    def close(self):
+        pass
+
+
+def _apart(got, wanted, limit):
+    if got is None or got.shape != wanted.shape:
+        return {'right': False, 'detail': 'no picture of that size came out'}
+    largest = float(np.abs(got.astype('float64') - wanted).max())
+    return {'right': largest <= limit, 'detail': 'largest difference %g, limit %g' % (largest, limit)}

@@ -1,0 +1,17 @@
+"""The NumPy adapter with limits of its own choice: `--adapter .../alone.py --option devices=WHY`, or training=WHY. Runs inside the guest."""
+from __future__ import absolute_import, division, print_function
+
+from .numpy_ import Adapter as Healthy
+
+
+class Adapter(Healthy):
+    name = 'alone'
+    style = {'cpu': 'process', 'cuda': 'single'}
+
+    @staticmethod
+    def limits(options):
+        return dict((key, options[key]) for key in ('devices', 'training') if key in options)
+
+    def exercise(self):
+        wrong = self.ctx.options.get('wrong', '')
+        return [{'what': what, 'right': what != wrong, 'detail': '41 instead of 42'} for what in ('adding', 'subtracting')]
