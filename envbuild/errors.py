@@ -154,6 +154,13 @@ class PublishError(EnvbuildError):
     default_code = "publish"
 
 
+class VulnerableError(EnvbuildError):
+    """A lock pins packages with known vulnerabilities, and the user asked that this fails."""
+
+    exit_code = 12
+    default_code = "known-vulnerabilities"
+
+
 class TimedOutError(EnvbuildError):
     """The user's own time limit passed."""
 

@@ -30,6 +30,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Compare what the image holds with its lock."),
     "smoke": ("smoke", "Train in the image on 1 and N devices, and judge."),
     "make": ("make", "All of it: resolve, lock, render, build, verify, smoke, report."),
+    "sbom": ("sbom", "What a lock pins, as a CycloneDX bill of materials."),
+    "audit": ("audit", "Known vulnerabilities of what a lock pins."),
     "report": ("report", "A stored smoke report as table, Markdown, JUnit or HTML."),
     "doctor": ("doctor", "What this machine has and lacks: engine, driver, GPUs, disk."),
     "engine": ("engine", "The private container engine: up, down, status."),
@@ -83,7 +85,8 @@ def unknown_verb(word: str) -> UsageError:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "obj": None},
     epilog="Exit codes: 0 done, 2 usage, 3 impossible, 4 unknown name, 5 invalid or stale input, 6 no engine, 7 build failed, "
-    "8 contents differ, 9 smoke test failed, 10 inconclusive, 124 timed out, 130 interrupted.",
+    "8 contents differ, 9 smoke test failed, 10 inconclusive, 11 a registry or service failed, 12 known vulnerabilities (audit "
+    "--strict), 124 timed out, 130 interrupted.",
 )
 @click.option("--version", is_flag=True, help="Print the version and stop.")
 @options.common

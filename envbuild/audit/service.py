@@ -1,0 +1,70 @@
+"""The public advisory services, through pip-audit, which knows their interfaces."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from envbuild import procs
+from envbuild.audit.findings import Answer, Finding
+from envbuild.errors import PublishError, UsageError
+from envbuild.model import Artifact
+
+_LIMIT_S = 600  # one request per package, each with its own limit of 20 s
+_SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Database (PyPI)"}
+
+
+def ask(service: str, packages: Sequence[Artifact]) -> Answer:
+    """What the service knows of ``packages``. It is asked for public versions: ``2.6.0+cu126`` is one build of 2.6.0.
+
+    Raises :class:`PublishError` (``advisories-unreachable``) where it does not answer.
+    """
+    if importlib.util.find_spec("pip_audit") is None:
+        raise UsageError(
+            "pip-audit is not installed, which asks the advisory services.",
+            code="no-pip-audit",
+            hint="Install it: pip install 'envbuild[audit]'. Or name a local OSV database with --database.",
+        )
+    pinned = {(canonicalize_name(each.name), Version(each.version).public): each for each in packages}
+    with tempfile.TemporaryDirectory(prefix="envbuild-audit-") as folder:
+        listed = Path(folder) / "requirements.txt"
+        listed.write_text("".join(f"{name}=={version}\n" for name, version in sorted(pinned)))
+        argv = [sys.executable, "-m", "pip_audit", "--requirement", str(listed), "--vulnerability-service", service]
+        argv += ["--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "20"]
+        done = procs.run(argv, split=True, timeout_s=_LIMIT_S)
+    try:
+        answer = json.loads(done.output)["dependencies"]
+    except (ValueError, LookupError, TypeError) as error:
+        told = [line for line in done.errors.splitlines() if line.strip()] or ["it gave no reason"]
+        raise PublishError(
+            f"{_SERVICES[service]} did not answer, so nothing is known of these {len(pinned)} packages: {told[-1]}",
+            code="advisories-unreachable",
+            hint="Try again with a network, ask the other service (--service), or name a local OSV database (--database).",
+        ) from error
+    found, skipped = [], []
+    for package in answer:
+        name = canonicalize_name(package["name"])
+        if "skip_reason" in package:
+            skipped.append(f"{name}: {package['skip_reason']}")
+            continue
+        found += [_finding(pinned[name, package["version"]], each) for each in package["vulns"]]
+    return Answer(database=_SERVICES[service], findings=found, unchecked=skipped)
+
+
+def _finding(artifact: Artifact, told: dict[str, Any]) -> Finding:
+    return Finding(
+        package=artifact.name,
+        version=artifact.version,
+        advisory=told["id"],
+        aliases=tuple(sorted(told.get("aliases", ()))),
+        fixed_in=tuple(told.get("fix_versions", ())),
+        summary=next(iter(told.get("description", "").strip().splitlines()), ""),
+    )

@@ -1,0 +1,115 @@
+"""A lock as a software bill of materials: CycloneDX 1.6, JSON. Pure: the same lock gives the same bytes.
+
+It says what the lock pins: files of package indexes, Debian packages of the base, CUDA packages. What the lock could not pin
+stands among the properties of the image, so that nobody takes the list for complete.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from envbuild.model import AptPackage, Artifact, DebianPackage, Lock, Prefix, System
+
+if TYPE_CHECKING:
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
+
+
+def dumps(lock: Lock, digest: str) -> str:
+    """The document for ``lock``, whose hash is ``digest``. It bears no time, and a serial number made from the hash."""
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.output.json import JsonV1Dot6
+
+    image = _image(lock, digest)
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"https://cyclonedx.org/envbuild/{digest}"))
+    bom.metadata.component = image
+    parts = list(_components(lock))
+    for part in parts:
+        bom.components.add(part)
+    bom.register_dependency(image, parts)
+    document = json.loads(JsonV1Dot6(bom).output_as_string())
+    document["metadata"].pop("timestamp", None)  # optional, and it would make two documents of one lock differ
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _image(lock: Lock, digest: str) -> Component:
+    from cyclonedx.model.component import ComponentType
+
+    environment = lock.environment
+    known = {"envbuild:lock": digest, "envbuild:base": environment.base.provider}
+    for name, value in (("cuda", environment.cuda), ("cudnn", environment.cudnn), ("nccl", environment.nccl)):
+        if value:
+            known[f"envbuild:{name}"] = value
+    properties = [*known.items(), *(("envbuild:not-pinned", f"{item.what}: {item.why}") for item in lock.missing)]
+    return _component(ComponentType.CONTAINER, environment.name, digest[:8], f"image/{environment.name}", properties=properties)
+
+
+def _components(lock: Lock) -> Iterator[Component]:
+    from cyclonedx.model.component import ComponentType
+
+    system = lock.environment.system
+    yield _component(ComponentType.OPERATING_SYSTEM, system.family, system.version, f"os/{system.name}")
+    if lock.base.digest:
+        kind, _, value = lock.base.digest.partition(":")
+        image = lock.base.image
+        yield _component(ComponentType.CONTAINER, image, value, f"base/{image}", sha256=value if kind == "sha256" else "")
+    packages: Iterable[DebianPackage | AptPackage] = lock.environment.base.packages
+    for package in (*(lock.base.bootstrap.packages if lock.base.bootstrap else ()), *packages):
+        yield _debian(package, system)
+    for prefix in lock.prefixes:
+        for artifact in prefix.artifacts:
+            yield _python(artifact, prefix)
+
+
+def _debian(package: DebianPackage | AptPackage, system: System) -> Component:
+    from cyclonedx.model.component import ComponentType
+    from packageurl import PackageURL
+
+    where = {"arch": "amd64", "distro": f"{system.family}-{system.version}"}
+    url = PackageURL(type="deb", namespace=system.family, name=package.name, version=package.version, qualifiers=where)
+    return _component(ComponentType.LIBRARY, package.name, package.version, str(url), url=url, sha256=package.sha256)
+
+
+def _python(artifact: Artifact, prefix: Prefix) -> Component:
+    from cyclonedx.model.component import ComponentType
+    from packageurl import PackageURL
+
+    where = {"file_name": artifact.filename} | ({} if artifact.index == "default" else {"repository_url": artifact.index})
+    url = PackageURL(type="pypi", name=artifact.name, version=artifact.version, qualifiers=where)
+    properties = [("envbuild:prefix", prefix.name), ("envbuild:python", prefix.python.version)]
+    return _component(
+        ComponentType.LIBRARY,
+        artifact.name,
+        artifact.version,
+        f"{prefix.name}/{artifact.name}@{artifact.version}",
+        url=url,
+        sha256=artifact.sha256,
+        properties=properties,
+    )
+
+
+def _component(
+    kind: ComponentType,
+    name: str,
+    version: str,
+    reference: str,
+    *,
+    url: PackageURL | None = None,
+    sha256: str = "",
+    properties: Iterable[tuple[str, str]] = (),
+) -> Component:
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.component import Component
+
+    return Component(
+        type=kind,
+        name=name,
+        version=version,
+        bom_ref=reference,
+        purl=url,
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else [],
+        properties=[Property(name=key, value=value) for key, value in properties],
+    )
