@@ -23,7 +23,8 @@ from envbuild.render import render
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
-_EPOCH = 1577836800  # every file of a context has this time stamp; no builder looks at it, and archives of it are equal
+_EPOCH = 1577836800  # the oldest time stamp of a context
+_YEAR = 31536000
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
 
@@ -243,9 +244,15 @@ def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:
 
 
 def _normalise(folder: Path) -> None:
+    """Rights and times by content alone, so that archives of equal contexts are equal.
+
+    A file's time must change with its content: between builds BuildKit sends again only files whose size or time differs.
+    """
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
-            os.utime(Path(parent, name), (_EPOCH, _EPOCH))
+            path = Path(parent, name)
+            moment = _EPOCH + int(files.sha256_of(path)[:12], 16) % _YEAR
+            os.utime(path, (moment, moment))
         Path(parent).chmod(0o755)
         os.utime(parent, (_EPOCH, _EPOCH))
 

@@ -130,6 +130,27 @@ def hashed_state(row, progress):
         return 'unreadable'
 
 
+def is_pointed_here(row, prefix):
+    """A wheel's own script that was pointed at the prefix's Python and is recorded as it came: old installers change only the file.
+
+    Such scripts begin with `#!python` in the wheel: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+    """
+    path, recorded, size = row
+    kind, _, wanted = recorded.partition('=')
+    try:
+        with open(path, 'rb') as stream:
+            first, rest = stream.readline(), stream.read()
+        calculated = hashlib.new(kind)
+    except (IOError, OSError, ValueError):
+        return False
+    if not first.startswith(('#!%s/bin/python' % prefix).encode('utf-8')):
+        return False
+    shipped = b'#!python\n' + rest
+    calculated.update(shipped)
+    told = base64.urlsafe_b64encode(calculated.digest()).rstrip(b'=').decode('ascii')
+    return told == wanted.rstrip('=') and size in ('', str(len(shipped)))
+
+
 def is_compiled_again(path, known):
     """Bytecode beside its recorded source may be left out or compiled again in the image; its source is what counts."""
     return path.endswith(('.pyc', '.pyo')) and is_bytecode_of(path, known)
@@ -150,7 +171,7 @@ def examine(prefix, quick):
             if size is not None:
                 state = hashed_state(row, progress)
                 hashed += 1
-            if state:
+            if state and not (state == 'modified' and is_pointed_here(row, prefix)):
                 answer[state].append({'path': row[0], 'of': one['name']})
         about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
         answer['distributions'].append(dict(about, files=len(one['rows']), hashed=hashed))

@@ -95,10 +95,21 @@ def test_a_context_is_whole_normalised_and_made_anew(place, lock):
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"Dockerfile", "requirements.txt", "lock.json", "tools/uv", "smoke/__main__.py"} <= names
     assert "stale" not in names
-    assert {int(path.stat().st_mtime) for path in folder.rglob("*")} == {1577836800}
     assert (folder / "tools" / "uv").stat().st_mode & 0o777 == 0o755
     assert (folder / "lock.json").stat().st_mode & 0o777 == 0o644
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock):
+    """BuildKit sends only what differs in size or time from the last build: another text of the same length must differ."""
+
+    def times(text: str) -> dict[str, int]:
+        folder = build.assemble(place, lock, {"Dockerfile": text, "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+        return {path.relative_to(folder).as_posix(): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    before, again, after = times("FROM x\n"), times("FROM x\n"), times("FROM y\n")
+    assert before == again
+    assert {name for name in before if before[name] != after[name]} == {"Dockerfile"}
 
 
 def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, tmp_path):

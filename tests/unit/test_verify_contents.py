@@ -96,6 +96,22 @@ def test_each_planted_fault_is_found(contents: ModuleType, prefix: Path, fault: 
     assert differences(contents.examine(str(prefix), False)) == expected
 
 
+def test_a_script_of_the_wheel_may_be_pointed_at_the_python_of_its_prefix_and_not_otherwise_changed(
+    contents: ModuleType, prefix: Path
+) -> None:
+    """pip 20.3 does so without writing it down."""
+    shipped = b"#!python\nrun()\n"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(shipped).digest()).rstrip(b"=").decode()
+    with (prefix / "lib/python3.11/site-packages/Good_Package-1.0.dist-info/RECORD").open("a", encoding="utf-8") as record:
+        record.write(f"../../../bin/tool,sha256={digest},{len(shipped)}\n")
+    script = prefix / "bin" / "tool"
+    script.write_text(f"#!{prefix}/bin/python\nrun()\n")
+    assert differences(contents.examine(str(prefix), False)) == {}
+    for text in (f"#!{prefix}/bin/python\nevil()\n", "#!/usr/bin/python\nrun()\n"):
+        script.write_text(text)
+        assert differences(contents.examine(str(prefix), False)) == {"modified": ["tool"]}
+
+
 def test_quick_compares_large_files_by_size_only(contents: ModuleType, prefix: Path) -> None:
     large = prefix / "lib" / "python3.11" / "site-packages" / "large.bin"
     large.write_bytes(b"\1" * (2 << 20))
