@@ -93,7 +93,7 @@ def test_no_tracked_file_names_a_registry_host():
 
 def test_exit_codes_are_the_documented_ones_and_unique():
     codes = [kind.exit_code for kind in errors.EnvbuildError.__subclasses__()]
-    assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 124, 130]
+    assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 124, 130]
 
 
 def test_default_codes_are_unique():
