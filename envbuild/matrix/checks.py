@@ -120,8 +120,11 @@ def _cuda(matrix: Matrix) -> Iterator[Problem]:
     for row in matrix.cuda:
         if numbers(row.capability_min) > numbers(row.capability_max):
             yield _problem(row.origin, f"capabilities from {row.capability_min} to {row.capability_max} are none")
-        if matrix.drivers and not _has_driver(matrix, row):
+        if matrix.drivers and row.origin.status != "unknown" and not _has_driver(matrix, row):
             yield _problem(row.origin, f"no driver branch reaches CUDA {row.version} and driver {row.driver_min}")
+        for branch in row.forward_compat:
+            if matrix.drivers and not any(driver.branch == branch for driver in matrix.drivers):
+                yield _problem(row.origin, f"{row.key}: driver branch {branch} is in no row")
         for provider in row.providers:
             yield from _provider(row, provider, systems, repositories)
 
