@@ -6,18 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from envbuild.errors import Problem
 from envbuild.matrix.libraries import accepts
-from envbuild.matrix.types import (
-    CudaRow,
-    FrameworkTable,
-    LibraryNeed,
-    LibraryRow,
-    Matrix,
-    Provenance,
-    ProviderRow,
-    Release,
-    SystemRow,
-    Variant,
-)
+from envbuild.matrix.platform import CudaRow, LibraryRow, Provenance, ProviderRow, SystemRow
+from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers, serves
 
 # Names are split at dashes and read from the left, so that none of our own words may be taken for another.

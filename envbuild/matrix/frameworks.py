@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 from envbuild.matrix.leftout import left_out
+from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
 from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, standing
 from envbuild.matrix.tables import Files
@@ -18,7 +19,6 @@ from envbuild.matrix.types import (
     LibraryNeed,
     NameHint,
     Policy,
-    Provenance,
     Release,
     Requirement,
     Variant,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import Context
-from envbuild.matrix.types import LeftOut, Provenance
+from envbuild.matrix.types import LeftOut
 from envbuild.strictyaml import Table
 
 _PRE = "prereleases"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from envbuild.errors import Problem
-from envbuild.matrix.types import Provenance, Requirement
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.types import Requirement
 from envbuild.matrix.versions import NUMBERS, SPECIFIER, numbers
 from envbuild.strictyaml import Table
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME
-from envbuild.matrix.types import FrameworkTable, Provenance, Release, Requirement, Variant
+from envbuild.matrix.types import FrameworkTable, Release, Requirement, Variant
 from envbuild.strictyaml import Table
 
 KEYS = ("upon", "package", "python", "local_version", "repository", "revision")

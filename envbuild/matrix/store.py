@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import kept
-from envbuild.matrix import types
+from envbuild.matrix import platform, types
 from envbuild.matrix.later import Later
 from envbuild.matrix.types import Matrix, Release
 from envbuild.workspace import Workspace
 
 _CLASSES: tuple[type, ...] = tuple(
-    value for value in vars(types).values() if isinstance(value, type) and value.__module__ == types.__name__
+    value
+    for module in (platform, types)
+    for value in vars(module).values()
+    if isinstance(value, type) and value.__module__ == module.__name__
 )
 
 

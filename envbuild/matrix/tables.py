@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_args
 
-from envbuild.matrix.reading import (
-    DOCUMENT,
-    NAME,
-    Context,
-    descending,
-    unique,
-    version,
-    version_list,
-)
-from envbuild.matrix.types import (
+from envbuild.matrix.platform import (
     Architecture,
     CudaRelease,
     CudaRow,
@@ -24,7 +15,6 @@ from envbuild.matrix.types import (
     LibraryPackage,
     LibraryRow,
     PackageRow,
-    Policy,
     Provenance,
     ProviderRow,
     PythonRow,
@@ -33,6 +23,16 @@ from envbuild.matrix.types import (
     SystemPython,
     SystemRow,
 )
+from envbuild.matrix.reading import (
+    DOCUMENT,
+    NAME,
+    Context,
+    descending,
+    unique,
+    version,
+    version_list,
+)
+from envbuild.matrix.types import Policy
 from envbuild.matrix.versions import CUDA_OR_MAJOR, NUMBERS, has_prefix
 from envbuild.model import Provider, PythonFrom
 from envbuild.strictyaml import Table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envbuild.matrix.types import PackageRow, RepositoryRow, Requirement, SystemRow, Variant
+from envbuild.matrix.platform import PackageRow, RepositoryRow, SystemRow
+from envbuild.matrix.types import Requirement, Variant
 from envbuild.matrix.versions import within
 from envbuild.model import (
     AptPackage,

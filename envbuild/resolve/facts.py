@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from envbuild.errors import Conflict
-from envbuild.matrix.types import (
+from envbuild.matrix.platform import (
     Architecture,
     CudaRow,
     DriverRow,
     Gpu,
     LibraryRow,
-    Matrix,
     Provenance,
-    Release,
     RepositoryRow,
     SystemRow,
-    Variant,
 )
+from envbuild.matrix.types import Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request import GpuWanted, Part, Request
 

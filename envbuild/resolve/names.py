@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
-from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, LeftOut, Matrix
+from envbuild.matrix.platform import Architecture, Gpu
+from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request import GpuWanted, version_parts
 
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
 _WORDS = re.compile(r"[a-z]+|\d+")
-_BRANDS = {"nvidia", "geforce", "tesla", "quadro"}
+_BRANDS = re.compile("nvidia|geforce|tesla|quadro")
 _SHOWN = 12
 _SHOWN_LINES = 8
 
@@ -212,7 +213,7 @@ def _board(matrix: Matrix, word: str) -> Gpu | None:
 
 def _words(name: str) -> tuple[str, ...]:
     """Letters and digits apart, so that gtx1080ti is GTX 1080 Ti."""
-    return tuple(word for word in _WORDS.findall(name.lower()) if word not in _BRANDS)
+    return tuple(_WORDS.findall(_BRANDS.sub(" ", name.lower())))
 
 
 def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envbuild.matrix.types import Gpu, Variant
+from envbuild.matrix.platform import Gpu
+from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.facts import Facts, code_for, hardware_objections, newer_or_equal
 from envbuild.resolve.request import GpuWanted, Request

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from envbuild.matrix.types import Matrix, Provenance
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.types import Matrix
 from envbuild.model import Environment
 from envbuild.resolve.request import GpuWanted
 

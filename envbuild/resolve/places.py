@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from envbuild.matrix.libraries import accepts
-from envbuild.matrix.types import LibraryNeed, LibraryPackage, LibraryRow, ProviderRow, SystemRow, Variant
+from envbuild.matrix.platform import LibraryPackage, LibraryRow, ProviderRow, SystemRow
+from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import newest_first, numbers, serves
 from envbuild.model import Provider, Python
 from envbuild.resolve.facts import Facts, Objection, Premise, objection, status_objection

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from envbuild.errors import Alternative, Conflict, ConflictError
-from envbuild.matrix.types import Release, SystemRow, Variant
+from envbuild.matrix.platform import SystemRow
+from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
 from envbuild.model import Python
 from envbuild.resolve.choose import Candidate, build_objections, mismatches

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from envbuild.matrix.types import Architecture, FrameworkTable, Gpu, Release
+from envbuild.matrix.platform import Architecture, Gpu
+from envbuild.matrix.types import FrameworkTable, Release
 from envbuild.matrix.versions import has_prefix, within
 
 Part = Literal["version", "cuda", "cudnn", "nccl", "python", "system", "base", "driver", "gpu"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from envbuild.matrix.types import PythonRow, Variant
+from envbuild.matrix.platform import PythonRow
+from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import Python
 from envbuild.resolve.choose import Candidate, build_objections, mismatches, solutions

@@ -20,7 +20,8 @@ from packaging.version import Version
 
 from envbuild import index, matrix, resolve
 from envbuild.errors import BuildError, ConflictError, UsageError
-from envbuild.matrix.types import FrameworkTable, Matrix, Provenance, Release, Variant
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.model import Environment
 
 ROOT = Path(__file__).parents[2]
