@@ -163,7 +163,7 @@ def test_schema_refuses(spoil: Any) -> None:
 
 def test_schema_and_loader_know_the_same_tables() -> None:
     assert set(TABLES) <= set(SCHEMA["properties"])
-    assert {field.name for field in dataclasses.fields(Matrix)} == {*TABLES, "policy", "frameworks"}
+    assert {field.name for field in dataclasses.fields(Matrix)} == {*TABLES, "policy", "frameworks", "fingerprint"}
 
 
 # The tables among each other
