@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol
 
 from envbuild import codec, files
 from envbuild import lock as locks
+from envbuild.context import IndexLike, assemble, inputs_digest
 from envbuild.engine import Engine, bases
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
-from envbuild.model import Artifact, Lock, OnProgress, Progress, ignore_progress
+from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 from envbuild.recipes import Recipe
 from envbuild.render import render
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
-_EPOCH = 1577836800  # the oldest time stamp of a context
-_YEAR = 31536000
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
-
-
-class IndexLike(Protocol):
-    """What a build needs of :class:`envbuild.index.Index`."""
-
-    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
-        """The file, downloaded or from an earlier run, checked against its sha256."""
-
-    def build_secrets(self) -> dict[str, bytes]:
-        """What the steps of a build need to reach the index; see the secrets' names in ``docs/architecture.md``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +85,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         for line in real.drift:
             on_progress(Progress(stage="base", message=f"warning: the base differs from the lock: {line}", log=True))
         bases.check_repositories(lock.environment)
-        context = assemble(workspace, lock, rendering, index, on_progress)
+        context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         secrets = index.build_secrets()
         if real.apt_sources is not None:
             secrets["envbuild-apt"] = real.apt_sources
@@ -123,7 +106,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         record = BuildRecord(
             name=name,
             lock=locks.digest(lock),
-            inputs=inputs_digest(workspace, lock, rendering),
+            inputs=inputs_digest(workspace, lock, recipes, rendering),
             image=built.id,
             tags=tags,
             base=BaseRecord(reference=real.reference, image=real.image_id, how=real.how, digest=real.digest, drift=real.drift),
@@ -156,7 +139,7 @@ def is_current(
     record = read_record(workspace, lock.environment.name)
     if record is None or record.lock != locks.digest(lock):
         return None
-    if record.inputs != inputs_digest(workspace, lock, render(lock, recipes, templates)):
+    if record.inputs != inputs_digest(workspace, lock, recipes, render(lock, recipes, templates)):
         return None
     return record if engine.image(record.image) is not None else None
 
@@ -168,93 +151,6 @@ def tags_of(lock: Lock, aliases: Iterable[str] = (), repository: str = REPOSITOR
     if not _TAG.fullmatch(wanted[1]):
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
-
-
-def inputs_digest(workspace: Workspace, lock: Lock, rendering: Mapping[str, str]) -> str:
-    """One sha256 over everything that the image is made from.
-
-    The tools that only the build uses (uv, pip) are left out: the lock, not they, decides what is in the image.
-    """
-    whole = hashlib.sha256()
-    parts = {path: text.encode() for path, text in rendering.items()}
-    parts["lock.json"] = locks.dumps(lock).encode()
-    parts |= {path: source.read_bytes() for path, source in guest_files(workspace, lock).items()}
-    for path, content in sorted(parts.items()):
-        whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
-    return whole.hexdigest()
-
-
-def guest_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
-    """The smoke package and the adapters of the environment's recipes: path in the context → file here."""
-    guest = {
-        f"smoke/{path.relative_to(workspace.guest).as_posix()}": path
-        for path in workspace.guest.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
-    }
-    for framework in lock.environment.frameworks:
-        adapter = workspace.recipes / framework.recipe / "smoke.py"
-        if adapter.is_file():
-            guest[f"smoke/adapters/{framework.recipe}.py"] = adapter
-    return dict(sorted(guest.items()))
-
-
-def assemble(workspace: Workspace, lock: Lock, rendering: Mapping[str, str], index: IndexLike, on_progress: OnProgress) -> Path:
-    """Write the build context of ``lock`` anew and return its folder.
-
-    Raises :class:`BuildError` (``index-unreachable``) where a tool of the build has to be fetched and cannot be.
-    """
-    name = lock.environment.name
-    on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
-    final = workspace.context(name)
-    part = final.with_name(f".{final.name}.part")
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        for path, text in {**rendering, "lock.json": locks.dumps(lock)}.items():
-            _put(part, path, text.encode())
-        for path, source in guest_files(workspace, lock).items():
-            _put(part, path, source.read_bytes())
-        for path, source in _tools(workspace, lock, index, on_progress).items():
-            _put(part, path, source.read_bytes(), mode=0o755 if path == "tools/uv" else 0o644)
-        _normalise(part)
-        shutil.rmtree(final, ignore_errors=True)
-        part.rename(final)
-    except OSError as error:
-        raise files.explain_os_error(error, final) from error
-    return final
-
-
-def _tools(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> dict[str, Path]:
-    import uv
-
-    tools: dict[str, Path] = {"tools/uv": Path(uv.find_uv_bin())}
-    for prefix in lock.prefixes:
-        for artifact in prefix.build_artifacts if prefix.backend == "pip" else ():
-            if artifact.name in _TOOL_WHEELS:
-                wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
-                tools[f"tools/{_TOOL_WHEELS[artifact.name]}"] = wheel
-    return tools
-
-
-def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:
-    target = folder / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-    target.chmod(mode)
-
-
-def _normalise(folder: Path) -> None:
-    """Rights and times by content alone, so that archives of equal contexts are equal.
-
-    A file's time must change with its content: between builds BuildKit sends again only files whose size or time differs.
-    """
-    for parent, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            path = Path(parent, name)
-            moment = _EPOCH + int(files.sha256_of(path)[:12], 16) % _YEAR
-            os.utime(path, (moment, moment))
-        Path(parent).chmod(0o755)
-        os.utime(parent, (_EPOCH, _EPOCH))
 
 
 def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str]) -> BuildRecord:

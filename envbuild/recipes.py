@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from envbuild.workspace import Workspace
 
 SCHEMA = 1
 _FILE = "recipe.yaml"
+_INSTALL = "install.j2"
+_BUILD = "build.j2"
 _TEMPLATES = "*.j2"
 
 _NAME = r"[a-z][a-z0-9_]*"
-_PROJECT_PATTERN = r"[a-z0-9][a-z0-9-]*\*?"
+_PROJECT = r"[a-z0-9][a-z0-9-]*"
+_PROJECT_PATTERN = rf"{_PROJECT}\*?"
 _APT = r"[a-z0-9][a-z0-9+.-]+"
 _MODULE = r"[A-Za-z_][A-Za-z0-9_.]*"
 _VARIABLE = r"[A-Z][A-Z0-9_]*"
@@ -30,6 +34,10 @@ class Recipe:
     sdists are built.
     ``large`` are patterns over canonical project names: what one of them matches gets a layer of its own, in their order.
     ``module`` is what ``import`` must succeed.
+
+    The rarer fields: ``adapters`` are the recipes whose smoke adapters its own one imports. ``ignore`` are projects that are
+    not locked though the metadata of a package asks for them. ``compiled`` are patterns over projects whose sdists need the
+    installed packages: the recipe's ``build.j2`` compiles them above those. ``builds`` tells whether it has that file.
     """
 
     name: str
@@ -40,6 +48,10 @@ class Recipe:
     env: dict[str, str]
     large: tuple[str, ...]
     module: str
+    adapters: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    builds: bool = False
 
 
 def load(workspace: Workspace) -> dict[str, Recipe]:
@@ -50,8 +62,17 @@ def load(workspace: Workspace) -> dict[str, Recipe]:
         recipe = _read(folder, workspace.root, problems)
         if recipe is not None:
             found[recipe.name] = recipe
+    for recipe in found.values():
+        _check_adapters(recipe, found, workspace.recipes.relative_to(workspace.root), problems)
     strictyaml.raise_for(problems, "The recipes")
     return found
+
+
+def _check_adapters(recipe: Recipe, known: Mapping[str, Recipe], folder: Path, problems: list[Problem]) -> None:
+    for name in recipe.adapters:
+        if name not in known or name == recipe.name:
+            why = f"{name!r} is not another recipe"
+            problems.append(Problem(where=str(folder / recipe.name / _FILE), line=0, message=f"adapters: {why}"))
 
 
 def templates(workspace: Workspace) -> dict[str, str]:
@@ -75,13 +96,13 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
     except OSError as error:
         problems.append(Problem(where=where, line=0, message=f"cannot be read: {error.strerror}; every recipe folder needs it"))
         return None
-    if not (folder / "install.j2").is_file():
-        problems.append(Problem(where=str((folder / "install.j2").relative_to(root)), line=0, message="is missing"))
+    if not (folder / _INSTALL).is_file():
+        problems.append(Problem(where=str((folder / _INSTALL).relative_to(root)), line=0, message="is missing"))
     table = strictyaml.load(content, where, problems)
-    return None if table is None else _recipe(table, folder.name)
+    return None if table is None else _recipe(table, folder.name, builds=(folder / _BUILD).is_file())
 
 
-def _recipe(table: strictyaml.Table, folder: str) -> Recipe:
+def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
     if table.integer("schema") != SCHEMA:
         table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
     name = table.text("recipe", pattern=_NAME)
@@ -98,7 +119,13 @@ def _recipe(table: strictyaml.Table, folder: str) -> Recipe:
         env=_environment(env) if env else {},
         large=table.texts("large", pattern=_PROJECT_PATTERN),
         module=table.text("module", pattern=_MODULE),
+        adapters=table.texts("adapters", pattern=_NAME),
+        ignore=table.texts("ignore", pattern=_PROJECT),
+        compiled=table.texts("compiled", pattern=_PROJECT_PATTERN),
+        builds=builds,
     )
+    if recipe.compiled and not builds:
+        table.problem(f"{_BUILD}, which compiles them, is missing", "compiled")
     if apt:
         apt.finish()
     table.finish()

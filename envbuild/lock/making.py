@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,20 +52,22 @@ def make(
     index: Index,
     pin_base: PinBase,
     downloads: Path,
+    ignored: Sequence[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """Choose and pin every Python package of ``environment``; the base is pinned by ``pin_base``.
 
+    What packages ask of ``ignored`` projects is not followed.
     What cannot be pinned stands in the lock's ``missing``. Same environment and same index, same lock, byte for byte. Raises
     :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
     cannot be asked.
     """
-    maker = _PrefixMaker(environment, index, downloads, on_progress)
+    maker = _PrefixMaker(environment, index, downloads, on_progress, ignored)
     gaps = [gap for framework in environment.frameworks if (gap := maker.unreachable(framework))]
     absent = {gap.framework for gap in gaps}
     prefix = maker.make([f for f in environment.frameworks if f.name not in absent], recipe_requirements)
     base, base_gap = _pin_base(environment, pin_base, on_progress)
-    missing = (*_unpinned_packages(environment), *(gap.missing for gap in gaps), *base_gap)
+    missing = (*_unpinned(environment), *(gap.missing for gap in gaps), *base_gap)
     return Lock(environment=environment, base=base, prefixes=(prefix,), missing=missing)
 
 
@@ -75,6 +78,7 @@ def complete(
     index: Index,
     pin_base: PinBase,
     downloads: Path,
+    ignored: Sequence[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
@@ -85,7 +89,7 @@ def complete(
     missing, base, prefixes = list(lock.missing), lock.base, lock.prefixes
     pinned = {name for prefix in prefixes for name in prefix.frameworks}
     absent = [framework for framework in environment.frameworks if framework.name not in pinned]
-    maker = _PrefixMaker(environment, index, downloads, on_progress)
+    maker = _PrefixMaker(environment, index, downloads, on_progress, ignored)
     if absent and (prefix := _retry(maker, environment, recipe_requirements, absent, prefixes[0])):
         prefixes = (prefix, *prefixes[1:])
         answered = {_gap_of(framework).missing for framework in absent}
@@ -93,7 +97,7 @@ def complete(
     if base.digest is None and base.bootstrap is None:
         base, still = _pin_base(environment, pin_base, on_progress)
         if not still:
-            ours = {*_unpinned_packages(environment), *(_gap_of(f).missing for f in environment.frameworks)}
+            ours = {*_unpinned(environment), *(_gap_of(f).missing for f in environment.frameworks)}
             missing = [gap for gap in missing if gap in ours]
     return Lock(environment=environment, base=base, prefixes=prefixes, missing=tuple(missing))
 
@@ -140,8 +144,17 @@ def _gap_of(framework: Framework) -> _Gap:
     )
 
 
-def _unpinned_packages(environment: Environment) -> list[Missing]:
-    return [
+def _unpinned(environment: Environment) -> list[Missing]:
+    """What the matrix itself leaves open: packages without a hash, and sources named by a tag, which can be moved."""
+    sources = [
+        Missing(
+            what=f"the commit of {framework.options['repository']} that {revision} names",
+            why="the matrix names a tag or a branch there, no commit",
+        )
+        for framework in environment.frameworks
+        if (revision := framework.options.get("revision", "")) and not re.fullmatch(r"[0-9a-f]{40}", revision)
+    ]
+    return sources + [
         Missing(
             what=f"sha256 of {package.name} {package.version}",
             why=f"no public source gives it; apt checks it at build time against the signed index of {package.repository}",
@@ -154,7 +167,15 @@ def _unpinned_packages(environment: Environment) -> list[Missing]:
 class _PrefixMaker:
     """Locks the packages of one prefix; holds what its steps share."""
 
-    def __init__(self, environment: Environment, index: Index, downloads: Path, on_progress: OnProgress) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        index: Index,
+        downloads: Path,
+        on_progress: OnProgress,
+        ignored: Sequence[str],
+    ) -> None:
+        self._ignored = frozenset(canonicalize_name(name) for name in ignored)
         self._environment = environment
         self._index = index
         self._downloads = downloads
@@ -232,6 +253,7 @@ class _PrefixMaker:
             reader=self._reader,
             prefetch=self._prefetch,
             on_pick=self._news,
+            ignored=self._ignored,
         )
 
     def _book(self, *, undated: frozenset[str], wheels_only: bool = False) -> OfferBook:

@@ -46,6 +46,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         book: OfferBook,
         reader: MetadataReader,
         constraints: Mapping[str, SpecifierSet],
+        ignored: frozenset[str],
         prefetch: Callable[[Iterable[str]], None],
         on_pick: Callable[[Candidate], None],
     ) -> None:
@@ -53,6 +54,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self._book = book
         self._reader = reader
         self._constraints = constraints
+        self._ignored = ignored
         self._prefetch = prefetch
         self._on_pick = on_pick
         self.unusable: dict[str, str] = {}
@@ -105,14 +107,14 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         return requirement.specifier.contains(candidate.offer.version, prereleases=True)
 
     def get_dependencies(self, candidate: Candidate) -> list[Requirement]:
-        """What the file declares, as far as it holds on the target."""
+        """What the file declares, as far as it holds on the target and is not to be ignored."""
         self._on_pick(candidate)
-        metadata = self._metadata(candidate.offer)
+        declared = [r for r in self._metadata(candidate.offer).requires if canonicalize_name(r.name) not in self._ignored]
         if candidate.extras:
-            wanted = [r for r in metadata.requires if self._target.wants(r, candidate.extras)]
+            wanted = [r for r in declared if self._target.wants(r, candidate.extras)]
             wanted.append(Requirement(f"{candidate.project}=={candidate.offer.version}"))
         else:
-            wanted = [r for r in metadata.requires if self._target.wants(r)]
+            wanted = [r for r in declared if self._target.wants(r)]
         self._prefetch(sorted({canonicalize_name(r.name) for r in wanted}))
         return wanted
 
@@ -136,16 +138,20 @@ def resolve(
     reader: MetadataReader,
     prefetch: Callable[[Iterable[str]], None],
     on_pick: Callable[[Candidate], None],
+    ignored: frozenset[str] = frozenset(),
 ) -> list[Candidate]:
     """One candidate per project, sorted by name, that together satisfy ``requirements`` within ``constraints``.
 
+    What packages ask of ``ignored`` projects is not followed.
     Same pages and metadata, same answer. Raises :class:`ConflictError` (``unsatisfiable``) with the requirements that clash.
     """
     bounds: dict[str, SpecifierSet] = {}
     for constraint in constraints:
         name = canonicalize_name(constraint.name)
         bounds[name] = bounds.get(name, SpecifierSet()) & constraint.specifier
-    provider = _Provider(target=target, book=book, reader=reader, constraints=bounds, prefetch=prefetch, on_pick=on_pick)
+    provider = _Provider(
+        target=target, book=book, reader=reader, constraints=bounds, ignored=ignored, prefetch=prefetch, on_pick=on_pick
+    )
     while True:
         resolver: resolvelib.Resolver[Requirement, Candidate, _Key]
         resolver = resolvelib.Resolver(provider, resolvelib.BaseReporter())

@@ -181,6 +181,7 @@ def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
     wanted = dict.fromkeys(requirement for recipe in recipes.values() for requirement in recipe.requirements)
     return {
         "recipe_requirements": tuple(wanted),
+        "ignored": tuple(dict.fromkeys(name for recipe in recipes.values() for name in recipe.ignore)),
         "index": tools.index,
         "pin_base": lambda target: bases.pin(target, tools.engine_or_none(), tools.workspace, tools.on_progress),
         "downloads": tools.workspace.downloads,

@@ -39,7 +39,8 @@ def render(
     _check(lock, recipes)
     used = [recipes[framework.recipe] for framework in lock.environment.frameworks]
     patterns = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.large))
-    files = [split(prefix, patterns, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
+    compiled = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.compiled))
+    files = [split(prefix, patterns, compiled, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
     rendering = {file.name: file.text(header(lock)) for each in files for file in each.all()}
     rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
     return dict(sorted(rendering.items()))

@@ -83,7 +83,8 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "has_sdists": any(each.sdists for each in files),
         "large": [file for each in files for file in each.large],
         "small": [file for each in files for file in each.small],
-        "frameworks": [_framework(lock, framework) for framework in environment.frameworks],
+        "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
+        "has_builds": any(recipe.builds for recipe in used),
         "env": _env(environment, used),
         "labels": _labels(lock, used),
     }
@@ -98,14 +99,19 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
         "python": prefix.python,
         "backend": prefix.backend,
         "sdists": each.sdists,
+        "compiled": each.compiled,
         "build": each.build,
     }
 
 
-def _framework(lock: Lock, framework: Framework) -> dict[str, Any]:
-    """A framework with the prefix that holds it: None where its wheels could not be locked yet."""
-    prefix = next((p for p in lock.prefixes if framework.name in p.frameworks), None)
-    return {"template": f"recipes/{framework.recipe}/install.j2", "framework": framework, "prefix": prefix}
+def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles]) -> dict[str, Any]:
+    """A framework with its templates and the prefix that holds it: None where its wheels could not be locked yet."""
+    return {
+        "install": f"recipes/{recipe.name}/install.j2",
+        "build": f"recipes/{recipe.name}/build.j2" if recipe.builds else None,
+        "framework": framework,
+        "prefix": next((_prefix(each) for each in files if framework.name in each.prefix.frameworks), None),
+    }
 
 
 def _is_fetched(package: AptPackage) -> bool:

@@ -12,6 +12,7 @@ from envbuild.model import Artifact, Prefix
 
 BUILD = "build"
 SDISTS = "sdists"
+COMPILED = "compiled"
 _FORMS = {
     "name": r"[A-Za-z0-9][A-Za-z0-9._-]*",
     "version": r"[A-Za-z0-9][A-Za-z0-9.!+_-]*",
@@ -38,34 +39,39 @@ class RequirementsFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixFiles:
-    """What one prefix installs, in this order: groups of large wheels, small wheels, what ``build`` makes of ``sdists``."""
+    """What one prefix installs, in this order: groups of large wheels, small wheels, what ``build`` makes of ``sdists``.
+
+    ``compiled`` are the sdists that need what is installed before them.
+    """
 
     prefix: Prefix
     large: tuple[RequirementsFile, ...]
     small: tuple[RequirementsFile, ...]
     sdists: RequirementsFile | None
+    compiled: RequirementsFile | None
     build: RequirementsFile | None
 
     def all(self) -> list[RequirementsFile]:
         """Every file of this prefix."""
-        return [*self.large, *self.small, *(f for f in (self.build, self.sdists) if f)]
+        return [*self.large, *self.small, *(f for f in (self.build, self.sdists, self.compiled) if f)]
 
 
-def split(prefix: Prefix, patterns: Sequence[str], *, alone: bool) -> PrefixFiles:
+def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (), *, alone: bool) -> PrefixFiles:
     """The files of ``prefix``. ``patterns`` match canonical project names and make one group each, the first that matches wins.
 
-    ``alone`` (the only prefix) keeps the prefix's name out of the file names. Raises :class:`InvalidInputError` where the lock
-    has sdists but not what builds them.
+    ``compiled`` are such patterns too, over sdists. ``alone`` (the only prefix) keeps the prefix's name out of the file names.
+    Raises :class:`InvalidInputError` where the lock has sdists but not what builds them.
     """
     for artifact in (*prefix.artifacts, *prefix.build_artifacts):
         _check(artifact)
     start = "requirements" if alone else f"requirements-{prefix.name}"
     wheels = [a for a in prefix.artifacts if _is_wheel(a)]
-    sdists = [a for a in prefix.artifacts if not _is_wheel(a)]
+    upon = [a for a in prefix.artifacts if not _is_wheel(a) and _matching(a, compiled)]
+    sdists = [a for a in prefix.artifacts if not _is_wheel(a) and a not in upon]
     groups: dict[str, list[Artifact]] = {pattern: [] for pattern in patterns}
     small: list[Artifact] = []
     for artifact in wheels:
-        pattern = next((p for p in patterns if fnmatch.fnmatchcase(canonical(artifact.name), p)), None)
+        pattern = _matching(artifact, patterns)
         (small if pattern is None else groups[pattern]).append(artifact)
     large: list[RequirementsFile] = []
     for pattern, members in groups.items():
@@ -76,7 +82,8 @@ def split(prefix: Prefix, patterns: Sequence[str], *, alone: bool) -> PrefixFile
         large=tuple(large),
         small=tuple(_by_index(prefix, start, "", small)),
         sdists=_one(prefix, f"{start}-{SDISTS}", sdists),
-        build=_one(prefix, f"{start}-{BUILD}", list(prefix.build_artifacts)) if sdists else None,
+        compiled=_one(prefix, f"{start}-{COMPILED}", upon),
+        build=_one(prefix, f"{start}-{BUILD}", list(prefix.build_artifacts)) if sdists or upon else None,
     )
     _check_build_tools(files)
     return files
@@ -85,6 +92,10 @@ def split(prefix: Prefix, patterns: Sequence[str], *, alone: bool) -> PrefixFile
 def canonical(name: str) -> str:
     """A project's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _matching(artifact: Artifact, patterns: Sequence[str]) -> str | None:
+    return next((pattern for pattern in patterns if fnmatch.fnmatchcase(canonical(artifact.name), pattern)), None)
 
 
 def _is_wheel(artifact: Artifact) -> bool:
@@ -118,11 +129,12 @@ def _check(artifact: Artifact) -> None:
 
 
 def _check_build_tools(files: PrefixFiles) -> None:
-    if files.sdists is None:
+    sources = [artifact for each in (files.sdists, files.compiled) if each for artifact in each.artifacts]
+    if not sources:
         return
     tools = {canonical(a.name) for a in files.build.artifacts if _is_wheel(a)} if files.build else set()
     if missing := sorted({"pip", "setuptools", "wheel"} - tools):
-        names = ", ".join(a.name for a in files.sdists.artifacts)
+        names = ", ".join(a.name for a in sources)
         raise _invalid(f"{names} must be built from source, but the lock has no wheel of {', '.join(missing)} to build with.")
 
 

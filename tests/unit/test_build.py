@@ -4,9 +4,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
-from envbuild import build
+from envbuild import build, context
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
 from envbuild.workspace import Workspace
@@ -69,28 +70,39 @@ def test_a_name_that_can_be_no_tag_is_refused(lock):
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):
     rendering = {"Dockerfile": "FROM x\n"}
-    before = build.inputs_digest(place, lock, rendering)
-    assert build.inputs_digest(place, lock, rendering) == before
-    assert build.inputs_digest(place, lock, {"Dockerfile": "FROM y\n"}) != before
+    before = context.inputs_digest(place, lock, {}, rendering)
+    assert context.inputs_digest(place, lock, {}, rendering) == before
+    assert context.inputs_digest(place, lock, {}, {"Dockerfile": "FROM y\n"}) != before
     other = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, driver_min="1"))
-    assert build.inputs_digest(place, other, rendering) != before
+    assert context.inputs_digest(place, other, {}, rendering) != before
     adapter = place.recipes / lock.environment.frameworks[0].recipe / "smoke.py"
     adapter.write_text("# another\n")
-    assert build.inputs_digest(place, lock, rendering) != before
+    assert context.inputs_digest(place, lock, {}, rendering) != before
 
 
 def test_the_guest_comes_with_the_recipes_adapters_and_without_caches(place, lock):
-    files = build.guest_files(place, lock)
+    files = context.guest_files(place, lock, {})
     assert "smoke/__main__.py" in files
     recipe = lock.environment.frameworks[0].recipe
     assert files[f"smoke/adapters/{recipe}.py"] == place.recipes / recipe / "smoke.py"
     assert not [path for path in files if "__pycache__" in path or "/." in path]
 
 
+def test_the_adapters_that_a_recipe_s_own_one_imports_come_with_it(place, lock):
+    own = lock.environment.frameworks[0].recipe
+    (place.recipes / "lender").mkdir()
+    (place.recipes / "lender" / "smoke.py").write_text("# lent\n")
+    files = context.guest_files(place, lock, {own: dataclasses.replace(RECIPES["alpha"], name=own, adapters=("lender",))})
+    assert files["smoke/adapters/lender.py"] == place.recipes / "lender" / "smoke.py"
+    assert f"smoke/adapters/{own}.py" in files
+
+
 def test_a_context_is_whole_normalised_and_made_anew(place, lock):
-    folder = build.assemble(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+    folder = context.assemble(
+        place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress
+    )
     (folder / "stale").write_text("from an earlier build")
-    again = build.assemble(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+    again = context.assemble(place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
     assert again == folder == place.context(lock.environment.name)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"Dockerfile", "requirements.txt", "lock.json", "tools/uv", "smoke/__main__.py"} <= names
@@ -104,7 +116,7 @@ def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock):
     """BuildKit sends only what differs in size or time from the last build: another text of the same length must differ."""
 
     def times(text: str) -> dict[str, int]:
-        folder = build.assemble(place, lock, {"Dockerfile": text, "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+        folder = context.assemble(place, lock, {}, {"Dockerfile": text, "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
         return {path.relative_to(folder).as_posix(): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
     before, again, after = times("FROM x\n"), times("FROM x\n"), times("FROM y\n")
@@ -119,7 +131,9 @@ def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, tmp_path):
     tools = tuple(tool(name) for name in ("pip", "virtualenv", "wheel"))
     prefix = dataclasses.replace(lock.prefixes[0], backend="pip", build_artifacts=tools)
     index = OneWheel(tmp_path)
-    folder = build.assemble(place, dataclasses.replace(lock, prefixes=(prefix,)), {"Dockerfile": ""}, index, ignore_progress)
+    folder = context.assemble(
+        place, dataclasses.replace(lock, prefixes=(prefix,)), {}, {"Dockerfile": ""}, index, ignore_progress
+    )
     assert index.asked == ["pip", "virtualenv"]
     assert (folder / "tools" / "pip.whl").read_bytes() == b"pip"
     assert (folder / "tools" / "virtualenv.whl").read_bytes() == b"virtualenv"

@@ -228,6 +228,20 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
     assert lock.dumps(complete(completed, pinned_base)) == lock.dumps(completed)
 
 
+def test_what_the_metadata_of_a_package_asks_for_can_be_left_out(world, tmp_path):
+    world.add(f"alpha-1.0-{ANY}", ("beta>=1", "gone"), day="2018-06-30")
+    options = {"recipe_requirements": ("numpy",), "index": world, "pin_base": pinned_base, "downloads": tmp_path}
+    made = lock.make(environment(), ignored=("Beta",), **options)
+    assert "beta" not in {artifact.name for artifact in made.prefixes[0].artifacts}
+
+
+def test_a_source_that_the_matrix_names_by_a_tag_is_not_pinned(make):
+    commit = {"repository": "https://x.example/alpha", "revision": "a" * 40}
+    assert make(environment(framework(options=commit))).missing == ()
+    (gap,) = make(environment(framework(options={**commit, "revision": "v1"}))).missing
+    assert gap.what == "the commit of https://x.example/alpha that v1 names"
+
+
 def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path):
     made = make(pin_base=no_base)
     world.asked.clear()

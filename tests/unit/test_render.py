@@ -181,6 +181,33 @@ def test_install_templates_see_their_framework_its_options_and_its_prefix() -> N
     assert "RUN echo alpha /opt/env" in stages(made)["packages"]
 
 
+def test_sources_that_need_the_packages_are_compiled_above_them_and_leave_only_their_wheels() -> None:
+    """``compiled`` of a recipe, and a source at a revision, which the recipe's build.j2 turns into files."""
+    recipe = replace(locks.RECIPES["alpha"], compiled=("old-*",), builds=True)
+    steps = (
+        '{{ m.build_wheels(prefix, prefix.compiled, ["ALPHA_WITH=1"]) }}\n'
+        "RUN {{ m.source(framework) }} \\\n    tar -xf /tmp/source.tar -C /src\n"
+    )
+    templates = {
+        **TEMPLATES,
+        "recipes/alpha/build.j2": steps,
+        "recipes/alpha/install.j2": "COPY --from=built /src /opt/alpha\n",
+    }
+    rendering = render(locks.wheels(), {**locks.RECIPES, "alpha": recipe}, templates)
+    assert "old_source==0.1" in rendering["requirements-compiled.txt"]
+    assert "requirements-sdists.txt" not in rendering
+    made = stages(rendering["Dockerfile"])
+    assert list(made)[-4:] == ["packages", "built", "frameworks", "image"]
+    assert made["built"].startswith("FROM packages AS built")
+    assert "apt-get install -y --no-install-recommends gcc" in made["built"]
+    assert "SOURCE_DATE_EPOCH=315532800 ALPHA_WITH=1;" in made["built"]
+    assert "source=sources/alpha.tar" in made["built"]
+    assert made["frameworks"].startswith("FROM packages AS frameworks")
+    assert "from=built,source=/wheels/env" in made["frameworks"]
+    assert "COPY --from=built /src /opt/alpha" in made["frameworks"]
+    assert made["image"].startswith("FROM frameworks AS image")
+
+
 def test_a_framework_that_could_not_be_locked_stops_the_build_and_says_so() -> None:
     lock = locks.wheels()
     prefix = replace(lock.prefixes[0], frameworks=("alpha",))

@@ -1,0 +1,145 @@
+"""The build context of a lock: rendering, guest, adapters, tools and sources, whole and the same for the same inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from envbuild import files, sources
+from envbuild import lock as locks
+from envbuild.model import Artifact, Lock, OnProgress, Progress
+from envbuild.recipes import Recipe
+from envbuild.workspace import Workspace
+
+_EPOCH = 1577836800  # the oldest time stamp of a context
+_YEAR = 31536000
+_TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
+
+
+class IndexLike(Protocol):
+    """What a build needs of :class:`envbuild.index.Index`."""
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
+        """The file, downloaded or from an earlier run, checked against its sha256."""
+
+    def build_secrets(self) -> dict[str, bytes]:
+        """What the steps of a build need to reach the index; see the secrets' names in ``docs/architecture.md``."""
+
+
+def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:
+    """One sha256 over everything that the image is made from.
+
+    The tools that only the build uses (uv, pip) are left out: the lock, not they, decides what is in the image.
+    """
+    whole = hashlib.sha256()
+    parts = {path: text.encode() for path, text in rendering.items()}
+    parts["lock.json"] = locks.dumps(lock).encode()
+    parts |= {path: source.read_bytes() for path, source in guest_files(workspace, lock, recipes).items()}
+    for path, content in sorted(parts.items()):
+        whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
+    """The smoke package, the adapters of the environment's recipes and those they name: path in the context → file here."""
+    guest = {
+        f"smoke/{path.relative_to(workspace.guest).as_posix()}": path
+        for path in workspace.guest.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+    own = [framework.recipe for framework in lock.environment.frameworks]
+    borrowed = [other for recipe in own if recipe in recipes for other in recipes[recipe].adapters]
+    for name in dict.fromkeys([*own, *borrowed]):
+        adapter = workspace.recipes / name / "smoke.py"
+        if adapter.is_file():
+            guest[f"smoke/adapters/{name}.py"] = adapter
+    return dict(sorted(guest.items()))
+
+
+def assemble(  # noqa: PLR0917 - what a context is made from
+    workspace: Workspace,
+    lock: Lock,
+    recipes: Mapping[str, Recipe],
+    rendering: Mapping[str, str],
+    index: IndexLike,
+    on_progress: OnProgress,
+) -> Path:
+    """Write the build context of ``lock`` anew and return its folder.
+
+    Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) where a tool of the build or the source of a
+    framework has to be fetched and cannot be.
+    """
+    name = lock.environment.name
+    on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
+    final = workspace.context(name)
+    part = final.with_name(f".{final.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        for path, text in {**rendering, "lock.json": locks.dumps(lock)}.items():
+            _put(part, path, text.encode())
+        for path, source in guest_files(workspace, lock, recipes).items():
+            _put(part, path, source.read_bytes())
+        for path, source in _tools(workspace, lock, index, on_progress).items():
+            _put(part, path, source.read_bytes(), mode=0o755 if path == "tools/uv" else 0o644)
+        for path, source in _sources(workspace, lock, on_progress).items():
+            shutil.copyfile(source, _place(part, path))
+        _normalise(part)
+        shutil.rmtree(final, ignore_errors=True)
+        part.rename(final)
+    except OSError as error:
+        raise files.explain_os_error(error, final) from error
+    return final
+
+
+def _tools(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> dict[str, Path]:
+    import uv
+
+    tools: dict[str, Path] = {"tools/uv": Path(uv.find_uv_bin())}
+    for prefix in lock.prefixes:
+        for artifact in prefix.build_artifacts if prefix.backend == "pip" else ():
+            if artifact.name in _TOOL_WHEELS:
+                wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
+                tools[f"tools/{_TOOL_WHEELS[artifact.name]}"] = wheel
+    return tools
+
+
+def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[str, Path]:
+    """The archives of the frameworks that are built from their repository."""
+    return {
+        f"sources/{framework.name}.tar": sources.archive(
+            framework.options["repository"], framework.options["revision"], workspace.downloads / "sources", on_progress
+        )
+        for framework in lock.environment.frameworks
+        if "repository" in framework.options
+    }
+
+
+def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:
+    target = _place(folder, path)
+    target.write_bytes(content)
+    target.chmod(mode)
+
+
+def _place(folder: Path, path: str) -> Path:
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _normalise(folder: Path) -> None:
+    """Rights and times by content alone, so that archives of equal contexts are equal.
+
+    A file's time must change with its content: between builds BuildKit sends again only files whose size or time differs.
+    """
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(parent, name)
+            moment = _EPOCH + int(files.sha256_of(path)[:12], 16) % _YEAR
+            os.utime(path, (moment, moment))
+        Path(parent).chmod(0o755)
+        os.utime(parent, (_EPOCH, _EPOCH))

@@ -1,0 +1,69 @@
+"""Sources of repositories, fetched by the real git from repositories made here: no network."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from envbuild import sources
+from envbuild.errors import BuildError
+from envbuild.model import ignore_progress
+
+ADDRESS = "https://git.example.invalid/toys/alpha"
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.invalid", "-c", "protocol.file.allow=always")
+    done = subprocess.run(["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's own clone that git is told to take instead of the public address."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "-b", "main")
+    (folder / "tool.sh").write_text("#!/bin/sh\n")
+    (folder / "tool.sh").chmod(0o755)
+    (folder / "link").symlink_to("tool.sh")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "one")
+    git(folder, "tag", "v1")
+    (folder / "later").write_text("not in v1\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "two")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.{folder}.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", ADDRESS)
+    return folder
+
+
+@pytest.mark.parametrize("by", ["commit", "tag"])
+def test_a_revision_is_archived_without_anything_of_this_machine(clone: Path, tmp_path: Path, by: str) -> None:
+    revision = git(clone, "rev-parse", "v1") if by == "commit" else "v1"
+    first = sources.archive(ADDRESS, revision, tmp_path / "one", ignore_progress)
+    second = sources.archive(ADDRESS, revision, tmp_path / "two", ignore_progress)
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as tar:
+        members = {member.name: member for member in tar.getmembers()}
+    assert list(members) == ["source/link", "source/tool.sh"]
+    assert members["source/tool.sh"].mode == 0o755
+    assert {(member.uid, member.uname, member.mtime) for member in members.values()} == {(0, "", 1577836800)}
+
+
+def test_what_was_fetched_once_needs_no_repository_again(clone: Path, tmp_path: Path) -> None:
+    first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
+    clone.rename(clone.with_name("gone"))
+    assert sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress) == first
+
+
+def test_a_source_out_of_reach_says_how_to_give_one_s_own(clone: Path, tmp_path: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        sources.archive(ADDRESS, "f" * 40, tmp_path / "cache", ignore_progress)
+    assert caught.value.code == "source-unreachable"
+    assert "insteadOf" in caught.value.hint
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".running"]
