@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,8 +14,18 @@ from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, Problem
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+    from packaging.version import Version
+
+    from envbuild.index import IndexFile
     from envbuild.matrix import Matrix
-    from envbuild.matrix.published import Finding, Published
+    from envbuild.matrix.declared import Reader
+    from envbuild.matrix.differences import Finding
+    from envbuild.matrix.published import Published
+
+_framework = click.option(
+    "--framework", metavar="NAME", multiple=True, help="Ask the index of this framework alone; may be given several times."
+)
 
 
 @click.group("matrix")
@@ -25,10 +35,11 @@ def command() -> None:
 
 
 @command.command("check")
-@click.option("--online", is_flag=True, help="Compare with the package index too: wheels, dates, yanked files.")
+@click.option("--online", is_flag=True, help="Compare with the package index too: wheels, dates, yanked files, requirements.")
+@_framework
 @options.common
 @click.pass_obj
-def check(session: Session, online: bool) -> int:
+def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     """Read matrix.yaml and what it includes, and list every problem at once, with file and line."""
     from envbuild import matrix
 
@@ -43,14 +54,15 @@ def check(session: Session, online: bool) -> int:
         )
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
     if online:
-        findings, _, _ = _ask(session, facts)
+        findings = _ask(session, _only(facts, framework)).findings
         wrong = [finding for finding in findings if finding.wrong]
         if wrong:
             raise InvalidInputError(
                 f"The package index contradicts the matrix in {len(wrong)} place{'s' if len(wrong) > 1 else ''}.",
                 code="matrix-online",
                 problems=[_problem(finding) for finding in wrong],
-                hint="Correct the rows, or mark them known-bad with a note; `envbuild matrix update` proposes new releases.",
+                hint="Correct the rows; say in `contradicts` why a row is right and its files are not; mark what does not work "
+                "known-bad with a note. `envbuild matrix update` proposes new releases.",
             )
         document["online"] = [asdict(finding) for finding in findings]
         session.out(_table(findings))
@@ -61,22 +73,26 @@ def check(session: Session, online: bool) -> int:
 
 @command.command("update")
 @click.option("--write", is_flag=True, help="Apply the proposed rows instead of only showing them.")
+@_framework
 @options.common
 @click.pass_obj
-def update(session: Session, write: bool) -> int:
+def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     """Propose rows for releases that the package index has and the matrix lacks, as a diff. Nothing is ever taken away.
 
-    What the index cannot tell is taken over from the series and marked unknown. Overlays are left out.
+    CUDA, cuDNN and NCCL are read from what the wheels ask for. What neither they nor the index tell is taken over from the
+    series and marked unknown. Overlays are left out.
     """
     from envbuild import files, matrix
-    from envbuild.matrix import loader, proposals
+    from envbuild.matrix import loader, proposals, proposed
 
     facts = matrix.load_files(session.workspace.matrix)
-    findings, published, place = _ask(session, facts)
-    proposals.require_whole(facts, findings, place)
+    wanted = _only(facts, framework)
+    asked = _ask(session, wanted)
+    proposals.require_whole(wanted, asked.findings, asked.place)
     sources = {name: content.decode() for name, content in loader.read_sources(session.workspace.matrix).items()}
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    proposal = proposals.propose(facts, sources, findings, published, today)
+    source = proposed.Source(matrix=facts, published=asked.published, reader=asked.reader, today=today)
+    proposal = proposals.propose(source, sources, asked.findings)
     changed = {name: text for name, text in proposal.after.items() if text != sources[name]}
     if write:
         for name, text in changed.items():
@@ -86,13 +102,15 @@ def update(session: Session, write: bool) -> int:
             "schema": 1,
             "diff": proposal.diff,
             "added": [dict(zip(("framework", "version", "file"), row, strict=True)) for row in proposal.added],
-            "findings": [asdict(finding) for finding in findings],
+            "findings": [asdict(finding) for finding in asked.findings],
             "written": write and bool(changed),
         }
     )
     session.out(proposal.diff.rstrip("\n"))
     added = {(name, version) for name, version, _ in proposal.added}
-    left = [each for each in findings if each.kind != "more" and (each.framework, each.version) not in added]
+    left = [
+        each for each in asked.findings if each.kind not in ("more", "known") and (each.framework, each.version) not in added
+    ]
     if left:
         session.err(f"For a person to look at:\n{_table(left)}")
     count = f"{len(proposal.added)} new release{'s' if len(proposal.added) != 1 else ''}"
@@ -101,16 +119,43 @@ def update(session: Session, write: bool) -> int:
     return 0
 
 
-def _ask(session: Session, facts: Matrix) -> tuple[list[Finding], Published, str]:
-    """The differences, what the index has, and the index's name for messages."""
+class _Asked(NamedTuple):
+    """The differences, what they were found in, and the index's name for messages."""
+
+    findings: list[Finding]
+    published: Published
+    reader: Reader
+    place: str
+
+
+def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
+    """The matrix with no other frameworks than the named ones; all of them where none is named."""
+    from envbuild import resolve
+
+    wanted = {resolve.parse([name], matrix=facts).framework.name for name in names}
+    return replace(facts, frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
+
+
+def _ask(session: Session, facts: Matrix) -> _Asked:
     from envbuild.cli.progress import display
     from envbuild.index import Index
-    from envbuild.matrix import published
+    from envbuild.lock.metadata import MetadataReader, UnusableFileError
+    from envbuild.matrix import declared, differences, published
 
     index = Index()
     with display(session) as shown:
+        metadata = MetadataReader(index, session.workspace.downloads, shown.news)
+
+        def requires_of(file: IndexFile, version: Version) -> Sequence[Requirement]:
+            try:
+                return metadata.read(file, version).requires
+            except UnusableFileError:
+                return ()
+
         answers = published.ask(facts, index.project_files, shown.news)
-    return published.compare(facts, answers), answers, index.place
+        reader = declared.Reader(answers, index.project_files, requires_of)
+        findings = differences.compare(facts, answers, declared.collect(facts, reader, shown.news))
+    return _Asked(findings, answers, reader, index.place)
 
 
 def _problem(finding: Finding) -> Problem:

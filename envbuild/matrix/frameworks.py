@@ -28,6 +28,7 @@ from envbuild.model import CudaLibraries
 from envbuild.strictyaml import Table
 
 CUDA_LIBRARIES = get_args(CudaLibraries)
+DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain one of these
 _LEVELS = ("options", "constraints", "requirements", "margin_days", *KEYS)
 
 
@@ -199,7 +200,7 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
     number = table.text("version")
     released = table.date("released")
     origin = context.origin(table, parents.origin, inherit_note=True)
-    table.allow(*_LEVELS)
+    table.allow(*_LEVELS, "contradicts")
     _check_levels(context, table)
     without = table.texts("without")
     layers: dict[str, list[Table]] = {}
@@ -230,6 +231,7 @@ def _standing(
         requirements=_handed_down(context, None, parents, "requirements", origin),
         constraints=_handed_down(context, None, parents, "constraints", origin),
         options=_options(None, parents),
+        contradicts=_contradicts(None, parents),
         origin=origin,
     )
     found = standing(levels, parents.release.text("version"), parents.find, terms)
@@ -315,6 +317,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         bad_capabilities=_bad(context, of("bad_capabilities"), origin),
         upon=(),
         default=of("default").boolean("default"),
+        contradicts=_contradicts(of("contradicts"), parents),
         origin=origin,
     )
     if bool(found.repository) != bool(found.revision) or (found.repository and found.distribution):
@@ -350,6 +353,16 @@ def _options(variant: Table | None, parents: _Parents) -> tuple[tuple[str, str],
     for level in (parents.framework, parents.series, parents.release, variant):
         merged.update(level.text_map("options") if level else {})
     return tuple(sorted(merged.items()))
+
+
+def _contradicts(variant: Table | None, parents: _Parents) -> tuple[tuple[str, str], ...]:
+    reasons: dict[str, str] = {}
+    for table in (parents.release, variant):
+        said = table.text_map("contradicts") if table else {}
+        for kind in sorted(set(said) - set(DIFFERENCES)):
+            parents.release.problem(f"{kind!r} is not one of {', '.join(DIFFERENCES)}", "contradicts")
+        reasons.update(said)
+    return tuple(sorted(reasons.items()))
 
 
 def _need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:

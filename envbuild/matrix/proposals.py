@@ -1,7 +1,8 @@
 """New rows for releases that the index has and the matrix lacks, put into the files as text: comments and style stay.
 
-The index tells the day, the Pythons and the glibc of a release. The rest (CUDA, cuDNN, GPU code) is taken over from the series,
-for a new minor from the one before it, and is marked ``unknown`` until a person has looked.
+The index tells the day, the Pythons and the glibc of a release, its wheel the CUDA, cuDNN and NCCL that come as packages beside
+it. The rest (GPU code, and CUDA that is in the wheel or the system) is taken over from the series, for a new minor from the one
+before it, and the row is ``unknown`` until a person has looked.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import yaml
 from packaging.version import Version
 
 from envbuild.errors import BuildError, InvalidInputError
+from envbuild.matrix import proposed
 from envbuild.matrix.checks import check
+from envbuild.matrix.differences import Finding
 from envbuild.matrix.loader import compile_matrix
-from envbuild.matrix.published import Finding, Published, Wheels, indexed
-from envbuild.matrix.types import FrameworkTable, Matrix, Variant
-from envbuild.matrix.versions import numbers
+from envbuild.matrix.proposed import Source
+from envbuild.matrix.types import FrameworkTable, Matrix
 
-_NOTE = "CUDA, libraries and GPU code as in {}, unproved"
 _SPARED = 3  # this many releases may vanish at once; more, and a tenth of all, is an index that does not have everything
 
 
@@ -67,49 +68,51 @@ def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> No
             )
 
 
-def propose(
-    matrix: Matrix, sources: Mapping[str, str], findings: Sequence[Finding], published: Published, today: str
-) -> Proposal:
-    """The rows for all new releases, in the files of ``sources`` (name → text), checked ``today``.
+def propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding]) -> Proposal:
+    """The rows for all new releases, in ``files`` (name → text).
 
-    None for a release that no build of its series would come from, since it is of another package than theirs, and none in
-    a file that would then disagree with the rest: these are for a person.
+    None for a release that no build of its series would come from, since it is of another package than theirs, and none that
+    would disagree with the rest of the matrix: these are for a person.
     """
-    found = _propose(matrix, sources, findings, published, today)
+    found = _propose(source, files, findings)
     for name, text in found.after.items():
-        if text != sources[name] and _disagrees({**sources, name: text}):
-            kept = {**found.after, name: sources[name]}
-            found = Proposal(before=sources, after=kept, added=tuple(row for row in found.added if row[2] != name))
+        if text != files[name] and _disagrees({**files, name: text}):
+            own = {version for framework, version, file in found.added if file == name}
+            alone = [finding for finding in findings if finding.version in own and _agrees_alone(source, files, finding)]
+            rest = [finding for finding in findings if finding.version not in own]
+            found = _propose(source, files, [*rest, *alone])
+    if found.added and _disagrees(found.after):
+        return Proposal(before=files, after=files, added=())
     return found
 
 
-def _disagrees(sources: Mapping[str, str]) -> bool:
+def _agrees_alone(source: Source, files: Mapping[str, str], finding: Finding) -> bool:
+    return not _disagrees(_propose(source, files, [finding]).after)
+
+
+def _disagrees(files: Mapping[str, str]) -> bool:
     try:
-        return bool(check(compile_matrix({name: text.encode() for name, text in sources.items()})))
+        return bool(check(compile_matrix({name: text.encode() for name, text in files.items()})))
     except InvalidInputError:
         return True
 
 
-def _propose(
-    matrix: Matrix, sources: Mapping[str, str], findings: Sequence[Finding], published: Published, today: str
-) -> Proposal:
-    after = dict(sources)
+def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding]) -> Proposal:
+    after = dict(files)
     added = []
-    for framework in matrix.frameworks:
+    for framework in source.matrix.frameworks:
         name = framework.origin.at.rpartition(":")[0]
         grown: dict[str, str] = {}
         fresh = [finding for finding in findings if finding.kind == "new" and finding.framework == framework.name]
         for finding in sorted(fresh, key=lambda item: Version(item.version)):
-            text = _insert(framework, after[name], finding.version, published, today, grown=grown)
+            text = _insert(source, framework, after[name], finding.version, grown=grown)
             if text is not None:
                 after[name] = text
                 added.append((framework.name, finding.version, name))
-    return Proposal(before=sources, after=after, added=tuple(added))
+    return Proposal(before=files, after=after, added=tuple(added))
 
 
-def _insert(
-    framework: FrameworkTable, text: str, version: str, published: Published, today: str, *, grown: dict[str, str]
-) -> str | None:
+def _insert(source: Source, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:
     """``text`` with a row for ``version``. ``grown``: the series put in by earlier calls, and which each was copied from."""
     blocks = _blocks(text)
     number = Version(version)
@@ -117,17 +120,12 @@ def _insert(
     older = [block for block in blocks if Version(block.name) < number] or blocks[-1:]
     like = own or max(older, key=lambda block: Version(block.name))
     model = grown.get(like.name, like.name)
-    found = _row(framework, model, version, published)
+    row = proposed.row(source, framework, model, version)
     lines = text.splitlines(keepends=True)
-    if found is None or not all(lines[first].lstrip().startswith("- ") for _, first, _ in like.releases):
+    if row is None or not all(lines[first].lstrip().startswith("- ") for _, first, _ in like.releases):
         return None
-    head, overrides = found
-    head.append(f'checked: "{today}"')
-    if own is not None and own.name not in grown:  # else its series says so
-        head += ["status: unknown", f'note: "{_NOTE.format(model)}"']
     if own is None:
         grown[_series_name(number, like)] = model
-    row = f"- {{{', '.join(head)}{overrides}}}"
     put = _with_row if own else _with_series
     return "".join(put(lines, like, number, row, descending=_descending(blocks)))
 
@@ -181,44 +179,8 @@ def _with_series(lines: list[str], like: _Block, number: Version, row: str, *, d
     head[0] = head[0].replace(f'"{like.name}"', f'"{name}"', 1)
     inner = " " * (len(head[0]) - len(head[0].lstrip()) + 2)
     head = [line for line in head if not re.match(rf"{inner}(status|note): ", line)]
-    head[1:1] = [f"{inner}status: unknown\n", f'{inner}note: "{_NOTE.format(like.name)}"\n']
     indent = re.match(r"\s*", lines[like.releases[0][1]])
     body = [f"{indent[0] if indent else ''}{line}\n" for line in row.splitlines()]
     if descending:
         return [*lines[: like.first], *head, *body, "\n", *lines[like.first :]]
     return [*lines[: like.last], "\n", *head, *body, *lines[like.last :]]
-
-
-def _row(framework: FrameworkTable, series: str, version: str, published: Published) -> tuple[list[str], str] | None:
-    """The parts of the release's row, and what the index says otherwise than the newest release of the series, as overrides."""
-    like = next(release for release in framework.releases if release.series == series)
-    number = Version(version)
-    days, without, changed = [], [], []
-    for variant in like.variants:
-        if not indexed(variant):
-            continue
-        there = published[variant.package].get(number)
-        if there is None:
-            without.append(variant.name)
-            continue
-        days.append(there.day)
-        if text := _overrides(variant, there):
-            changed.append(f"{variant.name}: {{{text}}}")
-    if not any(days):
-        return None
-    parts = [f'version: "{version}"', f'released: "{min(filter(None, days))}"']
-    parts += [f"without: [{', '.join(without)}]"] if without else []
-    if not changed:
-        return parts, ""
-    return parts, ",\n   variants: {" + ",\n              ".join(changed) + "}"
-
-
-def _overrides(variant: Variant, there: Wheels) -> str:
-    exact = sorted((python for python in there.pythons if re.fullmatch(r"\d+\.\d+", python)), key=numbers)
-    parts = []
-    if exact and exact != sorted(variant.python, key=numbers):
-        quoted = ", ".join(f'"{python}"' for python in exact)
-        parts.append(f"python: [{quoted}]")
-    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may promise less than the binaries need
-        parts.append(f'glibc: "{there.glibc}"')
-    return ", ".join(parts)

@@ -1,11 +1,13 @@
-"""What the package index has of the frameworks' packages, and where the matrix says otherwise. Pure but for the asking."""
+"""What the package index has of the frameworks' packages. Pure but for the asking."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -18,7 +20,7 @@ from packaging.version import Version
 from envbuild.errors import UnknownNameError
 from envbuild.index import IndexFile
 from envbuild.index.pool import DaemonPool
-from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
+from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import OnProgress, Progress
 
@@ -32,12 +34,17 @@ Published = Mapping[str, Releases]
 
 @dataclass(kw_only=True, slots=True)
 class Wheels:
-    """The wheels of one version for Linux on x86-64. ``pythons`` may be ``*``; ``floors`` are the least glibc for each."""
+    """The wheels of one version for Linux on x86-64.
 
-    pythons: set[str] = field(default_factory=set)
+    ``pythons``: what each tag stands for, which may be ``*`` or ``3.*``, with the Requires-Python of its files. ``floors`` are
+    the least glibc for each. ``file`` is one of the newest Python's; None where there are source archives only.
+    """
+
+    pythons: dict[str, set[str]] = field(default_factory=dict)
     floors: dict[str, str] = field(default_factory=dict)
     day: str = ""
     yanked: bool = True
+    file: IndexFile | None = None
 
     @property
     def glibc(self) -> str:
@@ -45,28 +52,9 @@ class Wheels:
         return max(self.floors.values(), key=numbers, default="")
 
     def serves(self, python: str) -> bool:
-        """Whether a wheel is for this Python, X.Y."""
-        return not self.pythons.isdisjoint((python, _ANY_PYTHON, f"{python.partition('.')[0]}.{_ANY_PYTHON}"))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """A place where index and matrix differ. ``kind``: gone, yanked, date, python, glibc (the matrix is wrong), new, more.
-
-    ``at`` is the row's file and line, empty for what no row has.
-    """
-
-    kind: str
-    framework: str
-    version: str
-    package: str
-    message: str
-    at: str
-
-    @property
-    def wrong(self) -> bool:
-        """Whether the matrix says something that is not so; otherwise it merely says less than the index."""
-        return self.kind not in ("new", "more")
+        """Whether a file is for this Python, X.Y, by its tag and by its Requires-Python."""
+        tags = (python, _ANY_PYTHON, f"{python.partition('.')[0]}.{_ANY_PYTHON}")
+        return any(_admits(text, python) for tag in tags for text in self.pythons.get(tag, ()))
 
 
 def packages(framework: FrameworkTable) -> list[str]:
@@ -120,7 +108,9 @@ def wheels(files: Iterable[IndexFile]) -> Releases:
         entry = found.setdefault(version, Wheels())
         for tag in ours:
             python, floor = _python(tag.interpreter, tag.abi), _glibc(tag.platform)
-            entry.pythons.add(python)
+            if entry.file is None or _order(python) >= max(map(_order, entry.pythons)):
+                entry.file = file
+            entry.pythons.setdefault(python, set()).add(file.requires_python)
             if floor:
                 entry.floors[python] = min(floor, entry.floors.get(python, floor), key=numbers)
         entry.day = min(filter(None, (entry.day, file.uploaded[:10])), default="")
@@ -134,7 +124,20 @@ def _source(found: Releases, file: IndexFile) -> None:
     except InvalidSdistFilename:
         return
     if name == canonicalize_name(file.project):
-        found[version] = Wheels(pythons={_ANY_PYTHON}, day=file.uploaded[:10], yanked=file.yanked)
+        found[version] = Wheels(pythons={_ANY_PYTHON: {file.requires_python}}, day=file.uploaded[:10], yanked=file.yanked)
+
+
+def _order(python: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", python))
+
+
+@functools.lru_cache(maxsize=1024)
+def _admits(requires_python: str, python: str) -> bool:
+    """Whether the last patch of a Python is one that a file asks for; what cannot be read asks for nothing."""
+    try:
+        return SpecifierSet(requires_python).contains(f"{python}.99", prereleases=True)
+    except InvalidSpecifier:
+        return True
 
 
 def _python(interpreter: str, abi: str) -> str:
@@ -147,69 +150,3 @@ def _python(interpreter: str, abi: str) -> str:
 def _glibc(platform: str) -> str:
     modern = re.match(r"manylinux_(\d+)_(\d+)_", platform)
     return f"{modern[1]}.{modern[2]}" if modern else _LEGACY.get(platform.partition("_")[0], "")
-
-
-def compare(matrix: Matrix, published: Published) -> list[Finding]:
-    """All differences, in the order of the matrix: of each framework first the rows that are wrong, then what is new."""
-    found: list[Finding] = []
-    for framework in matrix.frameworks:
-        for release in framework.releases:
-            found.extend(_release(matrix, framework, release, published))
-        found.extend(_new(framework, published))
-    return found
-
-
-def _release(matrix: Matrix, framework: FrameworkTable, release: Release, published: Published) -> Iterator[Finding]:
-    version = Version(release.version)
-    ours = [variant for variant in release.variants if indexed(variant)]
-    days = {}
-    for variant in ours:
-        there = published[variant.package].get(version)
-        known = {"framework": framework.name, "version": release.version, "package": variant.package, "at": variant.origin.at}
-        bad = variant.origin.status == "known-bad"
-        if there is None:
-            if not bad:
-                yield Finding(kind="gone", message="the index has no file of it for Linux on x86-64", **known)
-            continue
-        days[variant.package] = there.day
-        if there.yanked and not bad:
-            yield Finding(kind="yanked", message="every wheel of it was yanked, and the row is not known-bad", **known)
-        yield from _wheels(matrix, variant, there, known)
-    if any(days.values()) and release.released not in days.values():
-        first = min(filter(None, days.values()))
-        message = f"the row says that it was released on {release.released}; its first wheel is from {first}"
-        package = next(name for name, day in days.items() if day == first)
-        at = release.origin.at
-        yield Finding(kind="date", framework=framework.name, version=release.version, package=package, message=message, at=at)
-
-
-def _wheels(matrix: Matrix, variant: Variant, there: Wheels, known: dict[str, str]) -> Iterator[Finding]:
-    missing = [python for python in variant.python if not there.serves(python)]
-    if missing:
-        yield Finding(kind="python", message=f"the index has no wheel of it for Python {', '.join(missing)}", **known)
-    more = [row.version for row in matrix.pythons if row.version in there.pythons and row.version not in variant.python]
-    if more:
-        text = ", ".join(sorted(more, key=numbers))
-        yield Finding(kind="more", message=f"the index has wheels for Python {text} too", **known)
-    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):
-        message = f"the row says glibc {variant.glibc}; its wheels ask for {there.glibc}"
-        yield Finding(kind="glibc", message=message, **known)
-
-
-def _new(framework: FrameworkTable, published: Published) -> Iterator[Finding]:
-    known = {Version(release.version) for release in framework.releases}
-    oldest = min(known)
-    seen: set[Version] = set()
-    for package in packages(framework):
-        for version, there in published[package].items():
-            fresh = version > oldest and version not in known | seen and not version.is_prerelease and not version.local
-            if fresh and not there.yanked:
-                seen.add(version)
-                yield Finding(
-                    kind="new",
-                    framework=framework.name,
-                    version=str(version),
-                    package=package,
-                    message=f"published on {there.day or 'an unknown day'}, and in no row",
-                    at="",
-                )

@@ -28,6 +28,7 @@ class Own:
     requirements: tuple[Requirement, ...]
     constraints: tuple[Requirement, ...]
     options: tuple[tuple[str, str], ...]
+    contradicts: tuple[tuple[str, str], ...]
     origin: Provenance
 
 
@@ -95,6 +96,7 @@ def _built(variant: Variant, of: tuple[str, str], terms: _Terms, own: Own) -> Va
         python=tuple(python for python in variant.python if not terms.pythons or python in terms.pythons),
         options=tuple(sorted({**dict(variant.options), **dict(own.options)}.items())),
         upon=((*of, variant.name), *variant.upon),
+        contradicts=own.contradicts,
         origin=_origin(own.origin, variant.origin),
     )
     if not terms.package:

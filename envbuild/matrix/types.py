@@ -62,6 +62,7 @@ class Variant:
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
+    ``contradicts``: in what the row differs from what the files on the index say, and why the row is right.
     """
 
     name: str

@@ -1,0 +1,145 @@
+"""The text of a row for a release that only the index has: what the index and the wheel tell, the rest as in its series."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from envbuild.matrix.declared import Declared, Reader, below, exactly, lowest
+from envbuild.matrix.published import Published, Wheels, indexed
+from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
+from envbuild.matrix.versions import numbers
+
+_TAKEN = "CUDA, libraries and GPU code as in {}, unproved"
+_READ = "GPU code as in {}, unproved; CUDA and its libraries as the wheel asks for them"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the parts of a row come from: the matrix that lacks it, and the index that has it. ``today``: YYYY-MM-DD."""
+
+    matrix: Matrix
+    published: Published
+    reader: Reader
+    today: str
+
+
+def row(source: Source, framework: FrameworkTable, series: str, version: str) -> str | None:
+    """The row of ``version`` after the model of the newest release of ``series``, without indentation.
+
+    None where no build of the series would come from what the index has of it.
+    """
+    like = next(release for release in framework.releases if release.series == series)
+    number = Version(version)
+    there = {
+        variant.name: source.published[variant.package][number]
+        for variant in like.variants
+        if indexed(variant) and number in source.published[variant.package]
+    }
+    days = [wheels.day for wheels in there.values() if wheels.day]
+    if not days:
+        return None
+    without = [variant.name for variant in like.variants if indexed(variant) and variant.name not in there]
+    parts = [f'version: "{version}"', f'released: "{min(days)}"']
+    changed: dict[str, str] = {}
+    read = False
+    standing = [variant for variant in like.variants if variant.upon and variant.name in there]
+    if standing:
+        parts += _upon(source, standing[0], version, min(days)) + _narrowed(standing, there)
+    else:
+        changed, read = _changed(source, like, version, there)
+        without += _displaced(like, changed)
+        parts += [f"without: [{', '.join(without)}]"] if without else []
+    note = (_READ if read else _TAKEN).format(series)
+    parts += [f'checked: "{source.today}"', "status: unknown", f'note: "{note}"']
+    if not changed:
+        return f"- {{{', '.join(parts)}}}"
+    variants = ",\n              ".join(f"{name}: {{{text}}}" for name, text in changed.items())
+    return f"- {{{', '.join(parts)},\n   variants: {{{variants}}}}}"
+
+
+def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> tuple[dict[str, str], bool]:
+    """What each build says otherwise than the series, and whether a wheel told of CUDA."""
+    changed, read = {}, False
+    for variant in like.variants:
+        if variant.name not in there:
+            continue
+        parts = [*_tags(variant, there[variant.name])]
+        if variant.cuda_libraries == "wheels":
+            python = max(variant.python, key=numbers)
+            declared = source.reader.read(variant.requirement, version, python)
+            told = _libraries(declared) if declared else {}
+            if told:
+                read = True
+                purl = f'"pkg:pypi/{variant.package}@{version}"'
+                sources = ", ".join(f"{key}: {purl}" for key in told)
+                parts += [*(f"{key}: {value}" for key, value in told.items()), f"field_source: {{{sources}}}"]
+        if parts:
+            changed[variant.name] = ", ".join(parts)
+    return changed, read
+
+
+def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
+    """Builds of other indexes for a CUDA that a build of this one has come to: the two would bear the same name."""
+    others = [variant for variant in like.variants if variant.cuda and variant.name not in changed and not indexed(variant)]
+    return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
+
+
+def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
+    exact = _exact(there)
+    if exact and exact != sorted(variant.python, key=numbers):
+        yield f"python: {_quoted(exact)}"
+    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may promise less than the binaries need
+        yield f'glibc: "{there.glibc}"'
+
+
+def _libraries(declared: Declared) -> dict[str, str]:
+    """``cuda``, ``cudnn`` and ``nccl`` as they stand in a row."""
+    found = {}
+    for key, conditions in declared.libraries.items():
+        version = ".".join(re.findall(r"\d+", lowest(conditions))[: 2 if key == "cuda" else 3])
+        if not version:
+            continue
+        end = below(conditions)
+        if key == "cuda" or exactly(conditions):
+            found[key] = f'"{version}"'
+        else:
+            found[key] = f'{{min: "{version}"' + (f', below: "{end}"' if end else "") + ", from: wheels}"
+    return found
+
+
+def _upon(source: Source, variant: Variant, version: str, day: str) -> list[str]:
+    """What the wheel asks for of the framework that the series stands upon: its newest release of the day that fits."""
+    name, like, _ = variant.upon[0]
+    declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
+    base = next((table for table in source.matrix.frameworks if table.name == name), None)
+    held = {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
+    if declared is None or base is None:
+        return []
+    asked = SpecifierSet()
+    for project, conditions in declared.others.items():
+        if project in held and any(project == canonicalize_name(v.package) for r in base.releases for v in r.variants):
+            asked &= conditions
+    fitting = [r for r in base.releases if r.released <= day and asked.contains(r.version)]
+    return [f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}']
+
+
+def _narrowed(standing: list[Variant], there: dict[str, Wheels]) -> list[str]:
+    exact = {python for variant in standing for python in _exact(there[variant.name])}
+    ours = {python for variant in standing for python in variant.python}
+    return [f"python: {_quoted(sorted(exact, key=numbers))}"] if exact and not ours <= exact else []
+
+
+def _exact(there: Wheels) -> list[str]:
+    return sorted((python for python in there.pythons if re.fullmatch(r"\d+\.\d+", python)), key=numbers)
+
+
+def _quoted(versions: list[str]) -> str:
+    quoted = (f'"{version}"' for version in versions)
+    return f"[{', '.join(quoted)}]"

@@ -1,0 +1,152 @@
+"""What wheels ask for, against what rows say comes with them; and rows proposed from it."""
+
+from __future__ import annotations
+
+import pytest
+from online_world import SOURCES, TOY, file, findings, proposal, whole_index
+from packaging.specifiers import SpecifierSet
+
+from envbuild import matrix
+from envbuild.index import IndexFile
+from envbuild.matrix.declared import admits
+from envbuild.matrix.loader import compile_matrix
+
+GIZMO = "matrix/frameworks/gizmo.yaml"
+STAND = "matrix/frameworks/stand.yaml"
+CUDA, CUDNN, NCCL = "nvidia-cuda-runtime-cu12==12.4.127", "nvidia-cudnn-cu12==9.1.0.70", "nvidia-nccl-cu12==2.21.5"
+STANDING = """
+defaults: {source: ["https://example.org/stand"], checked: "2026-11-21", status: ok}
+framework: {name: stand, title: Stand, short: stand, aliases: [stand], recipe: stand}
+series:
+  - series: "1.0"
+    package: stand
+    releases:
+      - {version: "1.0.0", released: "2025-02-01", upon: {gizmo: "3.1.0"}}
+"""
+
+
+def index_with(*files: IndexFile) -> dict[str, list[IndexFile]]:
+    found = whole_index()
+    for each in files:
+        found.setdefault(each.project, []).append(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("conditions", "line", "admitted"),
+    [
+        ("==12.4.127", "12.4", True),
+        ("==12.4.127", "12.1", False),
+        (">=12.1.55", "12.1", True),
+        (">=12.1.55", "12.8", True),
+        (">=12.1.55,<13.0", "13.0", False),
+        ("==9.1.0.70", "9.1.0", True),
+        ("==9.10.2.21", "9.1", False),
+        (">=9.8,<10", "9.7.1", False),
+        ("~=9.0", "9.26.0", True),
+        ("==12.*", "12.9", True),
+    ],
+)
+def test_a_line_is_admitted_where_some_release_of_it_is(conditions: str, line: str, admitted: bool) -> None:
+    assert admits(SpecifierSet(conditions), line) == admitted
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        [CUDA, CUDNN, NCCL, "gizmovision==0.16.0"],
+        [CUDA, f"{CUDNN}; sys_platform == 'linux'", f"{NCCL}; platform_machine == 'x86_64'"],
+        ["cuda-toolkit[cublas]==12.4.1", CUDNN, NCCL],
+        ["nvidia-cuda-runtime-cu12>=12.1.55,<13", "nvidia-cudnn-cu12>=9.0,<10", "nvidia-nccl-cu12>=2.18.1"],
+        [CUDA, CUDNN, NCCL, "nvidia-cudnn-cu11==8.5.0.96; sys_platform == 'win32'"],
+        ["chips[runtime]<5"],
+    ],
+)
+def test_wheels_that_agree(says: list[str]) -> None:
+    chips = [file("chips-4.0-py3-none-any.whl", "2025-01-01"), file("chips-5.0-py3-none-any.whl", "2025-01-01")]
+    inner = {"chips-4.0": [f"{CUDA}; extra == 'runtime'", CUDNN, NCCL], "chips-5.0": ["nvidia-cudnn-cu12==1.0"]}
+    assert findings(index_with(*chips), {"gizmo-3.1.0": says, **inner}) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "kind", "message"),
+    [
+        ([CUDA.replace("12.4", "12.6")], "cuda", "the row says CUDA 12.4; its wheel asks for ==12.6.127"),
+        (["cuda-toolkit==12.8.0"], "cuda", "asks for ==12.8.0"),
+        ([CUDA, "nvidia-cudnn-cu12==9.10.2.21", NCCL], "cudnn", "the row says cudnn 9.1.0; its wheel asks for ==9.10.2.21"),
+        ([CUDA, CUDNN, "nvidia-nccl-cu12==2.27.3"], "nccl", "the row says nccl 2.21.5"),
+        ([CUDA, CUDNN], "nccl", "which its wheel does not ask for"),
+        ([CUDA, CUDNN, NCCL, "gizmovision (==0.15.0)"], "beside", "the row says gizmovision==0.16.0; its wheel asks for"),
+    ],
+)
+def test_wheels_that_ask_for_something_else(says: list[str], kind: str, message: str) -> None:
+    found = [each for each in findings(whole_index(), {"gizmo-3.1.0": says}) if each.kind == kind]
+    assert found and message in found[0].message and found[0].wrong
+    assert (found[0].framework, found[0].version, found[0].package) == ("gizmo", "3.1.0", "gizmo")
+    assert found[0].at.startswith(f"{GIZMO}:")
+
+
+def test_a_python_that_the_tag_has_and_requires_python_has_not() -> None:
+    index = whole_index()
+    index["widget"] = [
+        each if "-1.12.3-" not in each.filename else _with_pythons(each, ">=3.5,!=3.6.*") for each in index["widget"]
+    ]
+    found = findings(index)
+    assert {each.kind for each in found} == {"python"} and "2.7, 3.4, 3.6" in found[0].message
+
+
+def _with_pythons(each: IndexFile, requires: str) -> IndexFile:
+    return IndexFile(**{**{name: getattr(each, name) for name in IndexFile.__slots__}, "requires_python": requires})
+
+
+def edited(old: str, new: str) -> dict[str, str]:
+    assert old in SOURCES[GIZMO]
+    return {**SOURCES, GIZMO: SOURCES[GIZMO].replace(old, new)}
+
+
+@pytest.mark.parametrize(
+    ("cudnn", "kind", "message"),
+    [("9.5.0.1", "known", "the wheel says so by mistake"), ("9.1.0.70", "stale", "gives a reason for differing in cudnn")],
+)
+def test_a_row_may_say_why_it_differs_and_must_differ_then(cudnn: str, kind: str, message: str) -> None:
+    sources = edited('released: "2025-01-29"', 'released: "2025-01-29", contradicts: {cudnn: "the wheel says so by mistake"}')
+    facts = compile_matrix({name: text.encode() for name, text in sources.items()})
+    (found,) = findings(whole_index(), {"gizmo-3.1.0": [CUDA, f"nvidia-cudnn-cu12=={cudnn}", NCCL]}, facts)
+    assert found.kind == kind and message in found.message and found.wrong == (kind == "stale")
+
+
+def test_a_new_row_has_what_the_wheel_asks_for_with_its_source() -> None:
+    index = index_with(file("gizmo-3.1.1-cp312-cp312-manylinux_2_28_x86_64.whl", "2025-04-04"))
+    sources = edited('["==3.1.1"]', '["==3.1.9"]')
+    says = {"gizmo-3.1.1": ["nvidia-cuda-runtime-cu12==12.8.90", "nvidia-cudnn-cu12>=9.7.1.26,<10", NCCL]}
+    found = proposal(index, sources, says)
+    assert found.added == (("gizmo", "3.1.1", GIZMO),)
+    after = compile_matrix({name: text.encode() for name, text in found.after.items()})
+    release = next(r for table in after.frameworks for r in table.releases if (table.name, r.version) == ("gizmo", "3.1.1"))
+    build = next(variant for variant in release.variants if variant.name == "cu124")
+    assert (build.cuda, build.python, build.origin.status) == ("12.8", ("3.12",), "unknown")
+    assert build.cudnn is not None and (build.cudnn.minimum, build.cudnn.below, build.cudnn.taken_from) == (
+        "9.7.1",
+        "10",
+        "wheels",
+    )
+    assert {build.origin.source_of(key) for key in ("cuda", "cudnn", "nccl")} == {"pkg:pypi/gizmo@3.1.1"}
+    assert "CUDA and its libraries as the wheel asks" in build.origin.note
+    assert matrix.check(after) == [] and proposal(index, dict(found.after), says).diff == ""
+
+
+@pytest.mark.parametrize(("asks", "version"), [(["gizmo==3.1.0"], "3.1.0"), (["gizmo>=3.0"], "3.2.0"), (["gizmo==9.0"], "3.1.0")])
+def test_a_new_row_stands_upon_what_its_wheel_asks_for(asks: list[str], version: str) -> None:
+    index = index_with(file("stand-1.0.0-py3-none-any.whl", "2025-02-01"), file("stand-1.0.1-py3-none-any.whl", "2025-07-02"))
+    found = proposal(index, {**SOURCES, STAND: STANDING}, {"stand-1.0.1": asks})
+    assert found.added == (("stand", "1.0.1", STAND),)
+    assert f'{{version: "1.0.1", released: "2025-07-02", upon: {{gizmo: "{version}"}}' in found.after[STAND]
+
+
+def test_one_row_that_does_not_fit_does_not_stop_the_others() -> None:
+    index = index_with(
+        file("gizmo-3.2.1-cp39-cp39-manylinux_2_28_x86_64.whl", "2025-07-07"),  # a Python that is in no row
+        file("gizmo-3.2.2-cp312-cp312-manylinux_2_28_x86_64.whl", "2025-08-08"),
+    )
+    assert [version for _, version, _ in proposal(index).added] == ["3.2.2"]
+    assert TOY.fingerprint
