@@ -20,7 +20,7 @@ _TEMPLATES = "*.j2"
 _NAME = r"[a-z][a-z0-9_]*"
 _PROJECT = r"[a-z0-9][a-z0-9-]*"
 _PROJECT_PATTERN = rf"{_PROJECT}\*?"
-_APT = r"[a-z0-9][a-z0-9+.-]+"
+_APT = r"[a-z0-9]([a-z0-9+.-]|\{python\})+"
 _MODULE = r"[A-Za-z_][A-Za-z0-9_.]*"
 _VARIABLE = r"[A-Z][A-Z0-9_]*"
 _REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~][A-Za-z0-9.*+!<>=~, ]*)?"
@@ -31,7 +31,7 @@ class Recipe:
     """How one framework is installed.
 
     ``requirements`` are locked beside the framework. ``apt_runtime`` is in the image, ``apt_build`` only where
-    sdists are built.
+    sdists are built; ``{python}`` in a name stands for the version of a Python that the distribution carries.
     ``large`` are patterns over canonical project names: what one of them matches gets a layer of its own, in their order.
     ``module`` is what ``import`` must succeed.
 

@@ -75,8 +75,8 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "header": header(lock),
         "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
-        "apt_runtime": _unique([name for recipe in used for name in recipe.apt_runtime]),
-        "apt_build": _unique([name for recipe in used for name in recipe.apt_build]),
+        "apt_runtime": _apt(lock, [name for recipe in used for name in recipe.apt_runtime]),
+        "apt_build": _apt(lock, [name for recipe in used for name in recipe.apt_build]),
         "fetched_packages": fetched,
         "package_argument": _package_argument,
         "prefixes": [_prefix(each) for each in files],
@@ -158,6 +158,13 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
 def _digest(lock: Lock) -> str:
     """The registry's digest of the base. A local image is pinned by its id, which FROM cannot name."""
     return "" if lock.environment.base.provider == "local" else lock.base.digest or ""
+
+
+def _apt(lock: Lock, names: Sequence[str]) -> list[str]:
+    """``names`` with the distribution's Pythons in place of ``{python}``: one that the base brings has no packages there."""
+    versions = [prefix.python.version for prefix in lock.prefixes if prefix.python.provided_by == "distribution"]
+    meant = [[name.replace("{python}", version) for version in versions] if "{python}" in name else [name] for name in names]
+    return _unique([name for each in meant for name in each])
 
 
 def _unique(names: Sequence[str]) -> list[str]:

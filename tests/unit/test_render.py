@@ -181,6 +181,16 @@ def test_install_templates_see_their_framework_its_options_and_its_prefix() -> N
     assert "RUN echo alpha /opt/env" in stages(made)["packages"]
 
 
+def test_packages_that_belong_to_a_python_follow_it_and_stay_out_where_the_base_brings_its_own() -> None:
+    recipe = replace(locks.RECIPES["alpha"], apt_runtime=("g++", "python{python}-dev"))
+    lock = locks.wheels()
+    for source, there in (("distribution", True), ("base", False)):
+        prefix = replace(lock.prefixes[0], python=replace(lock.prefixes[0].python, version="3.11", provided_by=source))
+        made = render(replace(lock, prefixes=(prefix,)), {**locks.RECIPES, "alpha": recipe}, TEMPLATES)["Dockerfile"]
+        assert ("g++ python3.11-dev" in stages(made)["libraries"]) == there
+        assert "{python}" not in made
+
+
 def test_sources_that_need_the_packages_are_compiled_above_them_and_leave_only_their_wheels() -> None:
     """``compiled`` of a recipe, and a source at a revision, which the recipe's build.j2 turns into files."""
     recipe = replace(locks.RECIPES["alpha"], compiled=("old-*",), builds=True)
