@@ -12,7 +12,7 @@ from ..layouts import from_hwio as to_canonical, nhwc as scaled, to_hwio as to_f
 
 
 class Adapter(object):
-    """Hands everything to the side of the installed major version."""
+    """Hands everything to the side of the installed major version. Adapters of what stands upon TensorFlow have sides of their own."""
 
     name = 'tensorflow'
     style = 'single'
@@ -20,11 +20,12 @@ class Adapter(object):
     def setup(self, ctx):
         import tensorflow
         self.tf = tensorflow
-        side = _Towers if int(tensorflow.__version__.split('.')[0]) < 2 else _Mirrored
-        self.side = side(tensorflow, ctx)
+        self.hand_over(self.sides[0 if int(tensorflow.__version__.split('.')[0]) < 2 else 1](tensorflow, ctx))
+
+    def hand_over(self, side):
         self.semantics = side.semantics
         for method in ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'predict', 'evidence', 'close'):
-            setattr(self, method, getattr(self.side, method))
+            setattr(self, method, getattr(side, method))
 
     def versions(self):
         build = self._build_info()
@@ -50,7 +51,7 @@ class Adapter(object):
         return getattr(build_info, 'cuda_version_number', None) or 'unknown'
 
 
-class _Towers(object):
+class Towers(object):
     """TensorFlow 1.
 
     gate_gradients makes every gradient of a tower wait for all of them. Without it an update may reach a variable before a
@@ -94,7 +95,7 @@ class _Towers(object):
                     updates.append(optimizer.apply_gradients(list(zip(mine, tower['variables']))))
             with tf.device(handle['places'][0]):
                 handle['loss'] = tf.add_n([tower['loss'] for tower in towers]) / n
-                handle['logits'] = self._logits(towers[0]['variables'], x)
+                handle['logits'] = towers[0]['logits'](x)
             handle['train'] = tf.group(*updates)
             handle['variables'] = [tower['variables'] for tower in towers]
             start = tf.global_variables_initializer()
@@ -104,9 +105,15 @@ class _Towers(object):
 
     def _tower(self, values, x, y):
         tf = self.tf
-        variables = [tf.Variable(value) for value in values]
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=self._logits(variables, x)))
-        return {'variables': variables, 'loss': loss, 'gradients': tf.gradients(loss, variables, gate_gradients=True)}
+        variables, logits = self.network(values)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits(x)))
+        gradients = tf.gradients(loss, variables, gate_gradients=True)
+        return {'variables': variables, 'logits': logits, 'loss': loss, 'gradients': gradients}
+
+    def network(self, values):
+        """(variables with these values, the function from images to logits)."""
+        variables = [self.tf.Variable(value) for value in values]
+        return variables, lambda x: self._logits(variables, x)
 
     def _logits(self, v, x):
         nn, tf = self.tf.nn, self.tf
@@ -147,13 +154,13 @@ class _Towers(object):
         pass
 
 
-class _Mirrored(object):
+class Mirrored(object):
     """TensorFlow 2."""
 
     semantics = {'gradient': 'sum over replicas of the loss divided by the global batch', 'exchange': 'MirroredStrategy'}
 
     def __init__(self, tf, ctx):
-        self.tf, self.ctx = tf, ctx
+        self.tf, self.keras, self.ctx = tf, tf.keras, ctx
         self.on_gpu = ctx.kind == 'cuda'
         tf.config.threading.set_intra_op_parallelism_threads(ctx.threads)
         tf.config.threading.set_inter_op_parallelism_threads(max(2, len(ctx.devices)))
@@ -182,8 +189,9 @@ class _Mirrored(object):
             return self._mirrored(places, weights, lr, momentum)
         return self._alone(places, weights, lr, momentum)
 
-    def _model(self, weights, lr, momentum):
-        keras = self.tf.keras
+    def model(self, weights, lr, momentum):
+        """(what answers logits and has trainable_variables, its optimizer)."""
+        keras = self.keras
         model = keras.Sequential([
             keras.layers.Conv2D(16, 5, activation='relu', input_shape=(28, 28, 1)), keras.layers.MaxPooling2D(2),
             keras.layers.Conv2D(32, 5, activation='relu'), keras.layers.MaxPooling2D(2), keras.layers.Flatten(),
@@ -205,14 +213,14 @@ class _Mirrored(object):
         tf = self.tf
         # Without GPUs there is no NCCL, which is the default.
         exchange = tf.distribute.NcclAllReduce() if self.on_gpu else tf.distribute.ReductionToOneDevice()
-        strategy = tf.distribute.MirroredStrategy(places, cross_device_ops=exchange)
+        strategy = self.strategy(places, exchange)
         run = getattr(strategy, 'run', None) or strategy.experimental_run_v2        # renamed in 2.2
         with strategy.scope():
-            model, optimizer = self._model(weights, lr, momentum)
+            model, optimizer = self.model(weights, lr, momentum)
 
         def replica(x, y, size):
             loss, gradients = self._gradients(model, x, y, size)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+            self.apply(optimizer, gradients, model.trainable_variables, together=True)
             return loss
 
         def step(batch, size):
@@ -225,19 +233,29 @@ class _Mirrored(object):
         tf, made = self.tf, []
         for place in places:
             with tf.device(place):
-                made.append(self._model(weights, lr, momentum))
+                made.append(self.model(weights, lr, momentum))
 
         def step(batches, size):
             losses = []
             for place, (model, optimizer), (x, y) in zip(places, made, batches):
                 with tf.device(place):
                     loss, gradients = self._gradients(model, x, y, size / len(places))
-                    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+                    self.apply(optimizer, gradients, model.trainable_variables, together=False)
                     losses.append(loss)
             return tf.add_n(losses) / len(losses)
 
         return {'models': [model for model, _ in made], 'optimizers': [optimizer for _, optimizer in made], 'places': places,
                 'strategy': None, 'step': tf.function(step)}
+
+    def strategy(self, places, exchange):
+        return self.tf.distribute.MirroredStrategy(places, cross_device_ops=exchange)
+
+    def apply(self, optimizer, gradients, variables, together):
+        """One update; `together`: in each replica of a strategy, over which the gradients have to be summed."""
+        optimizer.apply_gradients(zip(gradients, variables))
+
+    def set_rate(self, optimizer, lr):
+        optimizer.learning_rate = lr
 
     def put(self, handle, images, labels):
         tf, places, strategy = self.tf, handle['places'], handle['strategy']
@@ -258,7 +276,7 @@ class _Mirrored(object):
     def step(self, handle, batch, lr):
         for optimizer in handle['optimizers']:
             if handle.get('lr') != lr:
-                optimizer.learning_rate = lr
+                self.set_rate(optimizer, lr)
         handle['lr'] = lr
         return handle['step'](*batch)
 
@@ -312,4 +330,4 @@ def _inner(variable):
     return variable if value is None or callable(value) else value
 
 
-Adapter.sides = (_Towers, _Mirrored)
+Adapter.sides = (Towers, Mirrored)
