@@ -299,7 +299,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         local_version=of("local_version").text("local_version", "", pattern=r"\+[A-Za-z0-9.]+"),
         requirements=_handed_down(context, of("requirements"), parents, "requirements", origin),
         constraints=_handed_down(context, of("constraints"), parents, "constraints", origin),
-        python=of("python").texts("python", required=True, pattern=r"\d+\.\d+"),
+        python=_pythons(of("python"), parents),
         cuda=cuda,
         cuda_libraries=libraries,
         cudnn=_need(of("cudnn"), "cudnn", libraries),
@@ -337,6 +337,12 @@ def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: 
         if said and DOUBTS.index(ours.status) > DOUBTS.index(found.status):
             found = replace(found, status=ours.status, note=ours.note)
     return found
+
+
+def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
+    """The variant's own list, else the release's, else the series'."""
+    levels = (own, parents.release, parents.series)
+    return next((table for table in levels if "python" in table), own).texts("python", required=True, pattern=r"\d+\.\d+")
 
 
 def _handed_down(
