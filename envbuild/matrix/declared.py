@@ -93,6 +93,11 @@ class Reader:
                     libraries[what] = libraries.get(what, SpecifierSet()) & each.specifier
         return Declared(libraries=libraries, others=others)
 
+    def newest(self, project: str, asked: SpecifierSet) -> Version | None:
+        """The newest release of ``project`` that the index has wheels of and that ``asked`` allows."""
+        found = self._releases(canonicalize_name(project))
+        return max((version for version in found if asked.contains(version) and found[version].file), default=None)
+
     def _below(self, requires: Sequence[Requirement], python: str, depth: int) -> Iterable[Requirement]:
         for each in requires:
             yield each
@@ -102,13 +107,11 @@ class Reader:
 
     def _requires(self, wanted: Requirement, python: str) -> list[Requirement] | None:
         """The requirements of the newest release that ``wanted`` allows, where their markers hold."""
-        found = self._releases(canonicalize_name(wanted.name))
-        allowed = [version for version in found if wanted.specifier.contains(version) and found[version].file]
-        if not allowed:
+        newest = self.newest(wanted.name, wanted.specifier)
+        file = self._releases(canonicalize_name(wanted.name))[newest].file if newest else None
+        if file is None or newest is None:
             return None
-        file = found[max(allowed)].file
-        assert file is not None
-        return [each for each in self._requires_of(file, max(allowed)) if _holds(each, wanted.extras, python)]
+        return [each for each in self._requires_of(file, newest) if _holds(each, wanted.extras, python)]
 
     def _releases(self, project: str) -> Releases:
         if project not in self._published:

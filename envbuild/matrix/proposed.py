@@ -18,6 +18,8 @@ from envbuild.matrix.versions import numbers
 
 _TAKEN = "CUDA, libraries and GPU code as in {}, unproved"
 _READ = "GPU code as in {}, unproved; CUDA and its libraries as the wheel asks for them"
+_ASKED = "its wheel asks for {}; the pair is unproved"
+_UNASKED = "its wheel names no {}: this is the newest of its day, unproved"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,23 +47,46 @@ def row(source: Source, framework: FrameworkTable, series: str, version: str) ->
     days = [wheels.day for wheels in there.values() if wheels.day]
     if not days:
         return None
-    without = [variant.name for variant in like.variants if indexed(variant) and variant.name not in there]
     parts = [f'version: "{version}"', f'released: "{min(days)}"']
-    changed: dict[str, str] = {}
-    read = False
     standing = [variant for variant in like.variants if variant.upon and variant.name in there]
     if standing:
-        parts += _upon(source, standing[0], version, min(days)) + _narrowed(standing, there)
-    else:
-        changed, read = _changed(source, like, version, there)
-        without += _displaced(like, changed)
-        parts += [f"without: [{', '.join(without)}]"] if without else []
-    note = (_READ if read else _TAKEN).format(series)
-    parts += [f'checked: "{source.today}"', "status: unknown", f'note: "{note}"']
+        upon, note = _upon(source, standing[0], version, min(days))
+        return _closed(source, [*parts, upon, *_narrowed(standing, there)], note, {})
+    companions = _companions(source, like, there, version)
+    if companions is None:
+        return None
+    changed, read = _changed(source, like, version, there)
+    without = [variant.name for variant in like.variants if indexed(variant) and variant.name not in there]
+    without += _displaced(like, changed)
+    parts += [f"without: [{', '.join(without)}]"] if without else []
+    parts += [f"requirements: {_quoted(companions)}"] if companions else []
+    return _closed(source, parts, (_READ if read else _TAKEN).format(series), changed)
+
+
+def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]) -> str:
+    parts = [*parts, f'checked: "{source.today}"', "status: unknown", f'note: "{note}"']
     if not changed:
         return f"- {{{', '.join(parts)}}}"
     variants = ",\n              ".join(f"{name}: {{{text}}}" for name, text in changed.items())
     return f"- {{{', '.join(parts)},\n   variants: {{{variants}}}}}"
+
+
+def _companions(source: Source, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
+    """What the model pins beside itself, in the newest release that the wheel takes, or in the same version as itself where the
+    model does so and the wheel does not say; None where the index has none.
+    """
+    found: dict[str, str] = {}
+    for variant in (variant for variant in like.variants if variant.name in there):
+        declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
+        for ours in (Requirement(each.requirement) for each in variant.requirements):
+            same = SpecifierSet(f"=={version}") if exactly(ours.specifier) == like.version else None
+            asked = declared.others.get(canonicalize_name(ours.name), same) if declared else same
+            if exactly(ours.specifier) and asked is not None:
+                newest = source.reader.newest(ours.name, asked)
+                if newest is None:
+                    return None
+                found[ours.name] = f"{ours.name}=={newest}"
+    return list(found.values())
 
 
 def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> tuple[dict[str, str], bool]:
@@ -114,20 +139,18 @@ def _libraries(declared: Declared) -> dict[str, str]:
     return found
 
 
-def _upon(source: Source, variant: Variant, version: str, day: str) -> list[str]:
-    """What the wheel asks for of the framework that the series stands upon: its newest release of the day that fits."""
+def _upon(source: Source, variant: Variant, version: str, day: str) -> tuple[str, str]:
+    """The newest release of the day, of what the series stands upon, that the wheel takes; and the note that says so."""
     name, like, _ = variant.upon[0]
-    declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
-    base = next((table for table in source.matrix.frameworks if table.name == name), None)
+    declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
+    base = next(table for table in source.matrix.frameworks if table.name == name)
     held = {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
-    if declared is None or base is None:
-        return []
-    asked = SpecifierSet()
-    for project, conditions in declared.others.items():
-        if project in held and any(project == canonicalize_name(v.package) for r in base.releases for v in r.variants):
-            asked &= conditions
-    fitting = [r for r in base.releases if r.released <= day and asked.contains(r.version)]
-    return [f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}']
+    projects = held & {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
+    asked = {project: asked for project, asked in declared.others.items() if project in projects}
+    fitting = [r for r in base.releases if r.released <= day and all(each.contains(r.version) for each in asked.values())]
+    said = ", ".join(f"{project}{each}" for project, each in asked.items())
+    note = _ASKED.format(said) if asked else _UNASKED.format(base.title)
+    return f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}', note
 
 
 def _narrowed(standing: list[Variant], there: dict[str, Wheels]) -> list[str]:

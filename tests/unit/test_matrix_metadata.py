@@ -135,12 +135,23 @@ def test_a_new_row_has_what_the_wheel_asks_for_with_its_source() -> None:
     assert matrix.check(after) == [] and proposal(index, dict(found.after), says).diff == ""
 
 
-@pytest.mark.parametrize(("asks", "version"), [(["gizmo==3.1.0"], "3.1.0"), (["gizmo>=3.0"], "3.2.0"), (["gizmo==9.0"], "3.1.0")])
+@pytest.mark.parametrize(
+    ("asks", "version"), [(["gizmo==3.1.0"], "3.1.0"), (["gizmo>=3.0"], "3.2.0"), (["gizmo==9.0"], "3.1.0")]
+)
 def test_a_new_row_stands_upon_what_its_wheel_asks_for(asks: list[str], version: str) -> None:
     index = index_with(file("stand-1.0.0-py3-none-any.whl", "2025-02-01"), file("stand-1.0.1-py3-none-any.whl", "2025-07-02"))
     found = proposal(index, {**SOURCES, STAND: STANDING}, {"stand-1.0.1": asks})
     assert found.added == (("stand", "1.0.1", STAND),)
-    assert f'{{version: "1.0.1", released: "2025-07-02", upon: {{gizmo: "{version}"}}' in found.after[STAND]
+    assert f'{{version: "1.0.1", released: "2025-07-02", upon: {{gizmo: "{version}"}}, checked:' in found.after[STAND]
+
+
+@pytest.mark.parametrize(("asks", "row"), [("gizmovision>=0.16", "gizmovision==0.17.1"), ("gizmovision==0.18", None)])
+def test_a_new_row_pins_what_the_model_pins_or_is_left_to_a_person(asks: str, row: str | None) -> None:
+    vision = [file(f"gizmovision-{version}-py3-none-any.whl", "2025-04-04") for version in ("0.16.0", "0.17.1")]
+    index = index_with(file("gizmo-3.1.2-cp312-cp312-manylinux_2_28_x86_64.whl", "2025-04-04"), *vision)
+    found = proposal(index, says={"gizmo-3.1.2": [CUDA, CUDNN, NCCL, asks]})
+    assert [version for _, version, _ in found.added] == (["3.1.2"] if row else [])
+    assert row is None or f'requirements: ["{row}"]' in found.diff
 
 
 def test_one_row_that_does_not_fit_does_not_stop_the_others() -> None:
