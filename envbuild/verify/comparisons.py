@@ -72,7 +72,11 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 
 
 def compare_prefix(prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
-    """Every distribution with its version, and every file with the hash that its distribution recorded."""
+    """Every distribution with its version, and every file with the hash that its distribution recorded.
+
+    METADATA alone may differ: publishers drop a local version there before they upload a wheel, and leave its RECORD. What it
+    says that matters, name and version, is compared with the lock.
+    """
     from packaging.utils import canonicalize_name
 
     if not told.get("sites"):
@@ -87,7 +91,13 @@ def compare_prefix(prefix: Prefix, told: Mapping[str, Any], found: Findings) -> 
     for name in sorted(installed.keys() - locked.keys()):
         versions = ", ".join(one["version"] for one in installed[name])
         found.wrong(f"{prefix.path}: {name}", f"is not in the lock, but installed ({versions})")
-    found.files("modified since it was installed", told["modified"], prefix.path)
+    retitled = [item for item in told["modified"] if item["path"].endswith(".dist-info/METADATA")]
+    found.files("modified since it was installed", [item for item in told["modified"] if item not in retitled], prefix.path)
+    if retitled:
+        found.notes.append(
+            "the METADATA is not what the RECORD says, as where publishers rename a version after building: "
+            + ", ".join(sorted(item["of"] for item in retitled))
+        )
     found.files("missing", told["missing"], prefix.path)
     found.files("cannot be read", told["unreadable"], prefix.path)
     found.files("belongs to no package", [{"path": path} for path in told["unrecorded"]], prefix.path)

@@ -142,6 +142,16 @@ def test_all_differences_are_listed_at_once() -> None:
     assert len(said(compare(story, cuda="9.0"))) == 4
 
 
+def test_metadata_that_its_publisher_edited_is_noted_and_nothing_else_of_the_package_is_forgiven() -> None:
+    story = told()
+    info = "/opt/env/lib/python3.11/site-packages/toy-1.0.0.dist-info"
+    edited = [{"path": f"{info}/METADATA", "of": "toy"}, {"path": f"{info}/entry_points.txt", "of": "toy"}]
+    story["prefixes"]["/opt/env"]["modified"] = edited
+    found = compare(story)
+    assert said(found) == [f"{info}/entry_points.txt: modified since it was installed (of toy)"]
+    assert any("METADATA" in note and note.endswith("toy") for note in found.notes)
+
+
 def test_thousands_of_broken_files_are_counted_not_printed() -> None:
     story = told()
     story["prefixes"]["/opt/env"]["missing"] = [{"path": f"/f{n}", "of": "toy"} for n in range(1000)]
