@@ -122,10 +122,21 @@ def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iter
         yield objection(
             "driver",
             row.key,
-            f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}",
+            f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}{_forward(request, row)}",
             source,
             "cuda",
         )
+
+
+def _forward(request: Request, row: CudaRow) -> str:
+    """What lets the request's driver run ``row`` all the same: a newer driver library over it, on data-center GPUs alone."""
+    branch = request.driver.partition(".")[0]
+    boards = [gpu.board for gpu in request.gpus]
+    if branch not in row.forward_compat or any(board is None or board.kind != "datacenter" for board in boards):
+        return ""
+    package = f"cuda-compat-{row.version.replace('.', '-')}"
+    document = row.origin.source_of("forward_compat")
+    return f"; on data-center GPUs NVIDIA's package {package} in the image lets branch {branch} run it [{document}]"
 
 
 def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from envbuild.errors import Alternative, UnknownNameError, UsageError
 from envbuild.matrix.leftout import why_left_out
+from envbuild.matrix.platform import CudaRow
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER, within
 from envbuild.model import Provider
@@ -202,7 +203,7 @@ def _finish(
 ) -> Request:
     version = _exact_if_release(framework, draft.get("version"))
     _check_version(framework, version, draft)
-    _check_known(matrix, draft)
+    doubts = _check_known(matrix, draft)
     systems = names.find_systems(matrix, draft.get("system")) if draft.get("system") else ()
     if draft.get("system") and not systems:
         raise names.unknown_system(matrix, draft.get("system"))
@@ -226,7 +227,7 @@ def _finish(
         image=image,
         driver=driver,
         gpus=tuple(wanted),
-        warnings=tuple(warnings),
+        warnings=(*doubts, *warnings),
     )
 
 
@@ -282,17 +283,25 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> No
     raise names.unknown_version(framework.title, wanted, known, instead)
 
 
-def _check_known(matrix: Matrix, draft: _Draft) -> None:
-    """CUDA and Python versions that no row has are unknown; those that some row has and this framework not are conflicts."""
+def _check_known(matrix: Matrix, draft: _Draft) -> list[str]:
+    """CUDA and Python versions that no row has are unknown; those that some row has and this framework not are conflicts.
+
+    A release of CUDA means its minor, with a remark where another release stands for that.
+    """
+    doubts = []
     known_cuda = [row.version for row in matrix.cuda]
     cuda = draft.get("cuda")
     if cuda and not any(within(version, cuda) for version in itertools.chain(known_cuda, _built_for(matrix))):
-        if (full := _cuda_release(matrix, cuda)) is None:
-            raise names.unknown_version("CUDA", cuda.lstrip("="), known_cuda)
-        draft.parts["cuda"] = f"=={full}"
+        release = cuda.lstrip("=")
+        if (row := _cuda_release(matrix, cuda)) is None:
+            raise names.unknown_version("CUDA", release, known_cuda)
+        draft.parts["cuda"] = f"=={row.version}"
+        if release != row.release:
+            doubts.append(f"CUDA {release} is taken as {row.version}: what the matrix installs of it is {row.release}.")
     python = draft.get("python")
     if python and not any(within(row.version, python) for row in matrix.pythons):
         raise names.unknown_version("Python", python.lstrip("="), [row.version for row in matrix.pythons])
+    return doubts
 
 
 def _built_for(matrix: Matrix) -> Iterator[str]:
@@ -302,10 +311,10 @@ def _built_for(matrix: Matrix) -> Iterator[str]:
             yield from (variant.cuda for variant in release.variants if variant.cuda)
 
 
-def _cuda_release(matrix: Matrix, clause: str) -> str | None:
-    """``cuda9.0.176`` names a toolkit's full release."""
+def _cuda_release(matrix: Matrix, clause: str) -> CudaRow | None:
+    """The row that a toolkit's full release belongs to, as in ``cuda9.0.176``."""
     wanted = clause.removeprefix("==")
-    return next((row.version for row in matrix.cuda if row.release == wanted), None)
+    return next((row for row in matrix.cuda if wanted in (row.release, *(release.version for release in row.releases))), None)
 
 
 def _base(draft: _Draft, base: str | None, systems: tuple[str, ...]) -> tuple[str, str]:
