@@ -241,6 +241,10 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
         line = error.object[: error.start].count(b"\n") + 1
         problems.append(Problem(where=where, line=line, message=f"not UTF-8: {error.reason}"))
         return None
+    except yaml.reader.ReaderError as error:
+        line = text.encode()[: error.position].count(b"\n") + 1
+        problems.append(Problem(where=where, line=line, message=f"not YAML: {error.reason}"))
+        return None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problems.append(Problem(where=where, line=0, message=f"not YAML: {str(error).splitlines()[0]}"))
         return None

@@ -267,7 +267,9 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: _Draft) -> No
         if any(version_matches(release.version, clauses) for release in framework.releases):
             return
     except InvalidVersion as error:
-        raise UsageError(f"{draft.text!r} has a version that cannot be compared: {error}.") from error
+        raise UsageError(
+            f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
+        ) from error
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
     parts = version_parts(wanted)

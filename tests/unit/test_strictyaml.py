@@ -141,3 +141,9 @@ def test_any_bytes_are_read_or_explained(content: str | bytes) -> None:
             found.mixed(key, str, lambda item: str(item.keys()))
             found.text_map(key)
         found.finish()
+
+
+def test_a_character_that_yaml_forbids_has_its_line() -> None:
+    problems: list[Problem] = []
+    assert load("a: b\né: é\nd: \x7f\n".encode(), "x.yaml", problems) is None
+    assert [(problem.line, problem.message) for problem in problems] == [(3, "not YAML: control characters are not allowed")]
