@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement
@@ -11,16 +11,19 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from envbuild.errors import Conflict, InvalidInputError, Problem
+from envbuild.errors import Conflict, Problem
 from envbuild.lock.offers import version_of
 from envbuild.lock.target import Target, read_requirement
-from envbuild.model import Artifact, Framework, Lock, Prefix
+from envbuild.model import Artifact, Lock, Prefix
 
 
-def check(lock: Lock, refusals: Sequence[Conflict], *, path: Path | None = None) -> list[Problem]:
+def check(
+    lock: Lock, refusals: Sequence[Conflict], recipe_requirements: Sequence[str] = (), *, path: Path | None = None
+) -> list[Problem]:
     """Everything that is wrong with ``lock``, at once; empty where it holds.
 
-    ``refusals`` is what today's matrix says against the decision. ``path`` is where the lock lies, for its folder's name.
+    ``refusals`` is what today's matrix says against the decision, ``recipe_requirements`` what today's recipes ask for beside
+    the frameworks. ``path`` is where the lock lies, for its folder's name.
     """
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
@@ -31,23 +34,11 @@ def check(lock: Lock, refusals: Sequence[Conflict], *, path: Path | None = None)
     if not lock.prefixes:
         messages.append("it has no prefix, so nothing would be installed")
     for prefix in lock.prefixes:
-        messages.extend(_check_prefix(lock, prefix))
+        messages.extend(_check_prefix(lock, prefix, recipe_requirements))
     return [Problem(where=where, line=0, message=message) for message in messages]
 
 
-def require(lock: Lock, refusals: Sequence[Conflict], *, path: Path | None = None) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``), with every problem and the command to relock, unless it holds."""
-    problems = check(lock, refusals, path=path)
-    if problems:
-        raise InvalidInputError(
-            f"The lock of {lock.environment.name} no longer holds.",
-            code="stale-lock",
-            hint=f"Lock it again: `envbuild lock {lock.environment.name}`.",
-            problems=problems,
-        )
-
-
-def _check_prefix(lock: Lock, prefix: Prefix) -> Iterator[str]:
+def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: Sequence[str]) -> Iterator[str]:
     target = Target(python=prefix.python.version, glibc=lock.environment.system.glibc)
     for kind, artifacts in (("artifact", prefix.artifacts), ("build artifact", prefix.build_artifacts)):
         names = [artifact.name for artifact in artifacts]
@@ -61,7 +52,10 @@ def _check_prefix(lock: Lock, prefix: Prefix) -> Iterator[str]:
     by_name = {artifact.name: artifact for artifact in prefix.artifacts}
     for framework in lock.environment.frameworks:
         if framework.name in prefix.frameworks:
-            yield from (f"{prefix.name}: {message}" for message in _check_framework(framework, by_name, target))
+            asked = [(text, True) for text in framework.requirements] + [(text, False) for text in framework.constraints]
+            yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
+    recipes = [(text, True) for text in recipe_requirements]
+    yield from (f"{prefix.name}: {message}" for message in _check_asked("the recipe", recipes, by_name, target))
 
 
 def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
@@ -80,21 +74,22 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
         yield f"it does not fit Python {target.python} on glibc {target.glibc}"
 
 
-def _check_framework(framework: Framework, by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
-    for text, must_be_there in [(t, True) for t in framework.requirements] + [(t, False) for t in framework.constraints]:
+def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
+    """``asked`` are requirements, and whether each must be there or only, where it is there, be met."""
+    for text, must_be_there in asked:
         try:
             requirement = read_requirement(text)
         except InvalidRequirement as error:
-            yield f"{framework.name}: {text!r}: {error}"
+            yield f"{who}: {text!r}: {error}"
             continue
         if not target.wants(requirement):
             continue
         artifact = by_name.get(canonicalize_name(requirement.name))
         if artifact is None:
             if must_be_there:
-                yield f"{framework.name} requires {text}, which is not pinned"
+                yield f"{who} requires {text}, which is not pinned"
         elif not _satisfies(artifact, requirement.specifier):
-            yield f"{framework.name} allows {text}, yet {artifact.version} is pinned"
+            yield f"{who} allows {text}, yet {artifact.version} is pinned"
 
 
 def _satisfies(artifact: Artifact, bounds: SpecifierSet) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,15 +117,16 @@ def read_lock(path: Path) -> Lock:
 
 
 def check_lock(tools: Tools, locked: Locked) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``) unless the matrix still accepts the lock's decision."""
+    """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept what the lock holds."""
     from envbuild import lock as locks
     from envbuild import resolve
 
     environment = locked.lock.environment
-    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment))
+    recipes = [tools.recipes[each.recipe] for each in environment.frameworks if each.recipe in tools.recipes]
+    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment), _asked_by(recipes))
     if problems:
         raise InvalidInputError(
-            f"The lock of {environment.name} is stale: the matrix no longer accepts what it decided.",
+            f"The lock of {environment.name} is stale: the matrix or the recipe no longer accepts what it holds.",
             code="stale-lock",
             hint=f"Make it again with `envbuild lock {environment.name} --relock`, and look at what changed."
             + ("" if tools.workspace.overlays else " If it was made with rows of your own, name their file: --matrix FILE."),
@@ -178,15 +179,18 @@ def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
     from envbuild.engine import bases
 
     recipes = require_recipes(tools, environment)
-    wanted = dict.fromkeys(requirement for recipe in recipes.values() for requirement in recipe.requirements)
     return {
-        "recipe_requirements": tuple(wanted),
+        "recipe_requirements": _asked_by(recipes.values()),
         "ignored": tuple(dict.fromkeys(name for recipe in recipes.values() for name in recipe.ignore)),
         "index": tools.index,
         "pin_base": lambda target: bases.pin(target, tools.engine_or_none(), tools.workspace, tools.on_progress),
         "downloads": tools.workspace.downloads,
         "on_progress": tools.on_progress,
     }
+
+
+def _asked_by(recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(requirement for recipe in recipes for requirement in recipe.requirements))
 
 
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
