@@ -66,7 +66,7 @@ def verify(
     if told is not None:
         comparisons.compare_paths(lock, told, found)
         for prefix in lock.prefixes:
-            comparisons.compare_prefix(prefix, told["prefixes"].get(prefix.path) or {}, found)
+            comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
         comparisons.compare_packages(lock, told, found)
         comparisons.compare_rights(told, _base_rights(engine, lock, info, base), found)
     framework = _ask_framework(engine, lock, info, found, on_progress) if told is not None else {}

@@ -12,7 +12,6 @@ from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:
     from envbuild.engine import ImageInfo
-    from envbuild.model import Artifact
 
 LOCK = "/opt/envbuild/lock.json"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
@@ -71,7 +70,7 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
         found.wrong(lock.environment.python.executable, f"expected Python {lock.environment.python.version}, found {version}")
 
 
-def compare_prefix(prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
+def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
     """Every distribution with its version, and every file with the hash that its distribution recorded.
 
     METADATA alone may differ: publishers drop a local version there before they upload a wheel, and leave its RECORD. What it
@@ -82,12 +81,14 @@ def compare_prefix(prefix: Prefix, told: Mapping[str, Any], found: Findings) -> 
     if not told.get("sites"):
         found.wrong(prefix.path, "holds no packages")
         return
-    locked = {str(canonicalize_name(artifact.name)): artifact for artifact in prefix.artifacts}
+    locked = {str(canonicalize_name(artifact.name)): artifact.version for artifact in prefix.artifacts}
     installed: dict[str, list[Mapping[str, Any]]] = {}
     for one in told["distributions"]:
         installed.setdefault(str(canonicalize_name(one["name"])), []).append(one)
-    for name, artifact in locked.items():
-        _compare_distribution(f"{prefix.path}: {artifact.name}", artifact, installed.get(name, []), found)
+    made = {name: version for name, version in _from_repositories(lock, prefix).items() if name in installed}
+    locked |= made
+    for name, version in locked.items():
+        _compare_distribution(f"{prefix.path}: {name}", version, installed.get(name, []), found)
     for name in sorted(installed.keys() - locked.keys()):
         versions = ", ".join(one["version"] for one in installed[name])
         found.wrong(f"{prefix.path}: {name}", f"is not in the lock, but installed ({versions})")
@@ -105,21 +106,29 @@ def compare_prefix(prefix: Prefix, told: Mapping[str, Any], found: Findings) -> 
     for key in ("files", "hashed"):
         found.count(key, sum(one[key] for one in told["distributions"]))
     found.count("bytes", told["bytes"])
-    built = sorted(a.name for a in prefix.artifacts if not a.filename.endswith(".whl"))
+    built = sorted([*made, *(a.name for a in prefix.artifacts if not a.filename.endswith(".whl"))])
     if built:
         found.notes.append(
             f"built from source, so compared by version and by the record of their own build: {', '.join(built)}"
         )
 
 
-def _compare_distribution(where: str, artifact: Artifact, copies: Sequence[Mapping[str, Any]], found: Findings) -> None:
+def _from_repositories(lock: Lock, prefix: Prefix) -> dict[str, str]:
+    """Versions of the frameworks that a repository's commit is the source of: no artifacts, and not always distributions."""
+    from packaging.utils import canonicalize_name
+
+    frameworks = [f for f in lock.environment.frameworks if f.name in prefix.frameworks and f.options.get("repository")]
+    return {str(canonicalize_name(framework.package)): framework.version for framework in frameworks}
+
+
+def _compare_distribution(where: str, version: str, copies: Sequence[Mapping[str, Any]], found: Findings) -> None:
     if not copies:
-        found.wrong(where, f"not installed (locked: {artifact.version})")
+        found.wrong(where, f"not installed (locked: {version})")
     if len(copies) > 1:
         found.wrong(where, f"installed {len(copies)} times")
     for copy in copies:
-        if not _same_version(copy["version"], artifact.version):
-            found.wrong(where, f"expected {artifact.version}, found {copy['version'] or 'none'}")
+        if not _same_version(copy["version"], version):
+            found.wrong(where, f"expected {version}, found {copy['version'] or 'none'}")
         if copy["kind"] == "no-record":
             found.wrong(where, "has no RECORD: its files cannot be compared")
 

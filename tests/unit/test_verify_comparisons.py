@@ -62,7 +62,7 @@ def compare(story: dict[str, Any], *, base: comparisons.Base | None = None, cuda
     lock = make_lock(cuda=cuda, apt=(CUDNN,) if cuda else ())
     found = Findings()
     comparisons.compare_paths(lock, story, found)
-    comparisons.compare_prefix(lock.prefixes[0], story["prefixes"].get("/opt/env", {}), found)
+    comparisons.compare_prefix(lock, lock.prefixes[0], story["prefixes"].get("/opt/env", {}), found)
     comparisons.compare_packages(lock, story, found)
     comparisons.compare_rights(story, base, found)
     return found
@@ -266,3 +266,20 @@ def test_a_report_with_differences_is_exit_8_with_all_of_them() -> None:
     assert raised.value.exit_code == 8 and len(raised.value.problems) == 2
     sound = dataclasses.replace(report, problems=())
     assert sound.require() is sound
+
+
+@pytest.mark.parametrize(("version", "differs"), [("0.2.dev1", False), ("0.1", True)])
+def test_what_a_repository_s_commit_was_built_to_has_the_version_of_its_row(version: str, differs: bool) -> None:
+    lock = make_lock()
+    framework = dataclasses.replace(
+        lock.environment.frameworks[0],
+        package="made-here",
+        version="0.2.dev1",
+        options={"repository": "https://git.example/made", "revision": "0" * 40},
+    )
+    lock = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, frameworks=(framework,)))
+    story, found = told(), Findings()
+    story["prefixes"]["/opt/env"]["distributions"].append(distribution("Made_Here", version))
+    comparisons.compare_prefix(lock, lock.prefixes[0], story["prefixes"]["/opt/env"], found)
+    assert said(found) == (["/opt/env: made-here: expected 0.2.dev1, found 0.1"] if differs else [])
+    assert any("made-here" in note for note in found.notes)
