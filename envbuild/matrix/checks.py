@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from envbuild.errors import Problem
-from envbuild.matrix.libraries import accepts
-from envbuild.matrix.platform import CudaRow, LibraryRow, Provenance, ProviderRow, SystemRow
-from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
+from envbuild.matrix import sense
+from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
+from envbuild.matrix.sense import problem
+from envbuild.matrix.serving import Serving
+from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers, serves
 
 # Names are split at dashes and read from the left, so that none of our own words may be taken for another.
@@ -16,40 +18,38 @@ _RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "cond
 
 def check(matrix: Matrix) -> list[Problem]:
     """Every inconsistency between the rows, in the order of files and lines."""
-    found: list[Problem] = []
-    for part in (_names, _hardware, _cuda, _libraries, _frameworks):
+    serving = Serving(matrix)
+    found = list(_frameworks(matrix, serving))
+    for part in (_names, _hardware, _cuda, _libraries, sense.drivers):
         found.extend(part(matrix))
+    for look in (sense.intervals, sense.idle):
+        found.extend(look(matrix, serving))
     return sorted(set(found), key=lambda problem: (problem.where, problem.line, problem.message))
-
-
-def _problem(origin: Provenance, message: str) -> Problem:
-    where, _, line = origin.at.rpartition(":")
-    return Problem(where=where or origin.at, line=int(line) if line.isdecimal() else 0, message=message)
 
 
 def _names(matrix: Matrix) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for framework in matrix.frameworks:
         if framework.short not in framework.aliases:
-            yield _problem(framework.origin, f"the short name {framework.short} is not among the aliases")
+            yield problem(framework.origin, f"the short name {framework.short} is not among the aliases")
         for name in {framework.name, framework.short, *framework.aliases}:
             if name in taken or name in _RESERVED:
-                yield _problem(
+                yield problem(
                     framework.origin, f"the name {name} of {framework.name} is taken by {taken.get(name, 'requests')}"
                 )
             taken[name] = framework.name
     for system in matrix.systems:
         if "-" in system.name or system.name in _RESERVED:
-            yield _problem(system.origin, f"{system.name} cannot be a part of an environment's name")
+            yield problem(system.origin, f"{system.name} cannot be a part of an environment's name")
         for python in system.pythons:
             yield from _refers(system.origin, "Python", python.version, (row.version for row in matrix.pythons))
         if not system.pythons:
-            yield _problem(system.origin, f"{system.name} carries no Python")
+            yield problem(system.origin, f"{system.name} carries no Python")
 
 
 def _refers(origin: Provenance, what: str, name: str, known: Iterable[str]) -> Iterator[Problem]:
     if name not in set(known):
-        yield _problem(origin, f"{what} {name} is in no row")
+        yield problem(origin, f"{what} {name} is in no row")
 
 
 def _hardware(matrix: Matrix) -> Iterator[Problem]:
@@ -57,10 +57,10 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
     for row in matrix.architectures:
         for capability in row.capabilities:
             if numbers(capability) in seen:
-                yield _problem(row.origin, f"capability {capability} belongs to {seen[numbers(capability)]} already")
+                yield problem(row.origin, f"capability {capability} belongs to {seen[numbers(capability)]} already")
             seen[numbers(capability)] = row.key
         if row.last_cuda and numbers(row.last_cuda) < numbers(row.first_cuda):
-            yield _problem(row.origin, f"last_cuda {row.last_cuda} comes before first_cuda {row.first_cuda}")
+            yield problem(row.origin, f"last_cuda {row.last_cuda} comes before first_cuda {row.first_cuda}")
         if row.last_driver_branch:
             yield from _refers(row.origin, "driver branch", row.last_driver_branch, (r.branch for r in matrix.drivers))
     yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
@@ -74,12 +74,12 @@ def _gpus(matrix: Matrix, seen: Collection[tuple[int, ...]]) -> Iterator[Problem
     names: dict[str, str] = {}
     for gpu in matrix.gpus:
         if numbers(gpu.capability) not in seen:
-            yield _problem(gpu.origin, f"no architecture has capability {gpu.capability}")
+            yield problem(gpu.origin, f"no architecture has capability {gpu.capability}")
         elif not any(row.name == gpu.architecture and gpu.capability in row.capabilities for row in matrix.architectures):
-            yield _problem(gpu.origin, f"capability {gpu.capability} does not belong to {gpu.architecture}")
+            yield problem(gpu.origin, f"capability {gpu.capability} does not belong to {gpu.architecture}")
         for name in (gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)):
             if names.get(name, gpu.name) != gpu.name:
-                yield _problem(gpu.origin, f"{name} already means {names[name]}")
+                yield problem(gpu.origin, f"{name} already means {names[name]}")
             names[name] = gpu.name
 
 
@@ -97,7 +97,7 @@ def _ascending(
             continue
         number = numbers(value(row))
         if number < highest[0]:
-            yield _problem(origin(row), f"{what} {value(row)} is lower than that of {highest[1]}")
+            yield problem(origin(row), f"{what} {value(row)} is lower than that of {highest[1]}")
         highest = max(highest, (number, version(row)))
 
 
@@ -106,15 +106,15 @@ def _cuda(matrix: Matrix) -> Iterator[Problem]:
     repositories = {row.name for row in matrix.repositories}
     for rule in matrix.driver_rules:
         if not any(row.version.startswith(f"{rule.cuda_major}.") for row in matrix.cuda):
-            yield _problem(rule.origin, f"no CUDA of major {rule.cuda_major} is in the matrix")
+            yield problem(rule.origin, f"no CUDA of major {rule.cuda_major} is in the matrix")
     for row in matrix.cuda:
         if numbers(row.capability_min) > numbers(row.capability_max):
-            yield _problem(row.origin, f"capabilities from {row.capability_min} to {row.capability_max} are none")
+            yield problem(row.origin, f"capabilities from {row.capability_min} to {row.capability_max} are none")
         if matrix.drivers and row.origin.status != "unknown" and not _has_driver(matrix, row):
-            yield _problem(row.origin, f"no driver branch reaches CUDA {row.version} and driver {row.driver_min}")
+            yield problem(row.origin, f"no driver branch reaches CUDA {row.version} and driver {row.driver_min}")
         for branch in row.forward_compat:
             if matrix.drivers and not any(driver.branch == branch for driver in matrix.drivers):
-                yield _problem(row.origin, f"{row.key}: driver branch {branch} is in no row")
+                yield problem(row.origin, f"{row.key}: driver branch {branch} is in no row")
         for provider in row.providers:
             yield from _provider(row, provider, systems, repositories)
 
@@ -131,17 +131,17 @@ def _provider(
 ) -> Iterator[Problem]:
     name = f"CUDA {row.version} by {provider.provider}"
     if provider.system and provider.system not in systems:
-        yield _problem(provider.origin, f"{name}: system {provider.system} is in no row")
+        yield problem(provider.origin, f"{name}: system {provider.system} is in no row")
     used = {package.repository for package in provider.packages if package.repository}
     for repository in sorted({*provider.repositories, *used} - set(repositories)):
-        yield _problem(provider.origin, f"{name}: repository {repository} is in no row")
+        yield problem(provider.origin, f"{name}: repository {repository} is in no row")
     for repository in sorted(used - set(provider.repositories)):
-        yield _problem(provider.origin, f"{name}: packages come from {repository}, which the provider does not list")
+        yield problem(provider.origin, f"{name}: packages come from {repository}, which the provider does not list")
     if provider.provider == "apt" and not provider.packages:
-        yield _problem(provider.origin, f"{name} leads nowhere: it has no packages")
+        yield problem(provider.origin, f"{name} leads nowhere: it has no packages")
     repeated = [package.name for package in provider.packages]
     for package in sorted({item for item in repeated if repeated.count(item) > 1}):
-        yield _problem(provider.origin, f"{name}: {package} is listed twice")
+        yield problem(provider.origin, f"{name}: {package} is listed twice")
 
 
 def _libraries(matrix: Matrix) -> Iterator[Problem]:
@@ -150,106 +150,63 @@ def _libraries(matrix: Matrix) -> Iterator[Problem]:
     for row in (*matrix.cudnn, *matrix.nccl):
         for entry in row.cuda:
             if not any(serves(cuda.version, entry) for cuda in matrix.cuda):
-                yield _problem(row.origin, f"{row.key}: CUDA {entry} is in no row")
+                yield problem(row.origin, f"{row.key}: CUDA {entry} is in no row")
         for item in row.apt:
             if item.system not in systems:
-                yield _problem(item.origin, f"{row.key}: system {item.system} is in no row")
+                yield problem(item.origin, f"{row.key}: system {item.system} is in no row")
             if item.package.repository and item.package.repository not in repositories:
-                yield _problem(item.origin, f"{row.key}: repository {item.package.repository} is in no row")
+                yield problem(item.origin, f"{row.key}: repository {item.package.repository} is in no row")
             if item.cuda not in row.cuda and not any(serves(item.cuda, entry) for entry in row.cuda):
-                yield _problem(item.origin, f"{row.key}: has a package for CUDA {item.cuda}, which it does not list")
+                yield problem(item.origin, f"{row.key}: has a package for CUDA {item.cuda}, which it does not list")
 
 
-def _frameworks(matrix: Matrix) -> Iterator[Problem]:
+def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
     for framework in matrix.frameworks:
         if not framework.releases:
-            yield _problem(framework.origin, f"{framework.name} has no release")
+            yield problem(framework.origin, f"{framework.name} has no release")
         for release in framework.releases:
-            yield from _release(matrix, framework, release)
+            yield from _release(matrix, serving, framework, release)
 
 
-def _release(matrix: Matrix, framework: FrameworkTable, release: Release) -> Iterator[Problem]:
+def _release(matrix: Matrix, serving: Serving, framework: FrameworkTable, release: Release) -> Iterator[Problem]:
     name = f"{framework.name} {release.version}"
     if release.exclude_newer and release.exclude_newer < release.released:
-        yield _problem(release.origin, f"{name}: exclude_newer {release.exclude_newer} is before its release")
-    seen: dict[tuple[str, str], str] = {}
-    for variant in release.variants:
-        same = (variant.cuda, variant.cuda_libraries)
-        if same in seen:
-            yield _problem(variant.origin, f"{name}: {seen[same]} and {variant.name} would have the same canonical name")
-        seen[same] = variant.name
-        yield from _variant(matrix, f"{name} {variant.name}", variant)
+        yield problem(release.origin, f"{name}: exclude_newer {release.exclude_newer} is before its release")
+    for place, variant in enumerate(release.variants):
+        for other in release.variants[:place]:
+            if _of_one_name(variant, other):
+                yield problem(variant.origin, f"{name}: {other.name} and {variant.name} would have the same canonical name")
+        yield from _variant(matrix, serving, f"{name} {variant.name}", variant)
 
 
-def _variant(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem]:
+def _of_one_name(one: Variant, other: Variant) -> bool:
+    """Whether some environment of each would be called the same: a name tells CUDA, Python and system apart."""
+    if (one.cuda, one.cuda_libraries) != (other.cuda, other.cuda_libraries) or not set(one.python) & set(other.python):
+        return False
+    return not one.systems or not other.systems or bool(set(one.systems) & set(other.systems))
+
+
+def _variant(matrix: Matrix, serving: Serving, name: str, variant: Variant) -> Iterator[Problem]:
     yield from _references(matrix, name, variant)
     if variant.origin.status == "known-bad":
         return
     cuda = next((row for row in matrix.cuda if row.version == variant.cuda), None)
     if variant.cuda and cuda is None:
-        yield _problem(variant.origin, f"{name}: CUDA {variant.cuda} is in no row, so that no driver is known for it")
-    elif variant.origin.status != "unknown" and (reason := _unserved(matrix, variant, cuda)):
-        yield _problem(variant.origin, f"{name}: no system can serve it: {reason}")
+        yield problem(variant.origin, f"{name}: CUDA {variant.cuda} is in no row, so that no driver is known for it")
+    elif variant.origin.status != "unknown" and (reason := serving.of(variant)[1]):
+        yield problem(variant.origin, f"{name}: no system can serve it: {reason}")
 
 
 def _references(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem]:
     pythons = {row.version for row in matrix.pythons}
     for version in variant.python:
         if version not in pythons:
-            yield _problem(variant.origin, f"{name}: Python {version} is in no row")
+            yield problem(variant.origin, f"{name}: Python {version} is in no row")
     known = {numbers(capability) for row in matrix.architectures for capability in row.capabilities}
     bad = [capability for item in variant.bad_capabilities for capability in item.capabilities]
     for capability in (*variant.sass, *variant.ptx, *bad):
         if numbers(capability) not in known:
-            yield _problem(variant.origin, f"{name}: no architecture has capability {capability}")
+            yield problem(variant.origin, f"{name}: no architecture has capability {capability}")
     for system in variant.systems:
         if system not in {row.name for row in matrix.systems}:
-            yield _problem(variant.origin, f"{name}: system {system} is in no row")
-
-
-def _unserved(matrix: Matrix, variant: Variant, cuda: CudaRow | None) -> str:
-    """Why a variant is on no system; empty where one serves it."""
-    systems = [row for row in matrix.systems if not variant.systems or row.name in variant.systems]
-    enough = [row for row in systems if numbers(row.glibc) >= numbers(variant.glibc)]
-    if not enough:
-        return f"none has glibc {variant.glibc}"
-    with_python = [row for row in enough if _python_on(matrix, variant, row)]
-    if not with_python:
-        return f"none of those with glibc {variant.glibc} has Python {', '.join(variant.python)}"
-    if variant.cuda_libraries != "system" or cuda is None:
-        return ""
-    provided = [
-        (row, provider)
-        for row in with_python
-        for provider in cuda.providers
-        if provider.system in ("", row.name) and provider.provider in ("apt", "tag", "conda")
-    ]
-    if not provided:
-        return f"none of {', '.join(row.name for row in with_python)} has a provider of CUDA {cuda.version}"
-    for library, need in ((matrix.cudnn, variant.cudnn), (matrix.nccl, variant.nccl)):
-        provided = [(row, provider) for row, provider in provided if _library_on(library, need, cuda, row, provider)]
-    return "" if provided else "no provider has the cuDNN and NCCL that it needs"
-
-
-def _python_on(matrix: Matrix, variant: Variant, system: SystemRow) -> bool:
-    if any(python.version in variant.python for python in system.pythons):
-        return True
-    return any(
-        row.version in variant.python and any(numbers(supply.glibc) <= numbers(system.glibc) for supply in row.supplies)
-        for row in matrix.pythons
-    )
-
-
-def _library_on(
-    rows: tuple[LibraryRow, ...], need: LibraryNeed | None, cuda: CudaRow, system: SystemRow, provider: ProviderRow
-) -> bool:
-    if need is None or need.taken_from != "system":
-        return True
-    if provider.provider == "tag":
-        library = rows[0].library if rows else ""
-        inside = provider.cudnn if library == "cudnn" else provider.nccl
-        return bool(inside) and accepts(need, inside)
-    fitting = [row for row in rows if accepts(need, row.version) and any(serves(cuda.version, entry) for entry in row.cuda)]
-    if provider.provider == "conda":
-        return bool(fitting)
-    return any(item.system == system.name and serves(cuda.version, item.cuda) for row in fitting for item in row.apt)
+            yield problem(variant.origin, f"{name}: system {system} is in no row")
