@@ -10,7 +10,7 @@ They are written down from the documents, not from the matrix, so that a wrong r
       options: {gpu: "RTX 3090"}
       refused: {code: conflict, because: ["Ampere"]}         # words of the message or of the conflicting facts
       source: "https://…"
-    - row: [cuda, "9.0"]                    # a row of a table by its version, name or branch: [table, row]; or [cuda, "9.0.176"]
+    - row: [cuda, "9.0"]                    # [table, row]: a row by its version, name or branch; a release of CUDA too
       is: {driver_min: "384.81"}
       source: "https://…"
     - build: [tensorflow, "1.12.0", gpu]    # one build of a release, by the variant's name
@@ -93,7 +93,8 @@ def _at(value: Any, way: str) -> Any:
 
 def _row(facts: Matrix, table: str, name: str) -> Any:
     rows = getattr(facts, table)
-    for row in (*rows, *(release for row in rows for release in getattr(row, "releases", ()))):
+    releases = [release for row in rows for release in getattr(row, "releases", ())]
+    for row in (*rows, *releases):
         if name in [getattr(row, key, None) for key in ("version", "name", "branch", "cuda_major")]:
             return row
         if name in getattr(row, "aliases", ()) or name in getattr(row, "capabilities", ()):
