@@ -55,6 +55,13 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
                 code="unknown-recipe",
                 hint=f"Add images/recipes/{framework.recipe}/, or correct the matrix. Known: {', '.join(sorted(recipes))}.",
             )
+        if "repository" in framework.options and not recipes[framework.recipe].builds:
+            raise InvalidInputError(
+                f"{framework.name} {framework.version} is compiled from {framework.options['repository']}, and the recipe "
+                f"{framework.recipe!r} does not say how.",
+                code="no-build",
+                hint=f"Write images/recipes/{framework.recipe}/build.j2 (docs/adding-a-framework.md), or choose another version.",
+            )
     if not lock.prefixes:
         raise InvalidInputError(f"The lock of {environment.name} installs nothing.", hint="Make the lock again: envbuild lock.")
     known = {framework.name for framework in environment.frameworks}

@@ -144,6 +144,12 @@ def test_every_networked_step_reads_the_secrets_before_it_traces() -> None:
                 assert step.index("/run/secrets/envbuild-env; fi") < step.index("set -eux")
 
 
+def framework_of(lock: Lock, **changes: Any) -> Lock:
+    """``lock`` with its first framework changed."""
+    first, *others = lock.environment.frameworks
+    return replace(lock, environment=replace(lock.environment, frameworks=(replace(first, **changes), *others)))
+
+
 def test_render_names_what_it_cannot_do() -> None:
     with pytest.raises(UsageError, match="cannot mount secrets"):
         render(locks.cpu(), locks.RECIPES, TEMPLATES, dialect="classic")
@@ -151,6 +157,9 @@ def test_render_names_what_it_cannot_do() -> None:
         render(locks.cpu(), locks.RECIPES, TEMPLATES, dialect="nonsense")
     with pytest.raises(InvalidInputError, match="No recipe 'alpha'"):
         render(locks.cpu(), {"beta": locks.RECIPES["beta"]}, TEMPLATES)
+    source = framework_of(locks.cpu(), options={"repository": "https://x.example/alpha", "revision": "a" * 40})
+    with pytest.raises(InvalidInputError, match="does not say how"):
+        rendering(source)
     with pytest.raises(InvalidInputError, match="conda"):
         rendering(_changed(locks.cpu(), ("environment", "base", "provider"), "conda"))
     with pytest.raises(InvalidInputError, match="from uv"):

@@ -35,9 +35,13 @@ class Adapter(object):
                         'DistributedDataParallel of this release trains no CPU modules',
         }
         if ctx.world > 1:
-            torch.distributed.init_process_group(
-                self.semantics['backend'], init_method='tcp://127.0.0.1:%d' % self._agreed_port(), rank=ctx.rank,
-                world_size=ctx.world)
+            self.join()
+
+    def join(self):
+        """Meet the other processes; adapters of what stands on PyTorch do it in their own way."""
+        self.torch.distributed.init_process_group(
+            self.semantics['backend'], init_method='tcp://127.0.0.1:%d' % self._agreed_port(), rank=self.ctx.rank,
+            world_size=self.ctx.world)
 
     def _full_precision(self):
         for owner in (getattr(self.torch.backends.cuda, 'matmul', None), self.torch.backends.cudnn):

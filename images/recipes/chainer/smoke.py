@@ -1,0 +1,184 @@
+"""Chainer from 4 on for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
+
+It adds up the gradients that each replica has averaged over its part of the batch, which trains N times as fast as one device
+would: the learning rate is divided by N. Its other ways cannot be watched or not be had: MultiprocessParallelUpdater (NCCL) keeps
+its replicas in processes that it forks itself, and ChainerMN needs MPI.
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+import collections
+import warnings
+
+import numpy as np
+
+NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+
+
+class Adapter(object):
+    name = 'chainer'
+    style = 'single'
+
+    def setup(self, ctx):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')     # about its own NumPy, and packages that are not there
+            import chainer
+            import chainer.training
+        self.ctx, self.chainer = ctx, chainer
+        self.on_gpu = ctx.kind == 'cuda'
+        chainer.global_config.dtype = np.dtype('float32')
+        self.semantics = {
+            'gradient': 'sum of the means of the replicas: the learning rate is divided by their number',
+            'exchange': 'ParallelUpdater',
+        }
+
+    def versions(self):
+        cuda = self.chainer.backends.cuda
+        found = {'name': 'chainer', 'version': self.chainer.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        if self.on_gpu and cuda.available:
+            number = cuda.cupy.cuda.runtime.runtimeGetVersion()
+            found['cuda_build'] = '%d.%d' % (number // 1000, number % 1000 // 10)
+            if cuda.cudnn_enabled:
+                number = cuda.cupy.cuda.cudnn.getVersion()
+                found['cudnn'] = '%d.%d.%d' % (number // 1000, number % 1000 // 100, number % 100)
+        return found
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
+        return [_Group(self, weights, lr, momentum, group) for group in groups]
+
+    def place(self, replica):
+        """Chainer's number of a device: -1 is the CPU."""
+        return self.ctx.devices[replica] if self.on_gpu else -1
+
+    def put(self, handle, images, labels):
+        """For each group of the handle its part of the batch, in one shard per replica."""
+        parts, number, out = sum(len(group.models) for group in handle), 0, []
+        for group in handle:
+            shards = []
+            for place in group.places:
+                x, y = (self.ctx.shard(array, number, parts) for array in (images, labels))
+                shards.append((self.send(_scaled(x), place), self.send(y.astype('int32'), place)))
+                number += 1
+            out.append(shards)
+        return out
+
+    def send(self, array, place):
+        return array if place < 0 else self.chainer.backends.cuda.to_gpu(array, device=place)
+
+    def step(self, handle, batch, lr):
+        return [loss for group, shards in zip(handle, batch) for loss in group.step(shards, lr)]
+
+    def loss(self, token):
+        return float(np.mean([float(loss.data) for loss in token]))
+
+    def drain(self):
+        if self.on_gpu:
+            for replica in range(len(self.ctx.devices)):
+                with self.chainer.backends.cuda.get_device_from_id(self.place(replica)) as device:
+                    device.synchronize()
+
+    def copies(self, handle):
+        return sum(len(group.models) for group in handle)
+
+    def weights(self, handle, copy):
+        model = [model for group in handle for model in group.models][copy]
+        return dict((name, np.array(self.chainer.backends.cuda.to_cpu(array))) for name, array in zip(NAMES, model.arrays()))
+
+    def predict(self, handle, images):
+        group = handle[0]
+        with self.chainer.no_backprop_mode(), self.chainer.using_config('train', False):
+            answer = group.models[0].logits(self.send(_scaled(images), group.places[0]))
+        return self.chainer.backends.cuda.to_cpu(answer.data)
+
+    def evidence(self, handle):
+        places = set()
+        for group in handle:
+            for model in group.models:
+                places.update('cpu' if isinstance(array, np.ndarray) else 'gpu %d' % array.device.id for array in model.arrays())
+        return {'parameters': sorted(places), 'compute': sorted(places), 'memory_bytes': None}
+
+    def close(self):
+        self.drain()
+
+
+class _Group(object):
+    """Replicas that are trained together, with the updater that does it."""
+
+    def __init__(self, adapter, weights, lr, momentum, replicas):
+        chainer = adapter.chainer
+        self.places = [adapter.place(replica) for replica in replicas]
+        self.models = [_lenet(chainer, weights) for _ in replicas]
+        for model, place in zip(self.models, self.places):
+            if place >= 0:
+                model.to_gpu(place)
+        self.optimizer = chainer.optimizers.MomentumSGD(lr=lr, momentum=momentum)
+        self.optimizer.setup(self.models[0])
+        self.losses = []
+        # In order: the updater gives the shards to the models as it meets them.
+        names = ['main'] + ['replica%d' % number for number in range(1, len(replicas))]
+        self.feed = _feed(chainer)
+        self.updater = chainer.training.updaters.ParallelUpdater(
+            {'main': self.feed}, self.optimizer, converter=lambda shards, device: shards[0],
+            models=collections.OrderedDict(zip(names, self.models)), devices=dict(zip(names, _devices(chainer, self.places))),
+            loss_func=None)
+        for model in self.models:
+            model.seen = self.losses
+
+    def step(self, shards, lr):
+        self.optimizer.lr = lr / len(self.models)
+        self.feed.shards = shards
+        del self.losses[:]
+        self.updater.update()
+        return list(self.losses)
+
+
+def _feed(chainer):
+    """An iterator that gives out what it is handed, one shard for each model."""
+    class Feed(chainer.dataset.Iterator):
+        shards, epoch, is_new_epoch, epoch_detail = (), 0, False, 0.0
+
+        def next(self):
+            return self.shards
+
+    return Feed()
+
+
+def _devices(chainer, places):
+    """From 6 on the updater takes objects for devices, and before that numbers."""
+    if not hasattr(chainer, 'get_device'):
+        return places
+    return [chainer.get_device('@numpy' if place < 0 else '@cupy:%d' % place) for place in places]
+
+
+def _scaled(images):
+    return images.astype('float32') / np.float32(255)
+
+
+def _lenet(chainer, weights):
+    """The reference network. The class is made here because its base exists only once the framework is imported."""
+    links, functions = chainer.links, chainer.functions
+
+    class LeNet(chainer.Chain):
+        def __init__(self):
+            super(LeNet, self).__init__()
+            with self.init_scope():
+                self.conv1, self.conv2 = links.Convolution2D(1, 16, 5), links.Convolution2D(16, 32, 5)
+                self.fc1, self.fc2 = links.Linear(512, 128), links.Linear(128, 10)
+            for array, name in zip(self.arrays(), NAMES):
+                array[...] = weights[name]
+
+        def arrays(self):
+            return [array for link in (self.conv1, self.conv2, self.fc1, self.fc2) for array in (link.W.data, link.b.data)]
+
+        def logits(self, x):
+            x = functions.max_pooling_2d(functions.relu(self.conv1(x)), 2)
+            x = functions.max_pooling_2d(functions.relu(self.conv2(x)), 2)
+            return self.fc2(functions.relu(self.fc1(x)))
+
+        def __call__(self, x, labels):
+            loss = functions.softmax_cross_entropy(self.logits(x), labels)
+            self.seen.append(loss)
+            return loss
+
+    return LeNet()

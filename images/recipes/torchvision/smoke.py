@@ -1,0 +1,32 @@
+"""torchvision for the smoke test: its compiled operators load and compute with this PyTorch, which then trains as it does alone.
+
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+from . import pytorch
+
+
+class Adapter(pytorch.Adapter):
+    name = 'torchvision'
+
+    def setup(self, ctx):
+        super(Adapter, self).setup(ctx)
+        import torchvision
+        self.semantics['upon'] = 'torch %s' % self.torch.__version__
+        self.torchvision = torchvision
+        self.semantics['operators'] = 'torchvision.ops.nms on %s' % self.device if self._suppresses() else 'none in this release'
+
+    def _suppresses(self):
+        """Of two boxes that overlap the better one stays: false where the release has no operators yet (before 0.3)."""
+        if not hasattr(self.torchvision, 'ops'):
+            return False
+        boxes = self.torch.tensor([[0., 0., 10., 10.], [1., 1., 10., 10.], [20., 20., 30., 30.]], device=self.device)
+        scores = self.torch.tensor([0.5, 0.9, 0.1], device=self.device)
+        kept = [int(place) for place in self.torchvision.ops.nms(boxes, scores, 0.5)]
+        if kept != [1, 2]:
+            raise ValueError('torchvision.ops.nms keeps the boxes %s where it must keep 1 and 2' % kept)
+        return True
+
+    def versions(self):
+        return dict(super(Adapter, self).versions(), name='torchvision', version=self.torchvision.__version__)
