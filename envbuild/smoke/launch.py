@@ -19,7 +19,7 @@ from .heartbeat import Monitor
 POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
-BEFORE_WORK = ('start', 'rendezvous', 'import')      # a cold disk may hold these up for long
+BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
 STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
           'S': 'waiting', 'R': 'running'}
 

@@ -79,6 +79,11 @@ def _run(plan, rank, heart, result):
     result['timing']['import_s'] = now() - start
     result['framework'] = session.adapter.versions()
     result['semantics'] = session.adapter.semantics
+    if plan['phases'] and hasattr(session.adapter, 'prepare'):
+        heart.enter('prepare')
+        start = now()
+        session.adapter.prepare()
+        result['timing']['prepare_s'] = now() - start
     for name, measure in PHASES:
         if name not in plan['phases'] or (name == 'coll' and plan['processes'] == 1):
             continue
