@@ -60,7 +60,7 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
                 f"{framework.name} {framework.version} is compiled from {framework.options['repository']}, and the recipe "
                 f"{framework.recipe!r} does not say how.",
                 code="no-build",
-                hint=f"Write images/recipes/{framework.recipe}/build.j2 (docs/adding-a-framework.md), or choose another version.",
+                hint=f"Write images/recipes/{framework.recipe}/build.j2, or choose another version.",
             )
     if not lock.prefixes:
         raise InvalidInputError(f"The lock of {environment.name} installs nothing.", hint="Make the lock again: envbuild lock.")
