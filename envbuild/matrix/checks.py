@@ -38,7 +38,16 @@ def _names(matrix: Matrix) -> Iterator[Problem]:
                     framework.origin, f"the name {name} of {framework.name} is taken by {taken.get(name, 'requests')}"
                 )
             taken[name] = framework.name
+    yield from _systems(matrix)
+
+
+def _systems(matrix: Matrix) -> Iterator[Problem]:
+    meant: dict[str, str] = {}
     for system in matrix.systems:
+        for name in {system.name, system.codename.lower(), system.image.lower()}:
+            if name in meant:
+                yield problem(system.origin, f"{name} already means {meant[name]}")
+            meant[name] = system.name
         if "-" in system.name or system.name in _RESERVED:
             yield problem(system.origin, f"{system.name} cannot be a part of an environment's name")
         for python in system.pythons:

@@ -154,7 +154,7 @@ def test_a_row_without_source_or_date_is_refused() -> None:
         (CUDA, "repositories: [cuda-granite, ml-", "repositories: [gone, ml-", "repository gone is in no row"),
         (CUDA, "repositories: [cuda-granite, ml-granite]", "repositories: [ml-granite]", "which the provider does not list"),
         (CUDA, PACKAGES, "packages: []", "leads nowhere"),
-        (CUDA, 'driver_min: "384.81"', 'driver_min: "999.81"', "no driver branch reaches CUDA 9.0"),
+        (CUDA, '    driver_min: "384.81"', '    driver_min: "999.81"', "no driver branch reaches CUDA 9.0"),
         (CUDA, 'driver_min: "450.51.06"', 'driver_min: "384.1"', "no driver branch reaches|is lower than"),
         (CUDA, 'cuda: ["8.0"]', 'cuda: ["8.1"]', "CUDA 8.1 is in no row"),
         (CUDA, '{cuda: "11", system: marble10', '{cuda: "9.0", system: marble10', "for CUDA 9.0, which it does not list"),

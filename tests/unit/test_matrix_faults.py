@@ -1,0 +1,81 @@
+"""`matrix check` on planted faults: each kind is reported at its own row, and all of them in one run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from envbuild import matrix
+from envbuild.cli import frame
+from envbuild.errors import InvalidInputError
+from envbuild.matrix import sense
+from envbuild.matrix.loader import compile_matrix, read_sources
+
+TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+SOURCES = {name: content.decode() for name, content in read_sources(TOY).items()}
+PLANTED = yaml.safe_load((Path(__file__).parent / "data" / "matrix_faults.yaml").read_text())
+FAULTS: dict[str, dict[str, str]] = {item["fault"]: item for item in PLANTED}
+TOGETHER = [
+    "a CUDA that is in no row",
+    "a repository that is in no row",
+    "an interval of nothing",
+    "a driver that promises too much",
+    "a name of two GPUs",
+    "Pythons that no system carries",
+]
+
+
+def told(sources: dict[str, str]) -> list[str]:
+    try:
+        found = compile_matrix({name: text.encode() for name, text in sources.items()})
+    except InvalidInputError as error:
+        return [str(problem) for problem in error.problems]
+    return [str(problem) for problem in matrix.check(found)]
+
+
+def planted(*kinds: str) -> dict[str, str]:
+    sources = dict(SOURCES)
+    for kind in kinds:
+        fault = FAULTS[kind]
+        file, text = fault["file"], fault["text"]
+        assert text in sources[file], kind
+        sources[file] = sources[file].replace(text, fault["instead"], 1)
+    return sources
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_told_at_its_place(kind: str) -> None:
+    fault = FAULTS[kind]
+    found = [line for line in told(planted(kind)) if fault["words"] in line]
+    assert found, told(planted(kind))
+    assert all(line.split(":")[1].isdecimal() for line in found)
+    assert any(line.startswith(fault.get("at", fault["file"]) + ":") for line in found), found
+
+
+def test_the_toy_matrix_has_none() -> None:
+    assert told(SOURCES) == []
+
+
+def test_all_are_told_in_one_run_as_text_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(TOY.parent, tmp_path, dirs_exist_ok=True)
+    for name, text in planted(*TOGETHER).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "images").mkdir(exist_ok=True)
+    assert frame.run(["--root", str(tmp_path), "matrix", "check"]) == 5
+    text = capsys.readouterr().err
+    assert frame.run(["--root", str(tmp_path), "--json", "matrix", "check"]) == 5
+    problems = json.loads(capsys.readouterr().out)["error"]["problems"]
+    for kind in TOGETHER:
+        words = FAULTS[kind]["words"]
+        assert words in text
+        assert any(words in problem["message"] and problem["line"] and problem["where"] for problem in problems)
+
+
+def test_facts_that_no_build_uses_are_told_and_are_no_error() -> None:
+    found = compile_matrix({name: text.encode() for name, text in SOURCES.items()})
+    lines = [str(problem) for problem in sense.unused(found)]
+    assert any("no build runs on Python 3.4" in line for line in lines)
