@@ -35,10 +35,10 @@ Declarations = Mapping[Key, "Declared"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """``libraries``: the conditions on ``cuda``, ``cudnn`` and ``nccl``, where there are any; ``others`` by project."""
+    """``libraries``: the conditions on ``cuda``, ``cudnn`` and ``nccl``, where there are any; ``projects``: on everything."""
 
     libraries: Mapping[str, SpecifierSet] = field(default_factory=dict)
-    others: Mapping[str, SpecifierSet] = field(default_factory=dict)
+    projects: Mapping[str, SpecifierSet] = field(default_factory=dict)
 
 
 def key_of(variant: Variant, version: str) -> Key:
@@ -56,6 +56,11 @@ def admits(conditions: SpecifierSet, version: str) -> bool:
 def exactly(conditions: SpecifierSet) -> str:
     """The one version that is asked for; empty where it is a range."""
     return next((clause.version for clause in conditions if clause.operator == "==" and "*" not in clause.version), "")
+
+
+def library_of(project: str) -> str:
+    """What of a row a project is: ``cuda``, ``cudnn``, ``nccl``; empty for any other."""
+    return next((what for what, names in _PACKAGES.items() if names.fullmatch(project)), "")
 
 
 def lowest(conditions: SpecifierSet) -> str:
@@ -83,15 +88,14 @@ class Reader:
         requires = self._requires(wanted, python)
         if requires is None:
             return None
-        others: dict[str, SpecifierSet] = {}
-        for each in requires:
-            others[canonicalize_name(each.name)] = others.get(canonicalize_name(each.name), SpecifierSet()) & each.specifier
         libraries: dict[str, SpecifierSet] = {}
+        projects: dict[str, SpecifierSet] = {}
         for each in self._below(requires, python, _DEPTH):
-            for what, names in _PACKAGES.items():
-                if names.fullmatch(canonicalize_name(each.name)):
-                    libraries[what] = libraries.get(what, SpecifierSet()) & each.specifier
-        return Declared(libraries=libraries, others=others)
+            name = canonicalize_name(each.name)
+            projects[name] = projects.get(name, SpecifierSet()) & each.specifier
+            if what := library_of(name):
+                libraries[what] = libraries.get(what, SpecifierSet()) & each.specifier
+        return Declared(libraries=libraries, projects=projects)
 
     def newest(self, project: str, asked: SpecifierSet) -> Version | None:
         """The newest release of ``project`` that the index has wheels of and that ``asked`` allows."""
@@ -101,8 +105,7 @@ class Reader:
     def _below(self, requires: Sequence[Requirement], python: str, depth: int) -> Iterable[Requirement]:
         for each in requires:
             yield each
-            known = any(names.fullmatch(canonicalize_name(each.name)) for names in _PACKAGES.values())
-            if each.extras and depth and not known:
+            if each.extras and depth and not library_of(canonicalize_name(each.name)):
                 yield from self._below(self._requires(each, python) or (), python, depth - 1)
 
     def _requires(self, wanted: Requirement, python: str) -> list[Requirement] | None:

@@ -129,7 +129,7 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
             yield Finding(kind=what, message=f"the row has {what} come as a package, which its wheel does not ask for", **known)
     for each in (*variant.requirements, *variant.constraints):
         ours = Requirement(each.requirement)
-        theirs = said.others.get(canonicalize_name(ours.name))
+        theirs = said.projects.get(canonicalize_name(ours.name))
         pinned = exactly(ours.specifier)
         if theirs is not None and pinned and not theirs.contains(Version(pinned).public, prereleases=True):
             yield Finding(kind="beside", message=f"the row says {ours}; its wheel asks for {ours.name}{theirs}", **known)

@@ -74,27 +74,24 @@ def propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding
     None for a release that no build of its series would come from, since it is of another package than theirs, and none that
     would disagree with the rest of the matrix: these are for a person.
     """
-    found = _propose(source, files, findings)
-    for name, text in found.after.items():
-        if text != files[name] and _disagrees({**files, name: text}):
-            own = {version for framework, version, file in found.added if file == name}
-            alone = [finding for finding in findings if finding.version in own and _agrees_alone(source, files, finding)]
-            rest = [finding for finding in findings if finding.version not in own]
-            found = _propose(source, files, [*rest, *alone])
-    if found.added and _disagrees(found.after):
-        return Proposal(before=files, after=files, added=())
-    return found
+    new = [finding for finding in findings if finding.kind == "new"]
+    found = _propose(source, files, new)
+    before = _problems(files)
+    if _problems(found.after) <= before:
+        return found
+    agreed: list[Finding] = []
+    for finding in sorted(new, key=lambda item: Version(item.version)):
+        if _problems(_propose(source, files, [*agreed, finding]).after) <= before:
+            agreed.append(finding)
+    return _propose(source, files, agreed)
 
 
-def _agrees_alone(source: Source, files: Mapping[str, str], finding: Finding) -> bool:
-    return not _disagrees(_propose(source, files, [finding]).after)
-
-
-def _disagrees(files: Mapping[str, str]) -> bool:
+def _problems(files: Mapping[str, str]) -> set[str]:
+    """What is wrong with the matrix, in words that do not depend on the line."""
     try:
-        return bool(check(compile_matrix({name: text.encode() for name, text in files.items()})))
-    except InvalidInputError:
-        return True
+        return {problem.message for problem in check(compile_matrix({name: text.encode() for name, text in files.items()}))}
+    except InvalidInputError as error:
+        return {problem.message for problem in error.problems}
 
 
 def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding]) -> Proposal:
@@ -103,7 +100,7 @@ def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Findin
     for framework in source.matrix.frameworks:
         name = framework.origin.at.rpartition(":")[0]
         grown: dict[str, str] = {}
-        fresh = [finding for finding in findings if finding.kind == "new" and finding.framework == framework.name]
+        fresh = [finding for finding in findings if finding.framework == framework.name]
         for finding in sorted(fresh, key=lambda item: Version(item.version)):
             text = _insert(source, framework, after[name], finding.version, grown=grown)
             if text is not None:

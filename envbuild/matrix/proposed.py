@@ -11,15 +11,15 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from envbuild.matrix.declared import Declared, Reader, below, exactly, lowest
+from envbuild.matrix.declared import Declared, Reader, admits, below, exactly, library_of, lowest
 from envbuild.matrix.published import Published, Wheels, indexed
-from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
+from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 
 _TAKEN = "CUDA, libraries and GPU code as in {}, unproved"
 _READ = "GPU code as in {}, unproved; CUDA and its libraries as the wheel asks for them"
 _ASKED = "its wheel asks for {}; the pair is unproved"
-_UNASKED = "its wheel names no {}: this is the newest of its day, unproved"
+_UNASKED = "its files name no {}: here is that of {}, unproved"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ def row(source: Source, framework: FrameworkTable, series: str, version: str) ->
     parts = [f'version: "{version}"', f'released: "{min(days)}"']
     standing = [variant for variant in like.variants if variant.upon and variant.name in there]
     if standing:
-        upon, note = _upon(source, standing[0], version, min(days))
+        upon, note = _upon(source, standing[0], (series, version), min(days))
         return _closed(source, [*parts, upon, *_narrowed(standing, there)], note, {})
     companions = _companions(source, like, there, version)
     if companions is None:
@@ -80,7 +80,7 @@ def _companions(source: Source, like: Release, there: dict[str, Wheels], version
         declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
         for ours in (Requirement(each.requirement) for each in variant.requirements):
             same = SpecifierSet(f"=={version}") if exactly(ours.specifier) == like.version else None
-            asked = declared.others.get(canonicalize_name(ours.name), same) if declared else same
+            asked = declared.projects.get(canonicalize_name(ours.name), same) if declared else same
             if exactly(ours.specifier) and asked is not None:
                 newest = source.reader.newest(ours.name, asked)
                 if newest is None:
@@ -99,12 +99,11 @@ def _changed(source: Source, like: Release, version: str, there: dict[str, Wheel
         if variant.cuda_libraries == "wheels":
             python = max(variant.python, key=numbers)
             declared = source.reader.read(variant.requirement, version, python)
-            told = _libraries(declared) if declared else {}
-            if told:
+            if declared and declared.libraries:
                 read = True
                 purl = f'"pkg:pypi/{variant.package}@{version}"'
-                sources = ", ".join(f"{key}: {purl}" for key in told)
-                parts += [*(f"{key}: {value}" for key, value in told.items()), f"field_source: {{{sources}}}"]
+                sources = ", ".join(f"{key}: {purl}" for key in declared.libraries)
+                parts += [*_libraries(variant, declared), *_held(variant, declared), f"field_source: {{{sources}}}"]
         if parts:
             changed[variant.name] = ", ".join(parts)
     return changed, read
@@ -124,33 +123,60 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
         yield f'glibc: "{there.glibc}"'
 
 
-def _libraries(declared: Declared) -> dict[str, str]:
-    """``cuda``, ``cudnn`` and ``nccl`` as they stand in a row."""
-    found = {}
-    for key, conditions in declared.libraries.items():
-        version = ".".join(re.findall(r"\d+", lowest(conditions))[: 2 if key == "cuda" else 3])
-        if not version:
+def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
+    """``cuda``, ``cudnn`` and ``nccl`` as the wheel asks for them; those of the model where it takes a range that has them."""
+    for key, asked in declared.libraries.items():
+        version, ours = _least(key, asked), _ours(variant, key)
+        if not version or (ours and not exactly(asked) and admits(asked, ours)):
             continue
-        end = below(conditions)
-        if key == "cuda" or exactly(conditions):
-            found[key] = f'"{version}"'
-        else:
-            found[key] = f'{{min: "{version}"' + (f', below: "{end}"' if end else "") + ", from: wheels}"
-    return found
+        end = f', below: "{below(asked)}"' if below(asked) else ""
+        whole = key == "cuda" or exactly(asked)
+        yield f'{key}: "{version}"' if whole else f'{key}: {{min: "{version}"{end}, prefer: "{version}", from: wheels}}'
 
 
-def _upon(source: Source, variant: Variant, version: str, day: str) -> tuple[str, str]:
-    """The newest release of the day, of what the series stands upon, that the wheel takes; and the note that says so."""
+def _least(key: str, asked: SpecifierSet) -> str:
+    """The line of the least version that is asked for, as long as rows name it."""
+    return ".".join(re.findall(r"\d+", lowest(asked))[: 2 if key == "cuda" else 3])
+
+
+def _ours(variant: Variant, key: str) -> str:
+    need: LibraryNeed | None = variant.cudnn if key == "cudnn" else variant.nccl
+    return variant.cuda if key == "cuda" else need.prefer or need.minimum if need else ""
+
+
+def _held(variant: Variant, declared: Declared) -> Iterator[str]:
+    """The model's constraints as the wheel takes them, and what keeps ranges of libraries to what the row says of them."""
+    wanted = {}
+    for ours in (Requirement(each.requirement) for each in variant.constraints):
+        asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
+        refused = pin and lowest(asked) and not asked.contains(pin, prereleases=True)
+        wanted[canonicalize_name(ours.name)] = f"{ours.name}=={lowest(asked)}" if refused else str(ours)
+    for project, asked in declared.projects.items():
+        key = library_of(project)
+        ranged = key and lowest(asked) and not exactly(asked)
+        if ranged and (not admits(asked, _ours(variant, key) or "0") or _least(key, asked) == _ours(variant, key)):
+            wanted.setdefault(canonicalize_name(project), f"{project}=={lowest(asked)}")
+    if list(wanted.values()) != [str(Requirement(each.requirement)) for each in variant.constraints]:
+        yield f"constraints: {_quoted(list(wanted.values()))}"
+
+
+def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
+    """The newest release of the day, of what the series stands upon, that the wheel takes, and the note that says so.
+
+    Where it names none: the release that the series' newest stands upon, since an older one is likelier to work than a newer.
+    """
     name, like, _ = variant.upon[0]
+    series, version = names
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
     base = next(table for table in source.matrix.frameworks if table.name == name)
     held = {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
     projects = held & {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
-    asked = {project: asked for project, asked in declared.others.items() if project in projects}
+    asked = {project: asked for project, asked in declared.projects.items() if project in projects}
     fitting = [r for r in base.releases if r.released <= day and all(each.contains(r.version) for each in asked.values())]
     said = ", ".join(f"{project}{each}" for project, each in asked.items())
-    note = _ASKED.format(said) if asked else _UNASKED.format(base.title)
-    return f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}', note
+    if not asked:
+        return f'upon: {{{name}: "{like}"}}', _UNASKED.format(base.title, series)
+    return f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}', _ASKED.format(said)
 
 
 def _narrowed(standing: list[Variant], there: dict[str, Wheels]) -> list[str]:
