@@ -15,9 +15,16 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:
-    """Dataclasses, tuples and dicts as JSON values; keys keep their declared order."""
+    """Dataclasses, tuples and dicts as JSON values; keys keep their declared order.
+
+    A field whose metadata has ``left_out_if_default`` is: what came to a form later leaves older files as they were.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {
+            field.name: encode(found)
+            for field in dataclasses.fields(value)
+            if (found := getattr(value, field.name)) != field.default or "left_out_if_default" not in field.metadata
+        }
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, dict):

@@ -6,7 +6,7 @@ All versions are strings. Tuples keep the order that the producer chose and are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["ok", "known-bad", "unknown", "base-deleted", "end-of-life"]
@@ -40,7 +40,8 @@ class Framework:
 
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
-    ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them.
+    ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
+    that of the build where it is not the environment's; JSON leaves it out where it is empty.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Framework:
     index: str
     cuda_libraries: CudaLibraries
     options: dict[str, str]
+    cuda: str = field(default="", metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +147,10 @@ class Environment:
     compute_capability: ComputeCapability | None
     require_cuda: str | None
     exclude_newer: str
+
+    def cuda_of(self, framework: Framework) -> str | None:
+        """The CUDA that one of its frameworks is built for: the environment's, unless it says otherwise or has none."""
+        return None if framework.cuda_libraries == "none" else framework.cuda or self.cuda
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

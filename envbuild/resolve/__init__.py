@@ -17,6 +17,7 @@ from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import parse
 from envbuild.resolve.refuse import refusal
 from envbuild.resolve.request import Request
+from envbuild.resolve.search import Search
 
 __all__ = [
     "Explanation",
@@ -39,8 +40,8 @@ def resolve(matrix: Matrix, request: Request) -> Resolution:
 
     Raises :class:`ConflictError` with the conflicting rows and the nearest alternatives where nothing satisfies it.
     """
-    facts = Facts(matrix)
-    chosen = choose(facts, request)
+    search = Search(Facts(matrix), request)
+    chosen = choose(search)
     if chosen is None:
-        raise refusal(facts, request)
-    return decide(facts, request, chosen)
+        raise refusal(search)
+    return decide(search, chosen)

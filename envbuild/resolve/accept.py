@@ -2,55 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 from envbuild.errors import Conflict
 from envbuild.matrix.libraries import accepts
-from envbuild.matrix.types import Matrix, Release, Variant
+from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import Environment, Framework, Python
-from envbuild.resolve.facts import Facts, row_of, status_objection
+from envbuild.resolve.build import Build
+from envbuild.resolve.facts import Facts, status_objection
 from envbuild.resolve.places import offers_on, python_on, system_objections
+from envbuild.resolve.together import LIBRARIES, clashes, together
 
 
 def refusals(matrix: Matrix, environment: Environment) -> list[Conflict]:
     """What the matrix now says against a decision; empty where it still accepts it."""
     facts = Facts(matrix)
-    found: list[Conflict] = []
-    for framework in environment.frameworks:
-        found.extend(_framework(facts, environment, framework))
-    return list(dict.fromkeys(found))
+    levels = [_builds(facts, environment, framework) for framework in environment.frameworks]
+    if gone := [found for found in levels if isinstance(found, Conflict)]:
+        return gone
+    found = itertools.product(*(level for level in levels if not isinstance(level, Conflict)))
+    options = [list(dict.fromkeys(_all(facts, environment, builds))) for builds in found]
+    return min(options, key=len)
 
 
-def _framework(facts: Facts, environment: Environment, framework: Framework) -> Iterator[Conflict]:
+def _builds(facts: Facts, environment: Environment, framework: Framework) -> list[Build] | Conflict:
+    """The builds of the matrix that a framework of the decision may be."""
     row = f"{framework.name} {framework.version}"
     table = next((table for table in facts.matrix.frameworks if table.name == framework.name), None)
     release = next((item for item in table.releases if item.version == framework.version), None) if table else None
-    if release is None:
-        yield Conflict(row=row, reason="is not in the matrix", source=table.origin.source if table else "")
-        return
-    variants = [item for item in release.variants if _same_build(item, environment, framework)]
-    if not variants:
-        built = f"CUDA {environment.cuda}" if environment.cuda else "CPU"
-        reason = f"has no build {framework.package} for {built} any more"
-        yield Conflict(row=row, reason=reason, source=release.origin.source)
-        return
-    options = [list(_variant(facts, environment, framework, release, variant)) for variant in variants]
-    yield from min(options, key=len)
+    if table is None or release is None:
+        return Conflict(row=row, reason="is not in the matrix", source=table.origin.source if table else "")
+    cuda = environment.cuda_of(framework)
+    found = [
+        Build(framework=table, release=release, variant=variant, beside_gpus=not any(each.cuda for each in release.variants))
+        for variant in release.variants
+        if (variant.package, variant.cuda or None, variant.cuda_libraries)
+        == (framework.package, cuda, framework.cuda_libraries)
+    ]
+    if found:
+        return found
+    reason = f"has no build {framework.package} for {f'CUDA {cuda}' if cuda else 'CPU'} any more"
+    return Conflict(row=row, reason=reason, source=release.origin.source)
 
 
-def _same_build(variant: Variant, environment: Environment, framework: Framework) -> bool:
-    return (variant.package, variant.cuda or None, variant.cuda_libraries) == (
-        framework.package,
-        environment.cuda,
-        framework.cuda_libraries,
-    )
+def _all(facts: Facts, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
+    whole = together([build.variant for build in builds])
+    for build, framework in zip(builds, environment.frameworks, strict=True):
+        yield from _build(facts, environment, framework, build)
+        yield from _libraries(environment, build, whole)
+    yield from (item.conflict for item in clashes(facts, builds))
+    yield from _place(facts, environment, whole)
 
 
-def _variant(
-    facts: Facts, environment: Environment, framework: Framework, release: Release, variant: Variant
-) -> Iterator[Conflict]:
-    row = row_of(framework.name, release, variant)
+def _build(facts: Facts, environment: Environment, framework: Framework, build: Build) -> Iterator[Conflict]:
+    row, variant = build.row, build.variant
     origin = variant.origin
     if origin.status == "known-bad":
         yield Conflict(row=row, reason=f"known not to work: {origin.note}", source=origin.source)
@@ -59,20 +66,21 @@ def _variant(
     if environment.python.version not in variant.python:
         reason = f"supports Python {', '.join(variant.python)}, no longer {environment.python.version}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))
-    for own in variant.pins(release.version):
+    for own in variant.pins(build.release.version):
         if own not in framework.requirements:
             yield Conflict(row=row, reason=f"is now installed as {own}", source=origin.source_of("package"))
     if variant.index != framework.index:
         yield Conflict(row=row, reason=f"now comes from another index: {variant.index}", source=origin.source_of("index"))
-    yield from _libraries(row, environment, variant)
-    yield from _place(facts, environment, variant)
 
 
-def _libraries(row: str, environment: Environment, variant: Variant) -> Iterator[Conflict]:
-    for name, need, version in (("cudnn", variant.cudnn, environment.cudnn), ("nccl", variant.nccl, environment.nccl)):
-        if need is not None and version is not None and not accepts(need, version):
+def _libraries(environment: Environment, build: Build, whole: Variant) -> Iterator[Conflict]:
+    """Whether a build accepts the libraries, unless it brings its own beside those of the decision."""
+    for name in LIBRARIES:
+        need, version = getattr(build.variant, name), getattr(environment, name)
+        theirs = need is not None and need != getattr(whole, name) and need.taken_from != "system"
+        if need is not None and version is not None and not theirs and not accepts(need, version):
             reason = f"no longer accepts {name} {version}"
-            yield Conflict(row=row, reason=reason, source=variant.origin.source_of(name))
+            yield Conflict(row=build.row, reason=reason, source=build.variant.origin.source_of(name))
 
 
 def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator[Conflict]:

@@ -23,6 +23,7 @@ def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
                 "version": framework.version,
                 "package": framework.package,
                 "variant": framework.variant,
+                "cuda": environment.cuda_of(framework),
                 "requirements": list(framework.requirements),
                 "released": framework.released,
             }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
+from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.resolve import parse
+from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.decide import environment_of
 from envbuild.resolve.facts import Facts
@@ -53,7 +54,7 @@ def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
     facts = Facts(matrix)
     frameworks = [table for table in matrix.frameworks if not wanted.framework]
     if wanted.framework:
-        frameworks = [parse.parse([wanted.framework], matrix=matrix).framework]
+        frameworks = [parse.parse([wanted.framework], matrix=matrix).wanted[0].framework]
     rows: list[Row] = []
     for table in frameworks:
         rows.extend(_rows(facts, _request(matrix, table, wanted), wanted))
@@ -77,24 +78,26 @@ def _request(matrix: Matrix, table: FrameworkTable, filters: Filters) -> Request
 
 def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
     filtered = any((filters.cuda, filters.python, filters.system, filters.driver, filters.gpu))
-    for release in request.framework.releases:
-        if not request.accepts_release(release):
+    (wanted,) = request.wanted
+    for release in wanted.framework.releases:
+        if not wanted.accepts(release):
             continue
         for variant in release.variants:
-            row = _row(facts, request, release, variant)
+            row = _row(facts, request, Build(framework=wanted.framework, release=release, variant=variant))
             if (row.name or not filtered) and (not filters.status or row.status == filters.status):
                 yield row
 
 
-def _row(facts: Facts, request: Request, release: Release, variant: Variant) -> Row:
-    fits = not build_objections(facts, request, release, variant)
+def _row(facts: Facts, request: Request, build: Build) -> Row:
+    release, variant = build.release, build.variant
+    fits = not build_objections(facts, request, build)
     place = next((place for place in places(facts, variant) if not mismatches(request, place)), None) if fits else None
     environment = None
     if place is not None:
-        environment = environment_of(facts, request, Candidate(release=release, variant=variant, place=place))
+        environment = environment_of(facts, request, Candidate(builds=(build,), place=place))
     return Row(
         name=environment.name if environment else "",
-        framework=request.framework.name,
+        framework=build.framework.name,
         version=release.version,
         variant=variant.name,
         cuda=variant.cuda or None,

@@ -1,58 +1,68 @@
-"""Finds the best candidate for a request. The order is the matrix's: newest version, GPU before CPU, then the best place."""
+"""What speaks for and against a candidate: one build of each framework, and the place where they live."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
-from envbuild.resolve.facts import Facts, Objection, hardware_objections, objection, row_of, status_objection
-from envbuild.resolve.places import Place, places
+from envbuild.resolve.build import Build
+from envbuild.resolve.facts import Facts, Objection, hardware_objections, objection, status_objection
+from envbuild.resolve.places import Place
 from envbuild.resolve.request import Part, Request
+
+# Who names one of these wants to use a GPU.
+IMPLY_GPU: tuple[Part, ...] = ("driver", "gpu", "cudnn", "nccl")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One complete choice."""
+    """One complete choice: a build of each framework, in the order of the request."""
 
-    release: Release
-    variant: Variant
+    builds: tuple[Build, ...]
     place: Place
 
 
-def solutions(facts: Facts, request: Request) -> Iterator[Candidate]:
-    """All candidates that satisfy the request, best first."""
-    for release in request.framework.releases:
-        if not request.accepts_release(release):
-            continue
-        for variant in release.variants:
-            if build_objections(facts, request, release, variant):
-                continue
-            for place in places(facts, variant, request.image):
-                if not mismatches(request, place):
-                    yield Candidate(release=release, variant=variant, place=place)
-
-
-def build_objections(facts: Facts, request: Request, release: Release, variant: Variant) -> list[Objection]:
-    """What speaks against one build of a release, wherever it is put."""
-    row = row_of(request.framework.name, release, variant)
-    found = [status_objection(row, variant.origin), cuda_objection(request, row, variant)]
-    if (cuda := facts.cuda.get(variant.cuda)) is not None:
+def build_objections(facts: Facts, request: Request, build: Build) -> list[Objection]:
+    """What speaks against one build of a release, wherever it is put and whatever stands beside it."""
+    found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
+    if (cuda := facts.cuda.get(build.variant.cuda)) is not None:
         found.append(status_objection(cuda.key, cuda.origin))
     against = [item for item in found if item is not None]
-    return against + hardware_objections(facts, request, row, variant)
+    return against + hardware_objections(facts, request, build.row, build.variant)
 
 
-def cuda_objection(request: Request, row: str, variant: Variant) -> Objection | None:
-    """Whether the build is for the CUDA, or the CPU, that was asked for."""
-    if request.accepts_cuda(variant.cuda):
-        return None
-    built = f"CUDA {variant.cuda}" if variant.cuda else "CPU alone"
-    wanted = request.cuda.lstrip("=") if request.cuda else ""
-    asked = "a CPU environment" if request.device == "cpu" else f"CUDA {wanted}" if wanted else "a GPU environment"
+def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
+    """Whether the build is for the CUDA, or the CPU, that was asked for: one for each part of the request against it."""
+    wanted, cuda = request.wanted_of(build.framework), build.variant.cuda
+    clauses = wanted.cuda or request.cuda
+    part = request.part("cuda", wanted) if wanted.cuda else "cuda"
+    if cuda:
+        fits = request.device != "cpu" and (not clauses or within(cuda, clauses))
+        parts: list[Part] = [] if fits else [part]
+    elif request.device != "gpu" or build.beside_gpus:
+        parts = []
+    else:
+        parts = [*([part] if wanted.cuda or said_of_cuda(request) else []), *implying_gpu(request)]
+    built = f"CUDA {cuda}" if cuda else "CPU alone"
+    asked = (
+        "a CPU environment" if request.device == "cpu" else f"CUDA {clauses.lstrip('=')}" if clauses else "a GPU environment"
+    )
     reason = f"built for {built}; the request asks for {asked}"
-    return objection("cuda", row, reason, variant.origin.source_of("cuda"))
+    for each in parts:
+        yield objection(each, build.row, reason, build.variant.origin.source_of("cuda"))
+
+
+def said_of_cuda(request: Request) -> bool:
+    """Whether the request itself says CUDA, GPU or CPU, and no other part does it in its place."""
+    elsewhere = implying_gpu(request) or any(wanted.cuda for wanted in request.wanted)
+    return bool(request.cuda or request.device == "cpu" or (request.device == "gpu" and not elsewhere))
+
+
+def implying_gpu(request: Request) -> list[Part]:
+    """The parts of the request that ask for a GPU without saying so."""
+    said = (request.driver, request.gpus, request.cudnn, request.nccl)
+    return [part for part, value in zip(IMPLY_GPU, said, strict=True) if value]
 
 
 def mismatches(request: Request, place: Place) -> tuple[Part, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envbuild.matrix.platform import PackageRow, RepositoryRow, SystemRow
 from envbuild.matrix.types import Requirement, Variant
-from envbuild.matrix.versions import within
+from envbuild.matrix.versions import numbers, within
 from envbuild.model import (
     AptPackage,
     AptRepository,
@@ -17,92 +19,158 @@ from envbuild.model import (
     Resolution,
     System,
 )
-from envbuild.resolve.choose import Candidate, solutions
-from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings, row_of
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate
+from envbuild.resolve.facts import Facts, code_for
+from envbuild.resolve.local import image_slug
 from envbuild.resolve.overlaid import overlaid
-from envbuild.resolve.parse import image_slug
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
 from envbuild.resolve.reasons import reasons
-from envbuild.resolve.request import Request
+from envbuild.resolve.request import Request, Wanted
+from envbuild.resolve.search import Search
+from envbuild.resolve.together import join, need_of, together
+from envbuild.resolve.warn import warnings
 
 
-def choose(facts: Facts, request: Request) -> Candidate | None:
+def choose(search: Search) -> Candidate | None:
     """The first candidate in the order of choice that satisfies the whole request, or None.
 
-    A canonical name means itself, also where its version is the beginning of a newer one (2.5 and 2.5.1).
+    Of the releases chosen, builds for one CUDA come before others. A canonical name means itself, also where a version is the
+    beginning of a newer one (2.5 and 2.5.1).
     """
-    chosen = next(solutions(facts, request), None)
-    version = request.version.removeprefix("==")
-    if chosen is None or chosen.release.version == version:
-        return chosen
-    if version in {release.version for release in request.framework.releases}:
-        exact = next(solutions(facts, replace(request, version=f"==={version}")), None)
-        if exact is not None and environment_of(facts, request, exact).name.lower() == request.text.lower():
+    request = search.request
+    chosen = next(search.solutions(), None)
+    if chosen is None:
+        return None
+    chosen = _of_one_cuda(search, chosen)
+    wanted = tuple(_exact(each) for each in request.wanted)
+    if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
+        again = Search(search.facts, replace(request, wanted=wanted))
+        exact = next(again.solutions(), None)
+        exact = exact and _of_one_cuda(again, exact)
+        if exact is not None and environment_of(search.facts, request, exact).name.lower() == request.text.lower():
             return exact
     return chosen
 
 
-def decide(facts: Facts, request: Request, chosen: Candidate) -> Resolution:
+def _of_one_cuda(search: Search, chosen: Candidate) -> Candidate:
+    """The same releases in builds for one CUDA, if there are such."""
+    variants = [variant for build in chosen.builds for variant in build.release.variants]
+    if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
+        return chosen
+    releases = {build.framework.name: build.release for build in chosen.builds}
+    for cuda in dict.fromkeys(variant.cuda for variant in variants if variant.cuda):
+
+        def same(build: Build, cuda: str = cuda) -> bool:
+            return build.release == releases[build.framework.name] and (build.variant.cuda == cuda or build.beside_gpus)
+
+        if found := next(search.solutions(only=same), None):
+            return found
+    return chosen
+
+
+def _exact(wanted: Wanted) -> Wanted:
+    """With the version itself, where a release has just the version that was named."""
+    version = wanted.version.removeprefix("==")
+    known = any(release.version == version for release in wanted.framework.releases)
+    return replace(wanted, version=f"==={version}") if known else wanted
+
+
+def decide(search: Search, chosen: Candidate) -> Resolution:
     """The resolution for a candidate that satisfies the request."""
+    facts, request = search.facts, search.request
     environment = environment_of(facts, request, chosen)
-    row = row_of(request.framework.name, chosen.release, chosen.variant)
-    hardware = hardware_warnings(facts, request, row, chosen.variant)
-    warnings = [
-        *request.warnings,
-        *hardware,
-        *_native_elsewhere(facts, request, chosen),
-        *_status_warnings(facts, request, row, chosen),
-    ]
     return Resolution(
         request=request.text,
         environment=environment,
         reasons=reasons(facts, request, chosen, environment),
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=warnings(search, chosen),
         overlaid=overlaid(facts.matrix, environment, request.gpus),
     )
 
 
 def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environment:
-    """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request."""
-    variant, place = chosen.variant, chosen.place
-    cuda = facts.cuda.get(variant.cuda)
+    """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request.
+
+    Its frameworks stand in the matrix's order, in whichever they were asked for.
+    """
+    order = {table.name: index for index, table in enumerate(facts.matrix.frameworks)}
+    builds = sorted(chosen.builds, key=lambda build: order[build.framework.name])
+    place = chosen.place
+    cuda = together([build.variant for build in chosen.builds]).cuda
+    newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
+    row = facts.cuda.get(newest)
     base = _base(facts, request, chosen)
-    code = ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.sass or variant.ptx else None
+    drivers = [facts.driver_min(build.variant.cuda) for build in builds]
     return Environment(
-        name=canonical_name(request, chosen, base),
-        frameworks=(_framework(request, chosen),),
+        name=canonical_name(builds, place, base),
+        frameworks=tuple(_framework(build, place, cuda) for build in builds),
         python=place.python,
         system=_system(place.system),
-        cuda=variant.cuda or None,
+        cuda=cuda or None,
         cudnn=_version(place.offer.cudnn),
         nccl=_version(place.offer.nccl),
         base=base,
-        driver_min=facts.driver_min(variant.cuda) or None,
-        compute_capability=code if variant.cuda else None,
-        require_cuda=_require(facts, variant.cuda, cuda.require if cuda else "") if variant.cuda else None,
-        exclude_newer=chosen.release.exclude_newer,
+        driver_min=max(filter(None, drivers), key=numbers, default=None),
+        compute_capability=_capability([build.variant for build in builds if build.variant.cuda]),
+        require_cuda=_require(facts, newest, row.require if row else "") if newest else None,
+        exclude_newer=max(build.release.exclude_newer for build in builds),
     )
 
 
-def canonical_name(request: Request, chosen: Candidate, base: Base) -> str:
-    """The name that spells every choice; the base only where it is not the default."""
+def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
+    """The GPU code that all of ``variants`` run on; None where of one it is not known."""
+    if not variants or not all(variant.sass or variant.ptx for variant in variants):
+        return None
+    if len(variants) == 1:
+        return ComputeCapability(sass=variants[0].sass, ptx=variants[0].ptx)
+    every = sorted({entry for variant in variants for entry in variant.sass}, key=numbers)
+    sass = tuple(entry for entry in every if all(code_for(variant, entry) == "native" for variant in variants))
+    first = [min(variant.ptx, key=numbers, default="") for variant in variants]
+    return ComputeCapability(sass=sass, ptx=(max(first, key=numbers),) if all(first) else ())
+
+
+def canonical_name(builds: Sequence[Build], place: Place, base: Base) -> str:
+    """The name that spells every choice; the base only where it is not the default.
+
+    The CUDA that it ends with is that of all builds for GPUs that name no other.
+    """
+    cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
+    named = []
+    for build in builds:
+        own = f"-cuda{build.variant.cuda}" if build.variant.cuda not in ("", cuda) else ""
+        named.append(f"{build.framework.short}-{build.release.version}{own}")
     parts = [
-        request.framework.short,
-        chosen.release.version,
-        f"cuda{chosen.variant.cuda}" if chosen.variant.cuda else "cpu",
-        f"py{chosen.place.python.version.replace('.', '')}",
-        chosen.place.system.name,
+        "+".join(named),
+        f"cuda{cuda}" if cuda else "cpu",
+        f"py{place.python.version.replace('.', '')}",
+        place.system.name,
     ]
     if not base.is_default:
         parts.append(image_slug(base.image) if base.provider == "local" else base.provider)
     return "-".join(parts)
 
 
+def _same_name(facts: Facts, chosen: Candidate) -> Iterator[Variant]:
+    """What the builds need together that a name with these versions and CUDAs can mean, best first."""
+    levels = []
+    for build in chosen.builds:
+        same = [v for v in build.release.variants if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
+        levels.append([replace(build, variant=variant) for variant in same])
+    for builds in itertools.product(*levels):
+        need = need_of(facts, builds[0])
+        for build in builds[1:]:
+            joined = join(need, need_of(facts, build))
+            if joined is None:
+                break
+            need = joined
+        else:
+            yield together([build.variant for build in builds])
+
+
 def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | None:
-    """What a request for this version, CUDA, Python and system would get if it said nothing of the base."""
-    for variant in chosen.release.variants:
-        if variant.cuda != chosen.variant.cuda or variant.origin.status == "known-bad":
-            continue
+    """What a request for these versions, CUDA, Python and system would get if it said nothing of the base."""
+    for variant in _same_name(facts, chosen):
         for place in places(facts, variant):
             same = place.system.name == chosen.place.system.name and place.python.version == chosen.place.python.version
             if same and not place.offer.deleted:
@@ -120,7 +188,7 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
     return Base(
         provider=offer.provider,
         image=request.image or (row.image if row and row.image else system.image),
-        is_default=usual == (chosen.variant, chosen.place),
+        is_default=usual == (together([build.variant for build in chosen.builds]), chosen.place),
         repositories=tuple(_repository(facts.repositories[name]) for name in names),
         packages=tuple(_package(package) for package in packages),
         other_providers=_other_providers(facts, chosen, offer),
@@ -130,17 +198,16 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
 def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
     """The providers that would serve the same version, CUDA and system, best first; an image of one's own always would."""
     found: list[Offer] = []
-    for variant in chosen.release.variants:
-        if variant.cuda == chosen.variant.cuda and variant.origin.status != "known-bad":
-            found.extend(offers_on(facts, variant, chosen.place.system, "")[0])
+    for variant in _same_name(facts, chosen):
+        found.extend(offers_on(facts, variant, chosen.place.system, "")[0])
     ordered = sorted(found, key=lambda offer: (offer.deleted, -offer.preference))
     words = [*(offer.provider for offer in ordered), "local"]
     return tuple(word for word in dict.fromkeys(words) if word != taken.provider)
 
 
-def _framework(request: Request, chosen: Candidate) -> Framework:
-    table, release, variant = request.framework, chosen.release, chosen.variant
-    python = chosen.place.python.version
+def _framework(build: Build, place: Place, cuda: str) -> Framework:
+    table, release, variant = build.framework, build.release, build.variant
+    python = place.python.version
     return Framework(
         name=table.name,
         version=release.version,
@@ -153,6 +220,7 @@ def _framework(request: Request, chosen: Candidate) -> Framework:
         index=variant.index,
         cuda_libraries=variant.cuda_libraries,
         options={**dict(variant.options), **_elsewhere(variant)},
+        cuda=variant.cuda if variant.cuda not in ("", cuda) else "",
     )
 
 
@@ -204,36 +272,3 @@ def _require(facts: Facts, cuda: str, stated: str) -> str:
     """What the container runtime asks of the driver: any of the major where minor-version compatibility holds."""
     major = cuda.partition(".")[0]
     return stated or (f"cuda>={major}.0" if major in facts.rules else f"cuda>={cuda}")
-
-
-def _native_elsewhere(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
-    """A version that needs no compiling at the first start, where the chosen one does and the request leaves the choice."""
-    capabilities = [gpu.capability for gpu in request.gpus if gpu.capability and chosen.variant.cuda]
-    if all(code_for(chosen.variant, capability) != "ptx" for capability in capabilities):
-        return []
-    for other in solutions(facts, request):
-        if other.variant.cuda and all(code_for(other.variant, capability) == "native" for capability in capabilities):
-            return [f"{request.framework.title} {other.release.version}, which the request allows too, has native code for it."]
-    return []
-
-
-def _status_warnings(facts: Facts, request: Request, row: str, chosen: Candidate) -> list[str]:
-    place = chosen.place
-    rows = [(row, chosen.variant.origin), (place.system.key, place.system.origin)]
-    tables = (facts.cuda.get(chosen.variant.cuda), facts.pythons.get(place.python.version))
-    rows.extend((found.key, found.origin) for found in tables if found is not None)
-    if chosen.variant.cuda:
-        rows.extend((found.key, found.origin) for _, found in hardware_rows(facts, request))
-    if place.offer.row is not None:
-        rows.append((f"base {place.offer.provider} on {place.system.name}", place.offer.row.origin))
-    rows.extend(
-        (library.row.key, library.row.origin) for library in (place.offer.cudnn, place.offer.nccl) if library and library.row
-    )
-    found = []
-    for name, origin in rows:
-        note = f": {origin.note}" if origin.note else ""
-        if origin.status == "unknown":
-            found.append(f"{name} has not been proved{note or '.'}")
-        elif origin.status == "base-deleted":
-            found.append(f"{name} was deleted upstream{note or '; it works only where a copy is kept.'}")
-    return found

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
-from envbuild.resolve.choose import Candidate, build_objections, mismatches
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate, mismatches
 from envbuild.resolve.decide import choose, decide
-from envbuild.resolve.facts import Facts, row_of
+from envbuild.resolve.facts import Facts
 from envbuild.resolve.places import places
 from envbuild.resolve.refuse import refusal
 from envbuild.resolve.request import Request
 from envbuild.resolve.rivals import Rival, rivals
+from envbuild.resolve.search import Option, Search
+from envbuild.resolve.together import clashes_with, together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,42 +38,48 @@ class Explanation:
 
 def explain(matrix: Matrix, request: Request) -> Explanation:
     """Why a request is answered as it is. A refusal is part of the answer here, not raised."""
-    facts = Facts(matrix)
-    chosen = choose(facts, request)
+    search = Search(Facts(matrix), request)
+    chosen = choose(search)
     if chosen is None:
-        error = refusal(facts, request)
-        return Explanation(request=request.text, resolution=None, choices=(), passed_over=(), error=error)
+        return Explanation(request=request.text, resolution=None, choices=(), passed_over=(), error=refusal(search))
     return Explanation(
         request=request.text,
-        resolution=decide(facts, request, chosen),
-        choices=rivals(facts, request, chosen),
-        passed_over=tuple(_passed_over(facts, request, chosen)),
+        resolution=decide(search, chosen),
+        choices=rivals(search, chosen),
+        passed_over=tuple(_passed_over(search, chosen)),
         error=None,
     )
 
 
-def _passed_over(facts: Facts, request: Request, chosen: Candidate) -> list[Conflict]:
-    """For each build that comes before the chosen one: the first fact against it."""
-    found: list[Conflict] = []
-    for release in request.framework.releases:
-        if not request.accepts_release(release):
-            continue
-        for variant in release.variants:
-            if release == chosen.release and variant == chosen.variant:
-                return found
-            row = row_of(request.framework.name, release, variant)
-            against = build_objections(facts, request, release, variant)
-            if against:
-                first = against[0].conflict
-                reason = first.reason if first.row == row else f"{first.row}: {first.reason}"
-                found.append(Conflict(row=row, reason=reason, source=first.source))
-                continue
-            wrong = {part for place in places(facts, variant, request.image) for part in mismatches(request, place)}
-            reason = (
-                f"no place fits the request's {', '.join(sorted(wrong))}" if wrong else "no system of the matrix can serve it"
-            )
-            found.append(Conflict(row=row, reason=reason, source=variant.origin.source))
-    return found
+def _passed_over(search: Search, chosen: Candidate) -> Iterator[Conflict]:
+    """For each build that comes before a chosen one: the first fact against it, alone or beside the others that were chosen."""
+    for build in chosen.builds:
+        others = [each for each in chosen.builds if each != build]
+        for option in search.options(search.request.wanted_of(build.framework)):
+            if option.build == build:
+                break
+            yield _against(search, option, others)
+
+
+def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflict:
+    row, facts = option.build.row, search.facts
+    if found := option.objections or clashes_with(facts, option.build, others):
+        first, *rest = sorted((item.conflict for item in found), key=lambda conflict: conflict.row != row)
+        reason = first.reason if first.row == row else f"{first.row}: {first.reason}"
+        if not option.objections and rest:
+            reason += f"; {rest[-1].row} {rest[-1].reason}"
+        return Conflict(row=row, reason=reason, source=first.source)
+    builds = [*others, option.build]
+    beside = " beside the others" if others else ""
+    possible = places(facts, together([build.variant for build in builds]), search.request.image)
+    wrong = {part for place in possible for part in mismatches(search.request, place)}
+    if any(not mismatches(search.request, place) for place in possible):
+        reason = f"for CUDA {option.build.variant.cuda}; builds for one CUDA come first"
+    elif wrong:
+        reason = f"no place fits the request's {', '.join(sorted(wrong))}{beside}"
+    else:
+        reason = f"no system of the matrix can serve it{beside}"
+    return Conflict(row=row, reason=reason, source=option.build.variant.origin.source)
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:

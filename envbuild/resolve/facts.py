@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from envbuild.errors import Conflict
@@ -29,11 +29,17 @@ class Objection:
     """What one row holds against a choice, and the part of the request that would have to change (None: none would help).
 
     ``premise`` is the field of the framework's own row that it rests on, where that is another row: the second fact of the two.
+    ``also`` is a part whose change would help as well.
     """
 
     part: Part | None
     conflict: Conflict
     premise: Premise = ""
+    also: Part | None = None
+
+    def holds(self, free: Collection[Part]) -> bool:
+        """Whether it stands where the request leaves the parts of ``free`` open."""
+        return self.part not in free and (self.also is None or self.also not in free)
 
 
 def objection(part: Part | None, row: str, reason: str, source: str, premise: Premise = "") -> Objection:
@@ -54,6 +60,7 @@ class Facts:
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
         self.places: dict[object, object] = {}  # filled by places.py, like the next
         self.candidates: dict[object, list[LibraryRow]] = {}
+        self.needs: dict[object, object] = {}  # by together.py
 
     def driver_min(self, cuda: str) -> str:
         """The driver that everything of ``cuda`` runs on; empty where no row says."""
@@ -161,7 +168,7 @@ def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, 
             f"its binaries have only PTX for {_gpu(gpu)}; driver {request.driver} is older than CUDA {cuda.version} "
             f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone"
         )
-        yield objection("driver", row, reason, variant.origin.source_of("capabilities"))
+        yield replace(objection("driver", row, reason, variant.origin.source_of("capabilities")), also="gpu")
 
 
 def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
@@ -191,7 +198,7 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
         reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
-        yield objection("driver", architecture.key, reason, origin.source_of("last_driver_branch"))
+        yield replace(objection("driver", architecture.key, reason, origin.source_of("last_driver_branch")), also="gpu")
 
 
 def _gpu(gpu: GpuWanted) -> str:

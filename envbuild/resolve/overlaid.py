@@ -28,12 +28,10 @@ def _rows(matrix: Matrix, environment: Environment) -> Iterator[tuple[str, Prove
                     yield f"{table.name} {release.version} {variant.name}", variant.origin
     yield from ((row.key, row.origin) for row in matrix.systems if row.name == environment.system.name)
     yield from ((row.key, row.origin) for row in matrix.pythons if row.version == environment.python.version)
-    if environment.cuda is None:
-        return
-    major = environment.cuda.partition(".")[0]
-    for cuda in (row for row in matrix.cuda if row.version == environment.cuda):
-        yield cuda.key, cuda.origin
-    yield from ((row.key, row.origin) for row in matrix.driver_rules if row.cuda_major == major)
+    for version in dict.fromkeys(cuda for each in environment.frameworks if (cuda := environment.cuda_of(each))):
+        major = version.partition(".")[0]
+        yield from ((row.key, row.origin) for row in matrix.cuda if row.version == version)
+        yield from ((row.key, row.origin) for row in matrix.driver_rules if row.cuda_major == major)
     yield from ((row.key, row.origin) for row in matrix.cudnn if row.version == environment.cudnn)
     yield from ((row.key, row.origin) for row in matrix.nccl if row.version == environment.nccl)
     used = {repository.name for repository in environment.base.repositories}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envbuild.matrix.types import LibraryNeed
-from envbuild.matrix.versions import within
+from envbuild.matrix.types import LibraryNeed, Variant
+from envbuild.matrix.versions import numbers, within
 from envbuild.model import Environment, Reason
+from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts
-from envbuild.resolve.places import Library, describe
+from envbuild.resolve.places import Library, Place, describe
 from envbuild.resolve.request import Request
+from envbuild.resolve.together import together
 
 
 def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> tuple[Reason, ...]:
@@ -19,67 +21,78 @@ def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Envi
 
 
 def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
-    release, variant, place = chosen.release, chosen.variant, chosen.place
-    yield Reason(
-        choice=f"{request.framework.name} {release.version}",
-        because=_version(request, chosen),
-        source=release.origin.source_of("version"),
-    )
-    yield Reason(
-        choice=_comes_from(chosen),
-        because=_package(request, chosen),
-        source=variant.origin.source_of("package"),
-    )
-    yield from _cuda(facts, chosen)
-    yield from _library("cudnn", variant.cudnn, place.offer.cudnn, chosen)
-    yield from _library("nccl", variant.nccl, place.offer.nccl, chosen)
-    yield _python(facts, request, chosen)
+    place = chosen.place
+    need = together([build.variant for build in chosen.builds])
+    for build in chosen.builds:
+        release = build.release
+        yield Reason(
+            choice=f"{build.framework.name} {release.version}",
+            because=_version(request, chosen, build),
+            source=release.origin.source_of("version"),
+        )
+        yield Reason(
+            choice=_comes_from(build, place),
+            because=_package(request, build),
+            source=build.variant.origin.source_of("package"),
+        )
+        yield from _cuda(build)
+    yield from _driver(facts, environment)
+    yield from _library("cudnn", need.cudnn, place.offer.cudnn, need)
+    yield from _library("nccl", need.nccl, place.offer.nccl, need)
+    yield _python(facts, request, chosen, need)
     yield Reason(
         choice=f"os {place.system.name}",
         because=("asked for" if request.systems else "the best system that serves the choices above")
-        + f"; glibc {place.system.glibc} is enough for {variant.glibc}",
+        + f"; glibc {place.system.glibc} is enough for {need.glibc}",
         source=place.system.origin.source,
     )
     yield _base(request, chosen, environment)
+    newest = max((build for build in chosen.builds), key=lambda build: build.release.exclude_newer)
+    release = newest.release
     yield Reason(
         choice=f"dependencies until {release.exclude_newer}",
-        because=f"{request.framework.title} {release.version} is from {release.released}: what it needs, as of its own time",
+        because=f"{newest.framework.title} {release.version} is from {release.released}: what it needs, as of its own time",
         source=release.origin.source_of("released"),
     )
 
 
-def _version(request: Request, chosen: Candidate) -> str:
-    matching = [release.version for release in request.framework.releases if request.accepts_release(release)]
+def _version(request: Request, chosen: Candidate, build: Build) -> str:
+    wanted = request.wanted_of(build.framework)
+    matching = [release.version for release in build.framework.releases if wanted.accepts(release)]
     if len(matching) == 1:
-        return "the only version that was asked for" if request.version else "the only version in the matrix"
-    asked = f"of those that {request.version.lstrip('=')} names" if request.version else "of all in the matrix"
-    rest = "" if matching[0] == chosen.release.version else " that satisfies the whole request"
+        return "the only version that was asked for" if wanted.version else "the only version in the matrix"
+    asked = f"of those that {wanted.version.lstrip('=')} names" if wanted.version else "of all in the matrix"
+    earlier = chosen.builds[: chosen.builds.index(build)]
+    beside = f" beside {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
+    rest = "" if matching[0] == build.release.version else f" that satisfies the whole request{beside}"
     return f"{asked}, the newest{rest}"
 
 
-def _comes_from(chosen: Candidate) -> str:
-    variant = chosen.variant
+def _comes_from(build: Build, place: Place) -> str:
+    variant = build.variant
     if variant.repository:
         return f"source {variant.repository} at {variant.revision}"
     if variant.distribution:
-        return f"package {variant.package} {variant.distribution} of {chosen.place.system.name}"
-    return f"package {variant.pins(chosen.release.version)[0]}"
+        return f"package {variant.package} {variant.distribution} of {place.system.name}"
+    return f"package {variant.pins(build.release.version)[0]}"
 
 
-def _package(request: Request, chosen: Candidate) -> str:
-    variant = chosen.variant
-    kinds = {bool(other.cuda) for other in chosen.release.variants}
-    if len(chosen.release.variants) == 1:
+def _package(request: Request, build: Build) -> str:
+    variant = build.variant
+    kinds = {bool(other.cuda) for other in build.release.variants}
+    if len(build.release.variants) == 1:
         return "the only build of this version"
+    if build.beside_gpus:
+        return "nothing that was asked for is for GPUs"
     if not variant.cuda:
         return "the CPU build" + (" was asked for" if request.device == "cpu" else ": no GPU build satisfies the request")
-    if request.cuda:
+    if request.cuda or request.wanted_of(build.framework).cuda:
         return f"the build for CUDA {variant.cuda}"
     return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"
 
 
-def _cuda(facts: Facts, chosen: Candidate) -> Iterator[Reason]:
-    variant = chosen.variant
+def _cuda(build: Build) -> Iterator[Reason]:
+    variant = build.variant
     if not variant.cuda:
         return
     where = {
@@ -89,13 +102,18 @@ def _cuda(facts: Facts, chosen: Candidate) -> Iterator[Reason]:
     }[variant.cuda_libraries]
     yield Reason(
         choice=f"cuda {variant.cuda}",
-        because=f"{variant.package} {chosen.release.version} is built for it; {where}",
+        because=f"{variant.package} {build.release.version} is built for it; {where}",
         source=variant.origin.source_of("cuda"),
     )
-    row = facts.cuda.get(variant.cuda)
-    if row is None:
+
+
+def _driver(facts: Facts, environment: Environment) -> Iterator[Reason]:
+    cudas = [cuda for framework in environment.frameworks if (cuda := environment.cuda_of(framework))]
+    rows = [row for cuda in cudas if (row := facts.cuda.get(cuda)) is not None]
+    if not rows:
         return
-    rule = facts.rules.get(variant.cuda.partition(".")[0])
+    row = max(rows, key=lambda row: numbers(row.driver_min))
+    rule = facts.rules.get(row.version.partition(".")[0])
     floor = f"; native code runs from {rule.driver_min} on (minor-version compatibility)" if rule else ""
     yield Reason(
         choice=f"driver >= {row.driver_min}",
@@ -104,10 +122,10 @@ def _cuda(facts: Facts, chosen: Candidate) -> Iterator[Reason]:
     )
 
 
-def _library(name: str, need: LibraryNeed | None, chosen: Library | None, candidate: Candidate) -> Iterator[Reason]:
+def _library(name: str, need: LibraryNeed | None, chosen: Library | None, variant: Variant) -> Iterator[Reason]:
     if need is None or chosen is None:
         return
-    origin = candidate.variant.origin
+    origin = variant.origin
     if need.taken_from == "bundled":
         because = "it is inside the framework's binary; nothing is installed"
     elif need.taken_from == "wheels":
@@ -120,8 +138,10 @@ def _library(name: str, need: LibraryNeed | None, chosen: Library | None, candid
     yield Reason(choice=f"{name} {chosen.version}", because=because, source=source)
 
 
-def _python(facts: Facts, request: Request, chosen: Candidate) -> Reason:
-    place, variant = chosen.place, chosen.variant
+def _python(facts: Facts, request: Request, chosen: Candidate, variant: Variant) -> Reason:
+    place = chosen.place
+    supporting = " and ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
+    verb = "supports" if len(chosen.builds) == 1 else "support"
     origin = {
         "distribution": f"{place.system.name} carries it",
         "uv": "a standalone build is installed",
@@ -134,19 +154,19 @@ def _python(facts: Facts, request: Request, chosen: Candidate) -> Reason:
     source = variant.origin.source_of("python") or (row.origin.source if row else "")
     return Reason(
         choice=f"python {place.python.version}",
-        because=f"{asked} among those that {variant.package} {chosen.release.version} supports ({among}); {origin}",
+        because=f"{asked} among those that {supporting} {verb} ({among}); {origin}",
         source=source,
     )
 
 
 def _base(request: Request, chosen: Candidate, environment: Environment) -> Reason:
-    offer, system = chosen.place.offer, chosen.place.system
+    offer, system, cuda = chosen.place.offer, chosen.place.system, environment.cuda
     what = {
         "distribution": "a plain distribution, since nothing of CUDA is needed",
         "wheels": "a plain distribution, since CUDA comes with the framework's packages",
-        "apt": f"{system.name} with CUDA {chosen.variant.cuda} from NVIDIA's packages by exact version",
-        "tag": f"an image that holds CUDA {chosen.variant.cuda}",
-        "conda": f"conda packages of CUDA {chosen.variant.cuda}",
+        "apt": f"{system.name} with CUDA {cuda} from NVIDIA's packages by exact version",
+        "tag": f"an image that holds CUDA {cuda}",
+        "conda": f"conda packages of CUDA {cuda}",
         "local": "the image that was named; what is inside it is checked after the build",
     }[offer.provider]
     others = ", ".join(environment.base.other_providers)

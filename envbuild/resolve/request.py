@@ -8,9 +8,12 @@ from typing import Literal
 
 from envbuild.matrix.platform import Architecture, Gpu
 from envbuild.matrix.types import FrameworkTable, Release
-from envbuild.matrix.versions import has_prefix, within
+from envbuild.matrix.versions import has_prefix
 
-Part = Literal["version", "cuda", "cudnn", "nccl", "python", "system", "base", "driver", "gpu"]
+# What a request can ask for and could change: ``python``, ``gpu`` … Of several frameworks each has parts of its own, which
+# begin with its name: ``tensorflow version``, ``tensorflow cuda``, and ``tensorflow`` for its being there at all.
+Part = str
+SHARED = ("cuda", "python", "system", "base", "cudnn", "nccl", "driver", "gpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,8 +27,21 @@ class GpuWanted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty where the request's own holds."""
+
+    framework: FrameworkTable
+    version: str
+    cuda: str
+
+    def accepts(self, release: Release) -> bool:
+        """Whether the version is one that was asked for."""
+        return version_matches(release.version, self.version)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """The parts that were asked for; an empty part is free.
+    """The parts that were asked for; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
     ``===1.12.0`` is exact. ``device`` is ``gpu`` also where only a driver or a GPU was named: who names one wants to use it.
@@ -34,8 +50,7 @@ class Request:
     """
 
     text: str
-    framework: FrameworkTable
-    version: str
+    wanted: tuple[Wanted, ...]
     device: Literal["", "cpu", "gpu"]
     cuda: str
     cudnn: str
@@ -49,15 +64,18 @@ class Request:
     gpus: tuple[GpuWanted, ...]
     warnings: tuple[str, ...]
 
-    def accepts_release(self, release: Release) -> bool:
-        """Whether the version is one that was asked for."""
-        return version_matches(release.version, self.version)
+    def part(self, name: str, wanted: Wanted) -> Part:
+        """What messages call a part of one framework."""
+        return name if len(self.wanted) == 1 else f"{wanted.framework.name} {name}"
 
-    def accepts_cuda(self, cuda: str) -> bool:
-        """Whether a build for ``cuda`` (empty: a CPU build) is one that was asked for."""
-        if not cuda:
-            return self.device != "gpu"
-        return self.device != "cpu" and (not self.cuda or within(cuda, self.cuda))
+    def wanted_of(self, framework: FrameworkTable) -> Wanted:
+        """What was asked of a framework."""
+        return next(wanted for wanted in self.wanted if wanted.framework.name == framework.name)
+
+
+def kind_of(part: Part) -> str:
+    """What a part is about, whichever framework it is of; ``framework`` where it is one's being there at all."""
+    return part.rpartition(" ")[2] if " " in part else part if part in SHARED or part == "version" else "framework"
 
 
 def version_parts(text: str) -> list[int]:

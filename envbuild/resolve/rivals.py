@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envbuild.matrix.platform import PythonRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import Python
-from envbuild.resolve.choose import Candidate, build_objections, mismatches, solutions
-from envbuild.resolve.facts import Facts, row_of
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate, build_objections, mismatches
+from envbuild.resolve.facts import Facts, Objection
 from envbuild.resolve.places import Place, candidates, offers_on, places
-from envbuild.resolve.request import Part, Request
+from envbuild.resolve.request import Part
+from envbuild.resolve.search import Search
+from envbuild.resolve.together import clashes_with, together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,18 +28,28 @@ class Rival:
     source: str
 
 
-def rivals(facts: Facts, request: Request, chosen: Candidate) -> tuple[Rival, ...]:
+def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
     """One for each choice that had another possibility, in the order in which the choices were made."""
-    found = [*_version(facts, request, chosen), *_build(facts, request, chosen)]
-    found += [*_python(facts, request, chosen), *_system(facts, request, chosen), *_base(facts, request, chosen)]
-    return tuple([*found, *_libraries(facts, chosen)])
+    found: list[Rival] = []
+    for build in chosen.builds:
+        found += [*_version(search, chosen, build), *_build(search, chosen, build)]
+    found += [*_python(search, chosen), *_system(search, chosen), *_base(search, chosen)]
+    return tuple([*found, *_libraries(search.facts, chosen)])
 
 
-def _version(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
-    name, ours = request.framework.name, chosen.release
-    other = next((found.release for found in solutions(facts, request) if found.release != ours), None)
-    if other is not None:
-        order = request.framework.releases
+def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
+    """What was chosen before it stays."""
+    name, ours = build.framework.name, build.release
+    earlier = chosen.builds[: chosen.builds.index(build)]
+
+    def another(other: Build) -> bool:
+        kept = next((each for each in earlier if each.framework is other.framework), None)
+        return other == kept if kept else other.framework is not build.framework or other.release != ours
+
+    candidate = next(search.solutions(only=another), None)
+    if candidate is not None:
+        other = candidate.builds[len(earlier)].release
+        order = build.framework.releases
         older = order.index(other) > order.index(ours)
         because = f"it is older ({other.released})" if older else "the request is the chosen one's own name"
         yield Rival(
@@ -47,23 +60,29 @@ def _version(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Riva
         )
 
 
-def _build(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
-    ours = chosen.variant
-    others = [variant for variant in chosen.release.variants if variant != ours]
-    possible = [variant for variant in others if not build_objections(facts, request, chosen.release, variant)]
-    other = next(iter([*possible, *others]), None)
+def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
+    others = [replace(build, variant=variant) for variant in build.release.variants if variant != build.variant]
+    against = {other.row: _against(search, chosen, build, other) for other in others}
+    other = next(iter(sorted(others, key=lambda other: bool(against[other.row]))), None)
     if other is None:
         return
-    against = build_objections(facts, request, chosen.release, other)
-    if against:
-        because, source = against[0].conflict.reason, against[0].conflict.source
+    if found := against[other.row]:
+        because, source = found[0].conflict.reason, found[0].conflict.source
     else:
-        because, source = _why_build(ours, other), other.origin.source_of("cuda")
-    row = row_of(request.framework.name, chosen.release, ours)
-    yield Rival(choice=row, next_best=row_of(request.framework.name, chosen.release, other), because=because, source=source)
+        because, source = _why_build(chosen, build.variant, other.variant), other.variant.origin.source_of("cuda")
+    yield Rival(choice=build.row, next_best=other.row, because=because, source=source)
 
 
-def _why_build(ours: Variant, other: Variant) -> str:
+def _against(search: Search, chosen: Candidate, build: Build, other: Build) -> list[Objection]:
+    """What speaks against ``other`` in the place of ``build``."""
+    alone = build_objections(search.facts, search.request, other)
+    return alone or clashes_with(search.facts, other, [each for each in chosen.builds if each != build])
+
+
+def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
+    cudas = {build.variant.cuda for build in chosen.builds}
+    if len(chosen.builds) > 1 and other.cuda and other.cuda != ours.cuda and cudas <= {ours.cuda, ""}:
+        return f"all have CUDA {ours.cuda}"
     if ours.cuda and not other.cuda:
         return "a GPU build comes before the CPU build"
     if ours.default and not other.default:
@@ -73,16 +92,21 @@ def _why_build(ours: Variant, other: Variant) -> str:
     return "no place of it comes before the chosen one's"
 
 
-def _others(facts: Facts, request: Request, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
-    """The other places of the build that differ from the request in ``part`` alone, if at all; those that do not come first."""
-    known = [(place, mismatches(request, place)) for place in places(facts, chosen.variant, request.image)]
+def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
+    """The other places of the builds that differ from the request in ``part`` alone, if at all; those that do not, first."""
+    request = search.request
+    known = [(place, mismatches(request, place)) for place in places(search.facts, _whole(chosen), request.image)]
     yield from ((place, False) for place, wrong in known if not wrong)
     yield from ((place, True) for place, wrong in known if wrong == (part,))
 
 
-def _python(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
-    ours = chosen.place.python
-    for place, excluded in _others(facts, request, chosen, "python"):
+def _whole(chosen: Candidate) -> Variant:
+    return together([build.variant for build in chosen.builds])
+
+
+def _python(search: Search, chosen: Candidate) -> Iterator[Rival]:
+    facts, request, ours = search.facts, search.request, chosen.place.python
+    for place, excluded in _others(search, chosen, "python"):
         other = place.python
         if other.version == ours.version:
             continue
@@ -92,7 +116,7 @@ def _python(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival
             choice=f"python {ours.version}",
             next_best=f"python {other.version}",
             because=because or _why_python(facts, ours, other, row, place.system.name),
-            source=row.origin.source if row else chosen.variant.origin.source_of("python"),
+            source=row.origin.source if row else chosen.builds[0].variant.origin.source_of("python"),
         )
         return
 
@@ -108,9 +132,9 @@ def _why_python(facts: Facts, ours: Python, other: Python, row: PythonRow | None
     return f"it comes with {system}, which the matrix puts after"
 
 
-def _system(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
-    ours = chosen.place
-    for place, excluded in _others(facts, request, chosen, "system"):
+def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
+    request, ours = search.request, chosen.place
+    for place, excluded in _others(search, chosen, "system"):
         if place.system == ours.system or place.python.version != ours.python.version:
             continue
         if excluded:
@@ -132,10 +156,10 @@ def _system(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival
         return
 
 
-def _base(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
-    ours = chosen.place
+def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
+    request, ours = search.request, chosen.place
     choice = f"base {ours.offer.provider}"
-    for place, excluded in _others(facts, request, chosen, "base"):
+    for place, excluded in _others(search, chosen, "base"):
         same = place.system == ours.system and place.python == ours.python
         if not same or place.offer == ours.offer:
             continue
@@ -147,7 +171,7 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
         source = row.origin.source if row else place.system.origin.source
         yield Rival(choice=choice, next_best=f"base {place.offer.provider}", because=because, source=source)
         return
-    _, against = offers_on(facts, chosen.variant, ours.system, request.image)
+    _, against = offers_on(search.facts, _whole(chosen), ours.system, request.image)
     for provider, item in against.items():
         if provider and provider != ours.offer.provider:
             conflict = item.conflict
@@ -161,7 +185,8 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rival]:
 
 
 def _libraries(facts: Facts, chosen: Candidate) -> Iterator[Rival]:
-    variant, offer = chosen.variant, chosen.place.offer
+    variant, offer = _whole(chosen), chosen.place.offer
+    versions = " + ".join(build.release.version for build in chosen.builds)
     for name, need, ours in (("cudnn", variant.cudnn, offer.cudnn), ("nccl", variant.nccl, offer.nccl)):
         if need is None or ours is None or ours.row is None:
             continue
@@ -172,7 +197,7 @@ def _libraries(facts: Facts, chosen: Candidate) -> Iterator[Rival]:
         if not installable:
             because = f"no package of it for {chosen.place.system.name} is in the matrix"
         elif ours.version == need.prefer:
-            because = f"{variant.package} {chosen.release.version} prefers {need.prefer}"
+            because = f"{variant.package} {versions} prefers {need.prefer}"
         else:
             because = "it is older"
         yield Rival(

@@ -11,6 +11,7 @@ from envbuild.errors import ConflictError
 from envbuild.matrix.loader import compile_matrix, read_sources
 from envbuild.resolve.core import asked, cores, restricted
 from envbuild.resolve.facts import Facts
+from envbuild.resolve.search import Search
 
 SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
 TOY = compile_matrix(SOURCES)
@@ -52,16 +53,16 @@ def test_an_unknown_row_is_chosen_and_a_bad_one_is_not() -> None:
     ],
 )
 def test_the_parts_that_conflict(words: list[str], options: dict[str, str], parts: set[tuple[str, ...]]) -> None:
-    facts, request = Facts(TOY), resolve.parse(words, matrix=TOY, **options)
-    found = cores(facts, request)
+    search = Search(Facts(TOY), resolve.parse(words, matrix=TOY, **options))
+    found = cores(search)
     assert set(found) == parts
     for core in found:
         with pytest.raises(ConflictError):
-            resolve.resolve(TOY, restricted(request, {*core, "base"}))
+            resolve.resolve(TOY, restricted(search.request, {*core, "base"}))
         for part in core:
             rest = set(core) - {part}
-            assert any(_solved(restricted(request, rest | more)) for more in (set(), {"base"})), (core, part)
-    assert set().union(*map(set, found)) <= set(asked(request))
+            assert any(_solved(restricted(search.request, rest | more)) for more in (set(), {"base"})), (core, part)
+    assert set().union(*map(set, found)) <= set(asked(search.request))
 
 
 def _solved(request: resolve.Request) -> bool:

@@ -232,7 +232,7 @@ def test_a_decision_on_ones_own_image_needs_no_provider() -> None:
     ],
 )  # fmt: skip
 def test_slugs_tell_images_apart(image: str, slug: str) -> None:
-    from envbuild.resolve.parse import image_slug
+    from envbuild.resolve.local import image_slug
 
     assert image_slug(image) == slug
     long = f"registry.example.org/a/b@sha256:{'0' * 64}"

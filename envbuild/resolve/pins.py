@@ -1,0 +1,70 @@
+"""Whether several builds' requirements on the same packages can be met at all, as far as the matrix states them.
+
+What packages say in their own metadata is known only when an environment is locked.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from envbuild.matrix.types import Release, Variant
+from envbuild.matrix.versions import within
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
+
+# A package, the Pythons on which it is asked for (empty: all), and which versions of it.
+Pin = tuple[str, str, str]
+
+
+def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
+    """What a build asks of packages."""
+    stated = [(pin, "") for pin in variant.pins(release.version)]
+    stated += [(item.requirement, item.python) for item in (*variant.requirements, *variant.constraints)]
+    read = [(*_read(requirement), python) for requirement, python in stated]
+    return frozenset((package, python, versions) for package, versions, python in read)
+
+
+def packages_of(variant: Variant) -> set[str]:
+    """The packages that a build asks for."""
+    own = () if variant.repository or variant.distribution else (variant.requirement,)
+    stated = (item.requirement for item in (*variant.requirements, *variant.constraints))
+    return {_read(requirement)[0] for requirement in (*own, *stated)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(requirement: str) -> tuple[str, str]:
+    match = _REQUIREMENT.match(requirement)
+    if match is None:
+        return requirement, ""
+    return re.sub(r"[-_.]+", "-", match[1]).lower(), match[2].strip(" ()")
+
+
+def contradiction(pins: Iterable[Pin], python: str) -> str:
+    """The package of which no version is what all ``pins`` ask for on ``python``; empty where there is none."""
+    asked: dict[str, set[str]] = {}
+    for package, pythons, versions in pins:
+        if versions and within(python, pythons):
+            asked.setdefault(package, set()).add(versions)
+    return next((package for package in sorted(asked) if not _possible(frozenset(asked[package]))), "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _possible(asked: frozenset[str]) -> bool:
+    """Whether any version satisfies all of ``asked``: it is enough to try those named, what follows each, and the first."""
+    if len(asked) == 1:
+        return True
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        wanted = SpecifierSet(",".join(sorted(asked)))
+        named = [Version(item.version.removesuffix(".*")) for item in wanted]
+    except (InvalidSpecifier, InvalidVersion):
+        return True  # not to be judged here
+    tried = [Version("0"), *named]
+    for version in named:
+        release = ".".join(map(str, version.release))
+        tried += [Version(f"{release}.0.1"), Version(".".join(map(str, (*version.release[:-1], version.release[-1] + 1))))]
+    return any(wanted.contains(version, prereleases=True) for version in tried)

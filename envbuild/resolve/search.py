@@ -1,0 +1,210 @@
+"""Finds candidates, best first: the first framework's newest release, the next one's newest beside it, GPU before CPU, the
+best place.
+
+The same search answers for a request with parts left open (``free``): what stands against a request, and what is nearest to
+it, is found by what would satisfy it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from envbuild.matrix.types import Release, Variant
+from envbuild.matrix.versions import within
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
+from envbuild.resolve.facts import Facts, Objection
+from envbuild.resolve.places import Place, places
+from envbuild.resolve.request import Part, Request, Wanted
+from envbuild.resolve.together import Need, join, need_of, reduced, shared_names, together
+
+NOTHING: frozenset[Part] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Option:
+    """A build, whether its version was asked for, what speaks against it alone, and what of its needs can keep others out."""
+
+    build: Build
+    accepted: bool
+    objections: tuple[Objection, ...]
+    need: Need
+
+
+Only = Callable[[Build], bool]
+Order = Callable[[Option], tuple[object, ...]]
+
+
+class _Level:
+    """The builds of one framework that nothing speaks against alone."""
+
+    def __init__(self, options: Iterable[Option]) -> None:
+        self.options = list(options)
+        self._ordered: dict[Order, list[Option]] = {}
+
+    def ordered(self, order: Order | None) -> list[Option]:
+        if order is None:
+            return self.options
+        if order not in self._ordered:
+            self._ordered[order] = sorted(self.options, key=order)
+        return self._ordered[order]
+
+
+class Search:
+    """The candidates of one request. What is worked out of a build is kept for all questions about it."""
+
+    def __init__(self, facts: Facts, request: Request) -> None:
+        self.facts = facts
+        self.request = request
+        self._names = shared_names([wanted.framework for wanted in request.wanted])
+        self._options: dict[str, list[tuple[bool, list[Option]]]] = {}
+        self._levels: dict[tuple[str, frozenset[Part]], _Level] = {}
+        self._asked_for: dict[str, bool] = {}
+        self._cpu_only: dict[str, bool] = {}
+        self._needs: dict[Need, Need] = {}
+
+    def solutions(
+        self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
+    ) -> Iterator[Candidate]:
+        """All candidates that satisfy the request but for its parts in ``free``, best first.
+
+        ``only`` leaves builds out; ``order`` is a sort key of builds, of which a framework's first are tried first. A framework
+        whose being there is free is left out.
+        """
+        kept = [wanted for wanted in self.request.wanted if wanted.framework.name not in free]
+        levels: list[Iterable[Option]]
+        if len(kept) == 1 and not free:
+            levels = [self._possible(kept[0], free)]  # the first is often enough
+        else:
+            levels = [self._level(wanted, free).ordered(order) for wanted in kept]
+        if only is not None:
+            levels = [[option for option in level if only(option.build)] for level in levels]
+        if levels:
+            yield from _Descent(self, levels, free).candidates((), None)
+
+    def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
+        """The builds of the releases that were asked for, or of all where the version is free; good and bad."""
+        name = wanted.framework.name
+        any_version = self.request.part("version", wanted) in free
+        known = self._options.setdefault(name, [])
+        for index, release in enumerate(wanted.framework.releases):
+            if index == len(known):
+                known.append((wanted.accepts(release), []))
+            accepted, options = known[index]
+            if any_version or accepted:
+                if not options:
+                    options += [self._option(wanted, release, variant, accepted) for variant in release.variants]
+                yield from options
+
+    def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
+        """Where builds can live together, best first, as far as the request says anything of it."""
+        variant = together([build.variant for build in builds])
+        found: Iterable[Place] = places(self.facts, variant, self.request.image)
+        if self.request.image and "base" in free:
+            found = itertools.chain(found, places(self.facts, variant))
+        insists = bool(self.request.base) and "base" not in free
+        for place in found:
+            if all(part in free for part in mismatches(self.request, place)) and (insists or not place.offer.deleted):
+                yield place
+
+    def wants_gpu(self, free: Collection[Part]) -> bool:
+        """Whether the parts that are not free ask for a GPU."""
+        request = self.request
+        said = request.device == "gpu" and said_of_cuda(request) and "cuda" not in free
+        return said or (request.device == "gpu" and any(part not in free for part in implying_gpu(request)))
+
+    def _option(self, wanted: Wanted, release: Release, variant: Variant, accepted: bool) -> Option:
+        beside = self._for_cpus_alone(wanted) and not any(each.cuda for each in release.variants)
+        build = Build(framework=wanted.framework, release=release, variant=variant, beside_gpus=beside)
+        against = tuple(build_objections(self.facts, self.request, build))
+        need = self.one(reduced(need_of(self.facts, build), self._names))
+        return Option(build=build, accepted=accepted, objections=against, need=need)
+
+    def one(self, need: Need) -> Need:
+        """One object for all needs that are equal to this: they are told apart by what they are, not by what they hold."""
+        return self._needs.setdefault(need, need)
+
+    def _for_cpus_alone(self, wanted: Wanted) -> bool:
+        """Whether, beside others, nothing that was asked for of a framework is for GPUs."""
+        name = wanted.framework.name
+        if name not in self._cpu_only:
+            asked_for = (release for release in wanted.framework.releases if wanted.accepts(release))
+            several = len(self.request.wanted) > 1
+            self._cpu_only[name] = several and not any(each.cuda for release in asked_for for each in release.variants)
+        return self._cpu_only[name]
+
+    def _level(self, wanted: Wanted, free: Collection[Part]) -> _Level:
+        own = {wanted.framework.name, ""}
+        key = (wanted.framework.name, frozenset(part for part in free if part.rpartition(" ")[0] in own))
+        if key not in self._levels:
+            self._levels[key] = _Level(self._possible(wanted, free))
+        return self._levels[key]
+
+    def _possible(self, wanted: Wanted, free: Collection[Part]) -> Iterator[Option]:
+        for option in self.options(wanted, free):
+            if not any(item.holds(free) for item in option.objections) and self.in_reach(option.need, free):
+                yield option
+
+    def in_reach(self, need: Need, free: Collection[Part]) -> bool:
+        """Whether a need leaves a Python and a system that were asked for."""
+        request = self.request
+        if request.systems and "system" not in free and need.systems.isdisjoint(request.systems):
+            return False
+        return not request.python or "python" in free or any(map(self._is_asked_for, need.pythons))
+
+    def _is_asked_for(self, python: str) -> bool:
+        if python not in self._asked_for:
+            self._asked_for[python] = within(python, self.request.python)
+        return self._asked_for[python]
+
+
+class _Descent:
+    """One walk through the builds of each framework in turn. What was found to lead nowhere is not entered again."""
+
+    def __init__(self, search: Search, levels: Sequence[Iterable[Option]], free: Collection[Part]) -> None:
+        self._search = search
+        self._free = free
+        self._levels = levels
+        self._kinds: list[list[Need]] = []  # the different needs of each framework but the first
+        if len(levels) > 1:
+            self._levels = [list(level) for level in levels]
+            self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]
+        self._joined: dict[tuple[int, int], Need | None] = {}
+        self._dead: set[tuple[int, int]] = set()
+
+    def candidates(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+        """The candidates that begin with ``builds``, which together have ``need``."""
+        key = (len(builds), id(need))
+        if key in self._dead:
+            return
+        found = False
+        for candidate in self._leaves(builds, need) if len(builds) == len(self._levels) else self._branches(builds, need):
+            found = True
+            yield candidate
+        if not found:
+            self._dead.add(key)
+
+    def _branches(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+        if need is not None and not all(any(self._join(need, kind) for kind in kinds) for kinds in self._kinds[len(builds) :]):
+            return
+        for option in self._levels[len(builds)]:
+            joined = option.need if need is None else self._join(need, option.need)
+            if joined is not None:
+                yield from self.candidates((*builds, option.build), joined)
+
+    def _join(self, need: Need, other: Need) -> Need | None:
+        """Both together, one object for equal needs."""
+        key = (id(need), id(other))
+        if key not in self._joined:
+            joined = join(need, other)
+            fits = joined is not None and self._search.in_reach(joined, self._free)
+            self._joined[key] = self._search.one(joined) if joined is not None and fits else None
+        return self._joined[key]
+
+    def _leaves(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+        alone = len(builds) == 1
+        if alone or (need and need.device == "gpu") or not self._search.wants_gpu(self._free):
+            for place in self._search.places(builds, self._free):
+                yield Candidate(builds=builds, place=place)

@@ -1,0 +1,76 @@
+"""What a person should know of an accepted candidate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate
+from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings
+from envbuild.resolve.request import Request
+from envbuild.resolve.search import Search
+
+
+def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
+    """Each once: of the request, the hardware, the builds together, and the rows that nobody has proved."""
+    facts, request = search.facts, search.request
+    found = list(request.warnings)
+    for build in chosen.builds:
+        found += hardware_warnings(facts, request, build.row, build.variant)
+        found += _native_elsewhere(search, build)
+    found += _same_packages(chosen)
+    found += _status_warnings(facts, request, chosen)
+    return tuple(dict.fromkeys(found))
+
+
+def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
+    """A version that needs no compiling at the first start, where the chosen one does and the request leaves the choice."""
+    capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
+    if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
+        return
+
+    def native(other: Build) -> bool:
+        if other.framework is not build.framework:
+            return True
+        return bool(other.variant.cuda) and all(code_for(other.variant, capability) == "native" for capability in capabilities)
+
+    for candidate in search.solutions(only=native):
+        other = next(each for each in candidate.builds if each.framework is build.framework)
+        yield f"{other.framework.title} {other.release.version}, which the request allows too, has native code for it."
+        return
+
+
+def _same_packages(chosen: Candidate) -> Iterator[str]:
+    """Builds whose packages bring one major of CUDA in different versions: the index knows whether that goes."""
+    bringing = [build for build in chosen.builds if build.variant.cuda_libraries == "wheels"]
+    for one, other in itertools.combinations(bringing, 2):
+        ours, theirs = one.variant.cuda, other.variant.cuda
+        if ours != theirs and ours.partition(".")[0] == theirs.partition(".")[0]:
+            yield (
+                f"{one.row} brings CUDA {ours} and {other.row} CUDA {theirs} in packages of the same names: "
+                "whether these can be installed together is known when the environment is locked."
+            )
+
+
+def _status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
+    place = chosen.place
+    rows = [(build.row, build.variant.origin) for build in chosen.builds]
+    rows.append((place.system.key, place.system.origin))
+    tables = (*(facts.cuda.get(build.variant.cuda) for build in chosen.builds), facts.pythons.get(place.python.version))
+    rows.extend((found.key, found.origin) for found in tables if found is not None)
+    if any(build.variant.cuda for build in chosen.builds):
+        rows.extend((found.key, found.origin) for _, found in hardware_rows(facts, request))
+    if place.offer.row is not None:
+        rows.append((f"base {place.offer.provider} on {place.system.name}", place.offer.row.origin))
+    rows.extend(
+        (library.row.key, library.row.origin) for library in (place.offer.cudnn, place.offer.nccl) if library and library.row
+    )
+    found = []
+    for name, origin in rows:
+        note = f": {origin.note}" if origin.note else ""
+        if origin.status == "unknown":
+            found.append(f"{name} has not been proved{note or '.'}")
+        elif origin.status == "base-deleted":
+            found.append(f"{name} was deleted upstream{note or '; it works only where a copy is kept.'}")
+    return found
