@@ -132,7 +132,7 @@ def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
     """The matrix with no other frameworks than the named ones; all of them where none is named."""
     from envbuild import resolve
 
-    wanted = {resolve.parse([name], matrix=facts).framework.name for name in names}
+    wanted = {each.framework.name for name in names for each in resolve.parse([name], matrix=facts).wanted}
     return replace(facts, frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
 
 
