@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from envbuild.cli import options, wording
+from envbuild.cli import matrix_show, options, wording
 from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, Problem
 
@@ -32,6 +32,9 @@ _framework = click.option(
 @options.common
 def command() -> None:
     """The compatibility matrix: which versions go together, with source, date and status."""
+
+
+command.add_command(matrix_show.command)
 
 
 @command.command("check")

@@ -1,0 +1,108 @@
+"""``envbuild matrix show``: the facts themselves, a table or one row with its sources and what goes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.session import Session
+
+_WIDE = 100
+
+
+@click.command("show")
+@click.argument("table", required=False)
+@click.argument("row", required=False)
+@options.common
+@click.pass_obj
+def command(session: Session, /, table: str | None, row: str | None) -> int:
+    """Show the tables of the matrix, one TABLE, or one ROW of it with every field, its sources and what goes with it.
+
+    A row is named as in a request: `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243`, `cudnn 7.6.5`.
+    """
+    from envbuild import pipeline
+    from envbuild.resolve import related, tables
+
+    facts = pipeline.Tools(session.workspace).matrix
+    if table is None:
+        counts = {name: len(kind.rows(facts)) for name, kind in tables.TABLES.items()}
+        session.document({"schema": 1, "tables": counts})
+        session.out(wording.columns([[name, f"{count} rows"] for name, count in counts.items()]))
+        return 0
+    name = tables.find_table(table)
+    if row is None:
+        rows = tables.listing(facts, name)
+        session.document({"schema": 1, "table": name, "rows": rows})
+        session.out(_list(tables.TABLES[name].columns, rows))
+        return 0
+    found = tables.find_row(facts, name, row)
+    value, goes = tables.row_json(found), related.related(facts, found)
+    session.document({"schema": 1, "table": name, "row": value, "goes_with": goes})
+    session.out(_one(value, goes))
+    return 0
+
+
+def _list(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
+    shown = (*columns, "status")
+    head = [column.upper().replace("_", " ") for column in shown]
+    return wording.columns(
+        [head, *([_text(row["origin"]["status"] if key == "status" else row[key]) for key in shown] for row in rows)]
+    )
+
+
+def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
+    origin = value["origin"]
+    lines = [line for key, item in value.items() if key != "origin" for line in _field(key, item)]
+    lines += [["status", origin["status"]], *([["note", origin["note"]]] if origin["note"] else [])]
+    lines += [
+        ["checked", origin["checked"]],
+        *(["source" if not number else "", url] for number, url in enumerate(origin["sources"])),
+    ]
+    lines += [[f"source of {key}", ", ".join(urls)] for key, urls in origin["fields"]]
+    lines.append(["stands in", origin["at"]])
+    text = wording.columns(lines)
+    with_it = [line for key, item in goes.items() for line in _field(key, item)]
+    return f"{text}\n\ngoes with it\n{wording.columns(with_it, indent='  ')}" if with_it else text
+
+
+def _field(key: str, item: Any) -> list[list[str]]:
+    """A field as lines: a list of rows or a mapping takes a line each, what is empty none."""
+    name = key.replace("_", " ")
+    if item is None or item in ("", [], {}):
+        return []
+    if isinstance(item, dict):
+        return [[name if not number else "", f"{inner}: {_text(part)}"] for number, (inner, part) in enumerate(item.items())]
+    if isinstance(item, list) and isinstance(item[0], dict):
+        return [[name if not number else "", _short(part)] for number, part in enumerate(item)]
+    return [[name, _text(item)]]
+
+
+def _short(value: dict[str, Any]) -> str:
+    """A row inside a row on one line: its plain fields, without its provenance unless that is out of the ordinary."""
+    parts = [
+        f"{key.replace('_', ' ')} {item}"
+        for key, item in value.items()
+        if isinstance(item, str | int) and item not in ("", False)
+    ]
+    status = value.get("origin", {}).get("status", "ok")
+    return ", ".join([*parts, *([status] if status != "ok" else [])])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return _enumeration([str(item) for item in value])
+    if isinstance(value, bool):
+        return "yes" if value else "-"
+    if isinstance(value, float):
+        return f"{value:g}" if value < 1e6 else f"{value:.0f}"
+    return "-" if value in (None, "") else str(value)
+
+
+def _enumeration(items: list[str]) -> str:
+    """As many of ``items`` as a line holds, and how many there are where that is not all; ``--json`` has the rest."""
+    fitting = 0
+    while fitting < len(items) and len(", ".join(items[: fitting + 1])) <= _WIDE:
+        fitting += 1
+    return ", ".join(items) if fitting == len(items) else f"{', '.join(items[: max(fitting, 1)])} … ({len(items)})"
