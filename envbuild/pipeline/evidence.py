@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from envbuild import codec, files
 from envbuild.pipeline import stored
@@ -32,6 +32,12 @@ class Evidence:
     schema: int
     name: str
     proofs: tuple[Proof, ...]
+
+
+def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
+    """What a smoke report is evidence of: of GPUs only where they were used."""
+    mode = report.get("mode")
+    return "smoke-gpu" if isinstance(mode, Mapping) and mode.get("device") == "cuda" else "smoke-cpu"
 
 
 def read(workspace: Workspace, name: str) -> tuple[Proof, ...]:

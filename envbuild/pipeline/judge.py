@@ -142,7 +142,7 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def _note_smoke(tools: Tools, name: str, digest: str, smoked: Smoked) -> None:
-    kind: evidence.Kind = "smoke-gpu" if smoked.report.get("device") == "cuda" else "smoke-cpu"
+    kind = evidence.kind_of_smoke(smoked.report)
     if smoked.status == "pass":
         prove(tools, name, digest, kind)
     elif smoked.status == "fail":

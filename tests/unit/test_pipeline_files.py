@@ -31,6 +31,19 @@ def test_evidence_is_a_set_in_the_order_it_is_earned(workspace):
     assert found[0].date == "2026-01-02"
 
 
+@pytest.mark.parametrize(
+    ("report", "kind"),
+    [
+        ({"mode": {"device": "cuda", "gpu_image": True}}, "smoke-gpu"),
+        ({"mode": {"device": "cpu", "gpu_image": True}}, "smoke-cpu"),
+        ({"mode": {"device": None}}, "smoke-cpu"),
+        ({}, "smoke-cpu"),
+    ],
+)
+def test_a_smoke_report_is_evidence_of_gpus_only_where_they_were_used(report, kind):
+    assert evidence.kind_of_smoke(report) == kind
+
+
 def test_evidence_of_another_lock_proves_nothing_and_is_dropped(workspace):
     evidence.record(workspace, "x", proof("built"))
     assert evidence.kinds(evidence.read(workspace, "x"), "b" * 64) == ()
