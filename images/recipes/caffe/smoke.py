@@ -45,16 +45,19 @@ class Adapter(object):
         import caffe
         self.ctx, self.caffe = ctx, caffe
         self.on_gpu = ctx.kind == 'cuda'
-        if self.on_gpu:
-            caffe.set_device(ctx.devices[0])
-            caffe.set_mode_gpu()
-            caffe.set_solver_count(ctx.world)
-            caffe.set_solver_rank(ctx.rank)
-            caffe.set_multiprocess(ctx.world > 1)
-        else:
-            caffe.set_mode_cpu()
-        self.semantics = {'gradient': 'mean', 'exchange': 'caffe.NCCL' if self.on_gpu else
-                          'the smoke test\'s own ring, from Solver.add_callback: Caffe has no CPU multi-device training'}
+        self.semantics = {'gradient': 'mean', 'exchange': self.claim(ctx)}
+
+    def claim(self, ctx):
+        """Take the device; words for how gradients are exchanged."""
+        if not self.on_gpu:
+            self.caffe.set_mode_cpu()
+            return 'the smoke test\'s own ring, from Solver.add_callback: Caffe has no CPU multi-device training'
+        self.caffe.set_device(ctx.devices[0])
+        self.caffe.set_mode_gpu()
+        self.caffe.set_solver_count(ctx.world)
+        self.caffe.set_solver_rank(ctx.rank)
+        self.caffe.set_multiprocess(ctx.world > 1)
+        return 'caffe.NCCL'
 
     def versions(self):
         return {'name': 'caffe', 'version': self.caffe.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
@@ -65,12 +68,17 @@ class Adapter(object):
         handle['blobs'] = [(name + end, solver.net.params[name][place]) for name in LAYERS for place, end in enumerate(('_w', '_b'))]
         for name, blob in handle['blobs']:
             blob.data[...] = weights[name]
+        self.listen(handle)
+        return handle
+
+    def listen(self, handle):
+        """Be called when gradients are ready: NCCL first, then the smoke test."""
+        solver = handle['solver']
         if handle['shard'] and self.on_gpu:
             handle['nccl'] = self.caffe.NCCL(solver, base64.b64decode(self.ctx.group.broadcast(self._uid())))
             handle['nccl'].bcast()
             solver.add_callback(handle['nccl'])
         solver.add_callback(lambda: None, lambda: self._finish(handle))
-        return handle
 
     def _solver(self, lr, momentum):
         with tempfile.NamedTemporaryFile(suffix='.prototxt') as stream:

@@ -1,0 +1,54 @@
+"""CuPy for the smoke test: it trains nothing, so it computes on each GPU what NumPy computes too.
+
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+SIZE = 256
+
+
+class Adapter(object):
+    name = 'cupy'
+    style = 'single'
+
+    @staticmethod
+    def limits(options):
+        return {'training': 'CuPy has arrays and no networks: there is nothing to train'}
+
+    def setup(self, ctx):
+        import cupy
+        self.ctx, self.cupy = ctx, cupy
+        self.semantics = {'devices': 'each GPU by itself' if ctx.kind == 'cuda' else 'none: CuPy computes on GPUs only'}
+
+    def versions(self):
+        number = self.cupy.cuda.runtime.runtimeGetVersion() if self.ctx.kind == 'cuda' else 0
+        return {'name': 'cupy', 'version': self.cupy.__version__, 'cudnn': None, 'nccl': None, 'arch_list': [],
+                'cuda_build': '%d.%d' % (number // 1000, number % 1000 // 10) if number else None}
+
+    def exercise(self):
+        if self.ctx.kind != 'cuda':
+            return [{'what': 'the import', 'right': True, 'detail': 'there is no GPU to compute on'}]
+        return [dict(task(device), what='%s on GPU %d' % (what, device)) for device in self.ctx.devices
+                for what, task in (('a product of matrices', self._product), ('a kernel compiled on the spot', self._kernel))]
+
+    def _product(self, device):
+        numbers = np.random.RandomState(self.ctx.seed)
+        left, right = numbers.rand(SIZE, SIZE), numbers.rand(SIZE, SIZE)
+        with self.cupy.cuda.Device(device):
+            return _apart(self.cupy.asnumpy(self.cupy.asarray(left).dot(self.cupy.asarray(right))), left.dot(right), 1e-9)
+
+    def _kernel(self, device):
+        numbers = np.arange(SIZE, dtype='float32')
+        with self.cupy.cuda.Device(device):
+            triple = self.cupy.ElementwiseKernel('float32 x', 'float32 y', 'y = 3 * x + 1', 'smoke_triple')
+            return _apart(self.cupy.asnumpy(triple(self.cupy.asarray(numbers))), 3 * numbers + 1, 0)
+
+    def close(self):
+        pass
+
+
+def _apart(got, wanted, limit):
+    distance = float(np.abs(np.asarray(got, 'float64') - wanted).max())
+    return {'right': distance <= limit, 'detail': 'at most %.2g from NumPy, %.2g allowed' % (distance, limit)}
