@@ -47,3 +47,12 @@ def test_work_that_goes_wrong_is_named(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run(*ALONE, *NO_TRAINING, "--option", "wrong=subtracting", folder=tmp_path)
     assert (answer.code, answer.failed()) == (1, {"WORK"})
     assert answer.check("WORK", 1)["message"] == "subtracting is wrong: 41 instead of 42"
+
+
+def test_silence_while_an_adapter_compiles_is_no_hang(guest: Guest, tmp_path: Path) -> None:
+    quiet = ("--stall", "2", "--counts", "1", "--option", "prepare=6")
+    answer = guest.run(*ALONE, *quiet, "--stall-first", "60", folder=tmp_path)
+    assert answer.code == 0, answer.err
+    assert answer.report is not None
+    assert answer.report["timing"]["1x_prepare_s"] >= 6
+    assert guest.run(*ALONE, *quiet, "--stall-first", "2", folder=tmp_path).failed() == {"HANG"}

@@ -1,6 +1,8 @@
 """The NumPy adapter with limits of its own choice: `--adapter .../alone.py --option devices=WHY`, or training=WHY. Runs inside the guest."""
 from __future__ import absolute_import, division, print_function
 
+import time
+
 from .numpy_ import Adapter as Healthy
 
 
@@ -11,6 +13,9 @@ class Adapter(Healthy):
     @staticmethod
     def limits(options):
         return dict((key, options[key]) for key in ('devices', 'training') if key in options)
+
+    def prepare(self):
+        time.sleep(float(self.ctx.options.get('prepare', 0)))
 
     def exercise(self):
         wrong = self.ctx.options.get('wrong', '')
