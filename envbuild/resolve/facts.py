@@ -62,6 +62,11 @@ class Facts:
         self.candidates: dict[object, list[LibraryRow]] = {}
         self.needs: dict[object, object] = {}  # by together.py
 
+    def first_branch(self, architecture: Architecture) -> str:
+        """The oldest driver branch that implements the CUDA an architecture came with, and so knows it; empty: no row tells."""
+        known = [row.branch for row in self.matrix.drivers if numbers(row.max_cuda) >= numbers(architecture.first_cuda)]
+        return min(known, key=int, default="")
+
     def driver_min(self, cuda: str) -> str:
         """The driver that everything of ``cuda`` runs on; empty where no row says."""
         row = self.cuda.get(cuda)
@@ -129,21 +134,27 @@ def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iter
         yield objection(
             "driver",
             row.key,
-            f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}{_forward(request, row)}",
+            f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
+            + _forward(facts, request, row),
             source,
             "cuda",
         )
 
 
-def _forward(request: Request, row: CudaRow) -> str:
-    """What lets the request's driver run ``row`` all the same: a newer driver library over it, on data-center GPUs alone."""
+def _forward(facts: Facts, request: Request, row: CudaRow) -> str:
+    """What lets the request's driver run ``row`` all the same: a newer driver library over it, on data-center GPUs it knows."""
     branch = request.driver.partition(".")[0]
-    boards = [gpu.board for gpu in request.gpus]
-    if branch not in row.forward_compat or any(board is None or board.kind != "datacenter" for board in boards):
+    if branch not in row.forward_compat or not all(_takes_compat(facts, gpu, int(branch)) for gpu in request.gpus):
         return ""
     package = f"cuda-compat-{row.version.replace('.', '-')}"
     document = row.origin.source_of("forward_compat")
     return f"; on data-center GPUs NVIDIA's package {package} in the image lets branch {branch} run it [{document}]"
+
+
+def _takes_compat(facts: Facts, gpu: GpuWanted, branch: int) -> bool:
+    if gpu.board is None or gpu.architecture is None or gpu.board.kind != "datacenter":
+        return False
+    return branch >= int(facts.first_branch(gpu.architecture) or 0)
 
 
 def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
@@ -199,6 +210,11 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
         reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
         yield replace(objection("driver", architecture.key, reason, origin.source_of("last_driver_branch")), also="gpu")
+    first = facts.first_branch(architecture)
+    if request.driver and first and numbers(request.driver)[0] < int(first):
+        came = f"came with CUDA {architecture.first_cuda} and branch {first}"
+        reason = f"driver {request.driver} does not know {_gpu(gpu)}, which {came}"
+        yield replace(objection("driver", architecture.key, reason, origin.source_of("first_cuda")), also="gpu")
 
 
 def _gpu(gpu: GpuWanted) -> str:

@@ -22,6 +22,10 @@ def driver_window(facts: Facts, request: Request, variant: Variant, any_gpu: boo
     low, note = row.driver_min, ""
     if rule is not None and native and numbers(rule.driver_min) < numbers(low):
         low, note = rule.driver_min, f" (by minor-version compatibility; CUDA {row.version} itself comes with {low})"
+    firsts = [facts.first_branch(gpu.architecture) for gpu in gpus if gpu.architecture]
+    first = max((branch for branch in firsts if branch), key=int, default="")
+    if first and int(first) > numbers(low)[0]:
+        low, note = first, ""
     lasts = [gpu.architecture.last_driver_branch for gpu in gpus if gpu.architecture and gpu.architecture.last_driver_branch]
     if not lasts:
         return f"driver {low} or newer{note}"

@@ -12,6 +12,7 @@ from envbuild.matrix.versions import numbers, serves
 from envbuild.resolve.decide import choose, environment_of
 from envbuild.resolve.facts import Facts
 from envbuild.resolve.parse import parse
+from envbuild.resolve.search import Search
 
 Related = dict[str, Any]
 
@@ -156,7 +157,7 @@ def _newest(matrix: Matrix, **options: str) -> dict[str, str]:
             request = parse([table.name], matrix=matrix, **options)
         except EnvbuildError:
             continue
-        chosen = choose(facts, request)
+        chosen = choose(Search(facts, request))
         if chosen is not None:
             found[table.name] = environment_of(facts, request, chosen).name
     return found

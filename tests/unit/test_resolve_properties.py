@@ -152,6 +152,9 @@ def gpu_runs(variant: dict[str, Any], driver: str, gpu: str, old_driver: bool) -
         return False
     if driver and number(driver)[0] > number(row.get("last_driver_branch", "9999"))[0]:
         return False
+    knowing = [int(item["branch"]) for item in RAW["drivers"] if number(item["max_cuda"]) >= number(row["first_cuda"])]
+    if driver and knowing and number(driver)[0] < min(knowing):
+        return False
     if any(gpu in bad["capabilities"] for bad in variant.get("bad_capabilities", [])):
         return False
     code = variant.get("capabilities")
