@@ -73,8 +73,8 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
     """Every distribution with its version, and every file with the hash that its distribution recorded.
 
-    METADATA alone may differ: publishers drop a local version there before they upload a wheel, and leave its RECORD. What it
-    says that matters, name and version, is compared with the lock.
+    METADATA and WHEEL alone may differ: publishers rename a version there before they upload a wheel, and leave its RECORD. What
+    they say that matters, name and version, is compared with the lock.
     """
     from packaging.utils import canonicalize_name
 
@@ -92,12 +92,12 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
     for name in sorted(installed.keys() - locked.keys()):
         versions = ", ".join(one["version"] for one in installed[name])
         found.wrong(f"{prefix.path}: {name}", f"is not in the lock, but installed ({versions})")
-    retitled = [item for item in told["modified"] if item["path"].endswith(".dist-info/METADATA")]
+    retitled = [item for item in told["modified"] if item["path"].endswith((".dist-info/METADATA", ".dist-info/WHEEL"))]
     found.files("modified since it was installed", [item for item in told["modified"] if item not in retitled], prefix.path)
     if retitled:
         found.notes.append(
-            "the METADATA is not what the RECORD says, as where publishers rename a version after building: "
-            + ", ".join(sorted(item["of"] for item in retitled))
+            "METADATA or WHEEL is not what the RECORD says, as where publishers rename a version after building: "
+            + ", ".join(sorted({item["of"] for item in retitled}))
         )
     found.files("missing", told["missing"], prefix.path)
     found.files("cannot be read", told["unreadable"], prefix.path)
@@ -188,7 +188,7 @@ def compare_framework(lock: Lock, told: Mapping[str, Any], found: Findings) -> N
     environment = lock.environment
     framework = environment.frameworks[0]
     version = str(told.get("version") or "")
-    if version.partition("+")[0] != framework.version.partition("+")[0]:
+    if _own_version(version) != _own_version(framework.version):
         found.wrong(f"{framework.name} version", f"expected {framework.version}, it says {version or 'nothing'}")
     cuda = told.get("cuda_build")
     if environment.cuda is not None and not cuda:
@@ -215,6 +215,11 @@ def _compare_architectures(lock: Lock, listed: Sequence[str], found: Findings) -
             what = "native code" if kind == "sm" else "PTX"
             message = f"no {what} for {', '.join(lacking)}; it lists {' '.join(map(str, listed))}"
             found.wrong(f"{lock.environment.frameworks[0].name} GPU code", message)
+
+
+def _own_version(version: str) -> str:
+    """Without what packages add to the version that a framework itself knows: 2.13.0+cpu, 2.7.post2."""
+    return re.sub(r"\.post\d+$", "", version.partition("+")[0])
 
 
 def _same_release(one: str, other: str) -> bool:
