@@ -73,7 +73,7 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
     """Every distribution with its version, and every file with the hash that its distribution recorded.
 
-    METADATA and WHEEL alone may differ: publishers rename a version there before they upload a wheel, and leave its RECORD. What
+    METADATA and WHEEL alone may differ: publishers rename a version there before they upload a wheel, and leave RECORD. What
     they say that matters, name and version, is compared with the lock.
     """
     from packaging.utils import canonicalize_name
