@@ -27,7 +27,7 @@ from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
 from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request, Wanted
-from envbuild.resolve.search import Search
+from envbuild.resolve.search import Search, for_gpus
 from envbuild.resolve.together import join, need_of, together
 from envbuild.resolve.warn import warnings
 
@@ -35,22 +35,32 @@ from envbuild.resolve.warn import warnings
 def choose(search: Search) -> Candidate | None:
     """The first candidate in the order of choice that satisfies the whole request, or None.
 
-    Of the releases chosen, builds for one CUDA come before others. A canonical name means itself, also where a version is the
-    beginning of a newer one (2.5 and 2.5.1).
+    A canonical name means itself, also where a version is the beginning of a newer one (2.5 and 2.5.1).
     """
     request = search.request
-    chosen = next(search.solutions(), None)
+    chosen = _first(search)
     if chosen is None:
         return None
-    chosen = _of_one_cuda(search, chosen)
     wanted = tuple(_exact(each) for each in request.wanted)
     if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
         again = Search(search.facts, replace(request, wanted=wanted))
-        exact = next(again.solutions(), None)
-        exact = exact and _of_one_cuda(again, exact)
+        exact = _first(again)
         if exact is not None and environment_of(search.facts, request, exact).name.lower() == request.text.lower():
             return exact
     return chosen
+
+
+def _first(search: Search) -> Candidate | None:
+    """Of several frameworks an environment for GPUs comes before one for CPUs, and one CUDA for all before others.
+
+    Alone, a framework's newest release comes before everything else; beside others, the CPU builds of the newest would too
+    often go together where the GPU builds of releases hardly older do as well.
+    """
+    if len(search.request.wanted) == 1 or search.request.device:
+        chosen = next(search.solutions(), None)
+    else:
+        chosen = next(search.solutions(only=for_gpus), None) or next(search.solutions(), None)
+    return chosen and _of_one_cuda(search, chosen)
 
 
 def _of_one_cuda(search: Search, chosen: Candidate) -> Candidate:

@@ -99,6 +99,13 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
         raise UsageError(
             f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
+    exact = dict.fromkeys(clause for clause in clauses.split(",") if clause.startswith("=="))
+    if len(exact) > 1:
+        raise UsageError(
+            f"{draft.text!r} asks for several versions of {framework.title}: {', '.join(each.lstrip('=') for each in exact)}.",
+            code="contradiction",
+            hint="One environment holds one version of a framework: name one.",
+        )
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
     parts = version_parts(wanted)

@@ -107,7 +107,9 @@ class _Nearest:
     def of(self, changed: _Changed) -> Iterator[_Near]:
         """The nearest, if any; who asked for another CUDA may also be helped by none."""
         request = self._search.request
-        free = freed(request, [part for part in asked(request) if part not in changed])
+        free = freed(
+            request, [part for part in asked(request) if part not in changed and part.rpartition(" ")[0] not in changed]
+        )
         kinds = [self._useful(changed)]
         if (
             request.device == "gpu"

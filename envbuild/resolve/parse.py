@@ -85,6 +85,8 @@ def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
 def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
     """A dashed name, several joined with ``+``, or what may follow the name in a word of its own."""
     parts = word.split("+")
+    if not all(parts):
+        raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
     for part in parts:
         names.refuse_hinted(matrix, part)
         found = names.find_framework(matrix, part)
@@ -100,6 +102,9 @@ def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
             piece, rest = _piece(matrix, draft, part, part.split("-")[0])
         tokens = rest.split("-") if rest else []
         for index, token in enumerate(tokens):
+            if piece and index == 0 and (match := _VERSION.fullmatch(token)):
+                draft.put("version", f"=={match[1]}", piece)
+                continue
             _read_token(matrix, draft, piece, token, tokens[index:])
             if "image" in draft.parts:
                 return

@@ -14,7 +14,7 @@ from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.facts import Facts, Objection
 from envbuild.resolve.places import Place, candidates, offers_on, places
 from envbuild.resolve.request import Part
-from envbuild.resolve.search import Search
+from envbuild.resolve.search import Search, for_gpus
 from envbuild.resolve.together import clashes_with, together
 
 
@@ -41,8 +41,11 @@ def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]
     """What was chosen before it stays."""
     name, ours = build.framework.name, build.release
     earlier = chosen.builds[: chosen.builds.index(build)]
+    gpu = len(chosen.builds) > 1 and all(for_gpus(each) for each in chosen.builds)
 
     def another(other: Build) -> bool:
+        if gpu and not for_gpus(other):
+            return False
         kept = next((each for each in earlier if each.framework is other.framework), None)
         return other == kept if kept else other.framework is not build.framework or other.release != ours
 

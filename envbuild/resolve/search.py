@@ -37,6 +37,11 @@ Only = Callable[[Build], bool]
 Order = Callable[[Option], tuple[object, ...]]
 
 
+def for_gpus(build: Build) -> bool:
+    """Whether a build may stand in an environment for GPUs."""
+    return bool(build.variant.cuda) or build.beside_gpus
+
+
 class _Level:
     """The builds of one framework that nothing speaks against alone."""
 

@@ -209,13 +209,13 @@ def clashes(facts: Facts, builds: Sequence[Build]) -> list[Objection]:
 
 
 def clashes_with(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
-    """What keeps ``build`` out of one environment with each of the ``others``."""
+    """What keeps ``build`` out of one environment with each of the ``others``: of each the first thing that does."""
     ours = (build, need_of(facts, build))
     found: list[Objection] = []
     for other in others:
         theirs = (other, need_of(facts, other))
-        for clash in (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash):
-            found.extend(clash(theirs, ours))
+        kinds = (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash)
+        found += next(filter(None, (list(clash(theirs, ours)) for clash in kinds)), [])
     return found
 
 
@@ -269,7 +269,7 @@ def _library_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
     pins = ours[1].pins | theirs[1].pins
     packages = [contradiction(pins, python) for python in _common(ours[1], theirs[1])]
-    if packages and all(packages) and not _held_twice(ours[1].holds, theirs[1].holds):
+    if packages and all(packages):
         for package in sorted(set(packages)):
             yield from (_asks(build, package) for build, _ in (ours, theirs))
 

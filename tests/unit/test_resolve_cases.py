@@ -1,4 +1,7 @@
-"""Resolver behaviour, one YAML file per case in tests/cases: a request on the toy matrix, and the decision or the refusal."""
+"""Resolver behaviour, one YAML file per case in tests/cases: a request on the toy matrix, and the decision or the refusal.
+
+`matrix: several` asks the toy matrix that has more frameworks, some of which stand upon others.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,32 @@ from envbuild.errors import EnvbuildError
 
 TESTS = Path(__file__).parent.parent
 CASES = sorted((TESTS / "cases").glob("*.yaml"))
-TOY = matrix.load_files(TESTS / "golden" / "toy" / "matrix.yaml")
+TOYS = {name: matrix.load_files(TESTS / "golden" / "toy" / f"{name}.yaml") for name in ("matrix", "several")}
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
 def test_case(path: Path) -> None:
     case = yaml.safe_load(path.read_text())
-    assert set(case) - {"request", "options"} in ({"expect"}, {"refuse"})
-    options = case.get("options", {})
+    assert set(case) - {"request", "options", "matrix"} in ({"expect"}, {"refuse"})
+    options, toy = case.get("options", {}), TOYS[case.get("matrix", "matrix")]
     if "expect" in case:
-        request = resolve.parse(case["request"], matrix=TOY, **options)
-        _check_decision(resolve.resolve(TOY, request), case["expect"])
-        explanation = resolve.explain(TOY, request)
-        assert explanation.resolution == resolve.resolve(TOY, request)
+        request = resolve.parse(case["request"], matrix=toy, **options)
+        _check_decision(toy, resolve.resolve(toy, request), case["expect"])
+        explanation = resolve.explain(toy, request)
+        assert explanation.resolution == resolve.resolve(toy, request)
+        passed_over = [f"{each.row}: {each.reason}" for each in explanation.passed_over]
+        for words in case["expect"].get("passed_over", ()):
+            assert any(words in each for each in passed_over), (words, passed_over)
         for choice, next_best, because in case["expect"].get("choices", ()):
             found = {rival.choice: rival for rival in explanation.choices}[choice]
             assert found.next_best == next_best and because in found.because and found.source
         return
     with pytest.raises(EnvbuildError) as caught:
-        resolve.resolve(TOY, resolve.parse(case["request"], matrix=TOY, **options))
+        resolve.resolve(toy, resolve.parse(case["request"], matrix=toy, **options))
     _check_refusal(caught.value, case["refuse"], options)
 
 
-def _check_decision(resolution: Any, expected: dict[str, Any]) -> None:
+def _check_decision(toy: matrix.Matrix, resolution: Any, expected: dict[str, Any]) -> None:
     environment = resolution.environment
     framework = environment.frameworks[0]
     found = {
@@ -46,22 +52,24 @@ def _check_decision(resolution: Any, expected: dict[str, Any]) -> None:
         "constraints": list(framework.constraints),
         "index": framework.index,
         "options": framework.options,
+        "cudas": {each.name: environment.cuda_of(each) for each in environment.frameworks},
+        "compute_capability": encode(environment.compute_capability),
         "packages": [f"{package.name}={package.version}" for package in environment.base.packages],
-        **{key: getattr(environment, key) for key in ("cudnn", "nccl", "driver_min", "require_cuda", "exclude_newer")},
+        **{key: getattr(environment, key) for key in ("cuda", "cudnn", "nccl", "driver_min", "require_cuda", "exclude_newer")},
     }
     for key, value in expected.items():
         if key == "warnings":
             assert len(resolution.warnings) == len(value), resolution.warnings
             for words in value:
                 assert any(words in warning for warning in resolution.warnings), (words, resolution.warnings)
-        elif key == "choices":
+        elif key in ("choices", "passed_over"):
             continue
         elif key in ("base", "python"):
             whole = encode(getattr(environment, key))
             assert {name: whole[name] for name in value} == value
         else:
             assert found[key] == value, key
-    assert resolve.refusals(TOY, environment) == []
+    assert resolve.refusals(toy, environment) == []
 
 
 def _check_refusal(error: EnvbuildError, expected: dict[str, Any], options: dict[str, Any]) -> None:
