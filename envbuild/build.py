@@ -85,6 +85,8 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         for line in real.drift:
             on_progress(Progress(stage="base", message=f"warning: the base differs from the lock: {line}", log=True))
         bases.check_repositories(lock.environment)
+        # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
+        inputs = inputs_digest(workspace, lock, recipes, rendering)
         context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         secrets = index.build_secrets()
         if real.apt_sources is not None:
@@ -106,7 +108,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         record = BuildRecord(
             name=name,
             lock=locks.digest(lock),
-            inputs=inputs_digest(workspace, lock, recipes, rendering),
+            inputs=inputs,
             image=built.id,
             tags=tags,
             base=BaseRecord(reference=real.reference, image=real.image_id, how=real.how, digest=real.digest, drift=real.drift),
