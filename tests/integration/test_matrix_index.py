@@ -4,66 +4,191 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import index_lists
 import pytest
-from program import Program, fresh_root
+import yaml
+from index_lists import Listing
+from packaging.version import Version
+from program import ROOT, Answer, Program, fresh_root
+
+from envbuild import matrix
+from envbuild.errors import EnvbuildError
+from envbuild.index import Index
+from envbuild.matrix.published import indexed, packages
+from envbuild.matrix.types import LibraryNeed, Matrix, Release, Variant
+
+
+def _problems(root: Path) -> set[str]:
+    try:
+        return {problem.message for problem in matrix.check(matrix.load_files(root / "matrix.yaml"))}
+    except EnvbuildError as error:
+        return {problem.message for problem in error.problems}
+
 
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "", "PIP_CONFIG_FILE": os.devnull}
-NEWEST = re.compile(r'      - \{version: "([\d.]+)", released: "([\d-]+)"\}\n')
+FACTS = matrix.load_files(ROOT / "matrix.yaml")
+PROBLEMS = _problems(ROOT)
+INDEXED = [table.name for table in FACTS.frameworks if packages(table)]
+FEW = ["tensorflow", "torchvision"]  # one that brings CUDA as packages, one that stands upon another
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all tests: what was read of wheels is kept there."""
+    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Program:
+def own(tmp_path: Path, home: Path) -> Program:
     """One whose matrix the test may change."""
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
+    return Program(root=fresh_root(tmp_path / "root"), home=home)
 
 
 def texts(program: Program) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (program.root / "matrix").rglob("*.yaml")}
 
 
-@pytest.mark.network
-@pytest.mark.parametrize("framework", ["tensorflow", "mxnet"])
-def test_a_release_taken_out_is_proposed_and_written(own: Program, framework: str) -> None:
-    path = own.root / "matrix" / "frameworks" / f"{framework}.yaml"
-    text = path.read_text()
-    row = NEWEST.search(text)
-    assert row is not None
-    path.write_text(text.replace(row[0], "", 1) if text.count("releases:\n" + row[0] + "\n") == 0 else text)
-    if path.read_text() == text:  # the only release of its series: the series goes with it
-        start = text.rindex("  - series:", 0, row.start())
-        path.write_text(text[:start] + text[row.end() :].lstrip("\n"))
-    before = texts(own)
-    dry = own.run("matrix", "update", "--json", timeout=300)
-    if dry.code == 7:
-        pytest.skip(f"no package index: {dry.err}")
-    document = dry.expect(0).document
-    assert {"framework": framework, "version": row[1], "file": f"matrix/frameworks/{framework}.yaml"} in document["added"]
-    assert f'version: "{row[1]}", released: "{row[2]}"' in document["diff"] and not document["written"]
-    assert texts(own) == before
-    assert own.run("matrix", "update", "--write", "--json", timeout=300).expect(0).document["written"]
-    assert own.run("matrix", "update", "--json", timeout=300).expect(0).document["diff"] == ""
-    own.run("matrix", "check", timeout=60).expect(0)
-    answer = own.run("resolve", f"{framework}-{row[1]}", "--json", timeout=60).expect(0).document
-    assert any("has not been proved" in warning for warning in answer["warnings"])
-
-
-@pytest.mark.network
-def test_a_wrong_date_and_an_invented_release_are_found(own: Program) -> None:
-    path = own.root / "matrix" / "frameworks" / "tensorflow.yaml"
-    text = path.read_text()
-    row = NEWEST.search(text)
-    assert row is not None
-    path.write_text(text.replace(row[0], row[0].replace(row[2], "2019-01-01") + row[0].replace(row[1], f"{row[1]}99"), 1))
-    answer = own.run("matrix", "check", "--online", "--json", timeout=300)
+def reached(answer: Answer) -> Answer:
     if answer.code == 7:
         pytest.skip(f"no package index: {answer.err}")
+    return answer
+
+
+def release_of(facts: Matrix, framework: str, version: str) -> Release:
+    table = next(table for table in facts.frameworks if table.name == framework)
+    return next(release for release in table.releases if release.version == version)
+
+
+def without_newest(program: Program, framework: str) -> str:
+    """Take the newest release that nothing else stands upon, and that is proposed for, out of its file; its version."""
+    path = next(
+        (program.root / "matrix" / "frameworks").joinpath(Path(table.origin.at.rpartition(":")[0]).name)
+        for table in FACTS.frameworks
+        if table.name == framework
+    )
+    text = path.read_text()
+    for version, first, last, start, only in _rows(text):
+        lines = text.splitlines(keepends=True)
+        path.write_text("".join(lines[: start if only else first] + lines[last:]))
+        if _problems(program.root) <= PROBLEMS:
+            return version
+        path.write_text(text)
+    pytest.fail(f"everything stands upon {framework}")
+
+
+def _rows(text: str) -> list[tuple[str, int, int, int, bool]]:
+    """(version, first line, line after the last, first line of the series, whether it is alone there), newest first."""
+    top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    found = []
+    for series in next(value for key, value in top.value if key.value == "series").value:
+        rows = next(value for key, value in series.value if key.value == "releases").value
+        for row in rows:
+            version = next(value.value for key, value in row.value if key.value == "version")
+            found.append((version, row.start_mark.line, row.end_mark.line + 1, series.start_mark.line, len(rows) == 1))
+    return sorted(found, key=lambda row: Version(row[0]), reverse=True)
+
+
+def admitted(need: LibraryNeed | None, by: LibraryNeed | None) -> bool:
+    """Whether what one row has of a library is what the other takes."""
+    if need is None or by is None or need.taken_from != by.taken_from:
+        return need == by or need is None or need.taken_from == "bundled"
+    least, ours = (tuple(map(int, (each.minimum or each.prefer).split("."))) for each in (by, need))
+    return least == ours if by.exact and need.exact else ours >= least or least >= ours
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("framework", [pytest.param(name, marks=() if name in FEW else pytest.mark.prove) for name in INDEXED])
+def test_a_release_taken_out_is_proposed_and_written_as_it_was(own: Program, framework: str) -> None:
+    version = without_newest(own, framework)
+    before = texts(own)
+    words = ("matrix", "update", "--framework", framework, "--json")
+    document = reached(own.run(*words, timeout=300)).expect(0).document
+    file = next(table.origin.at for table in FACTS.frameworks if table.name == framework).rpartition(":")[0]
+    assert {"framework": framework, "version": version, "file": file} in document["added"], document["findings"]
+    assert not document["written"] and texts(own) == before
+    assert own.run(*words, "--write", timeout=300).expect(0).document["written"]
+    assert _problems(own.root) <= PROBLEMS
+    was = release_of(FACTS, framework, version)
+    found = release_of(matrix.load_files(own.root / "matrix.yaml"), framework, version)
+    assert found.released == was.released
+    assert all(variant.origin.status in ("unknown", "known-bad") for variant in found.variants)
+    for ours, theirs in _same_builds(was, found):
+        assert set(theirs.python) <= set(ours.python) | set(theirs.python) and theirs.glibc
+        if ours.cuda_libraries == "wheels" and not ours.upon:
+            assert theirs.cuda == ours.cuda
+            assert admitted(ours.cudnn, theirs.cudnn) and admitted(ours.nccl, theirs.nccl), (ours, theirs)
+            assert theirs.origin.source_of("cuda") == f"pkg:pypi/{theirs.package}@{version}"
+
+
+def _same_builds(was: Release, found: Release) -> Iterator[tuple[Variant, Variant]]:
+    """The builds of the package index that both rows have, by CUDA."""
+    theirs = {(variant.package, variant.cuda): variant for variant in found.variants if indexed(variant)}
+    for variant in was.variants:
+        if (variant.package, variant.cuda) in theirs:
+            yield variant, theirs[variant.package, variant.cuda]
+
+
+@pytest.mark.network
+def test_the_matrix_is_what_the_index_and_the_wheels_say(own: Program) -> None:
+    words = [word for name in FEW for word in ("--framework", name)]
+    reached(own.run("matrix", "check", "--online", *words, "--json", timeout=300)).expect(0)
+
+
+@pytest.mark.network
+@pytest.mark.prove
+def test_the_whole_matrix_is_what_the_index_and_the_wheels_say(own: Program) -> None:
+    document = reached(own.run("matrix", "check", "--online", "--json", timeout=600)).expect(0).document
+    assert {finding["kind"] for finding in document["online"]} <= {"more", "known", "new"}
+
+
+@pytest.mark.network
+def test_a_wrong_date_an_invented_release_and_another_cuda_are_found(own: Program) -> None:
+    path = own.root / "matrix" / "frameworks" / "torchvision.yaml"
+    row = re.search(r'      - \{version: "([\d.]+)", released: "([\d-]+)".*\n', path.read_text())
+    assert row is not None
+    invented = row[0].replace(row[1], f"{row[1]}99")
+    path.write_text(path.read_text().replace(row[0], row[0].replace(row[2], "2019-01-01") + invented, 1))
+    other = own.root / "matrix" / "frameworks" / "tensorflow.yaml"
+    other.write_text(re.sub(r'cuda: "12\.\d+"', 'cuda: "12.0"', other.read_text(), count=1))
+    words = [word for name in FEW for word in ("--framework", name)]
+    answer = reached(own.run("matrix", "check", "--online", *words, "--json", timeout=300))
     error = answer.expect(5).document["error"]
     assert error["code"] == "matrix-online"
     messages = {problem["message"] for problem in error["problems"]}
-    assert any(f"tensorflow {row[1]} " in text and "first wheel is from" in text for text in messages)
-    assert any(f"tensorflow {row[1]}99 " in text and "no file of it" in text for text in messages)
+    assert any(f"torchvision {row[1]} " in text and "first wheel is from" in text for text in messages)
+    assert any(f"torchvision {row[1]}99 " in text and "no file of it" in text for text in messages)
+    assert any(text.startswith("tensorflow ") and "says CUDA 12.0; its wheel asks for" in text for text in messages)
+
+
+@pytest.mark.network
+def test_the_lists_are_what_the_index_has() -> None:
+    """What upstream has published since is said, and is no failure: `matrix update` proposes it."""
+    index = Index()
+    try:
+        index.prefetch(listing.project for listing in index_lists.every())
+        now = {each.project: _listed(index, each) for each in index_lists.every()}
+    except EnvbuildError as error:
+        pytest.skip(f"no package index: {error.message}")
+    for then in index_lists.every():
+        found = now[then.project]
+        assert set(then.releases) <= set(found.releases), f"{then.project}: gone from the index"
+        assert set(then.yanked) <= set(found.yanked), f"{then.project}: no longer yanked"
+        news = sorted(set(found.releases) - set(then.releases), key=Version)
+        yanked = sorted(set(found.yanked) - set(then.yanked), key=Version)
+        if news or yanked:
+            warnings.warn(f"{then.project} since {then.read}: new {', '.join(news)}; yanked {', '.join(yanked)}", stacklevel=1)
+
+
+def _listed(index: Index, listing: Listing) -> Listing:
+    return index_lists.of_files(listing.project, listing.framework, index.project_files(listing.project), listing.read)
 
 
 def test_an_index_that_cannot_be_reached_is_7_and_changes_nothing(own: Program) -> None:
@@ -72,3 +197,40 @@ def test_an_index_that_cannot_be_reached_is_7_and_changes_nothing(own: Program) 
         answer = own.run("matrix", *words, "--json", timeout=120, env=NO_INDEX).expect(7)
         assert answer.document["error"]["code"] == "index-unreachable"
     assert texts(own) == before
+
+
+class Nothing(BaseHTTPRequestHandler):
+    """An index that has none of the projects; slow, so that a user has the time to interrupt."""
+
+    pause = threading.Event()
+
+    def do_GET(self) -> None:
+        self.pause.wait(0.3)
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def empty_index() -> Iterator[dict[str, str]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield {**NO_INDEX, "PIP_INDEX_URL": f"http://127.0.0.1:{server.server_address[1]}/simple"}
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_index_that_has_lost_its_projects_is_7_and_changes_nothing(own: Program, empty_index: dict[str, str]) -> None:
+    before = texts(own)
+    answer = own.run("matrix", "update", "--write", "--json", timeout=120, env=empty_index).expect(7)
+    assert answer.document["error"]["code"] == "index-shrunk"
+    assert texts(own) == before
+
+
+def test_an_interrupted_update_leaves_nothing(tmp_path: Path, empty_index: dict[str, str]) -> None:
+    own = Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment=empty_index)
+    before = texts(own)
+    own.interrupt(signal.SIGINT, lambda line: "[index]" in line, "matrix", "update", "--write", patience=60).expect(130)
+    assert texts(own) == before
+    assert not [path for path in own.root.rglob("*") if path.name.startswith(".") or path.suffix in (".tmp", ".part")]
