@@ -251,13 +251,14 @@ class LibraryPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryRow:
-    """A release of cuDNN or NCCL (``library``)."""
+    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the oldest GPU that it serves, where a document says."""
 
     library: str
     version: str
     release: str
     released: str
     cuda: tuple[str, ...]
+    capability_min: str
     apt: tuple[LibraryPackage, ...]
     origin: Provenance
 

@@ -296,6 +296,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
         release=table.text("release", number, pattern=r"[0-9.]+(-[0-9]+)?"),
         released=table.date("released", ""),
         cuda=table.texts("cuda", required=True, pattern=CUDA_OR_MAJOR),
+        capability_min=version(table, "capability_min", ""),
         apt=tuple(packages),
         origin=origin,
     )

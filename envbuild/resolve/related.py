@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from envbuild.errors import EnvbuildError
-from envbuild.matrix.platform import Architecture, CudaRow, DriverRow, Gpu, LibraryRow, PythonRow, SystemRow
+from envbuild.matrix.platform import Architecture, CudaRow, DriverRow, Gpu, LibraryRow, PythonRow, RepositoryRow, SystemRow
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import numbers, serves
 from envbuild.resolve.decide import choose, environment_of
@@ -28,7 +28,12 @@ def related(matrix: Matrix, row: Any) -> Related:
 def _gpu(matrix: Matrix, row: Gpu) -> Related:
     window = next((item for item in matrix.architectures if row.capability in item.capabilities), None)
     found = {} if window is None else _window(matrix, window)
-    return {**found, "frameworks": _newest(matrix, gpu=row.name)}
+    cudnn = next((item.version for item in matrix.cudnn if item.capability_min and not _older(row, item)), None)
+    return {**found, "newest_cudnn": cudnn, "frameworks": _newest(matrix, gpu=row.name)}
+
+
+def _older(gpu: Gpu, library: LibraryRow) -> bool:
+    return numbers(gpu.capability) < numbers(library.capability_min)
 
 
 def _architecture(matrix: Matrix, row: Architecture) -> Related:
@@ -133,6 +138,16 @@ def _system(matrix: Matrix, row: SystemRow) -> Related:
     }
 
 
+def _repository(matrix: Matrix, row: RepositoryRow) -> Related:
+    users = [
+        (item.version, provider.system)
+        for item in matrix.cuda
+        for provider in item.providers
+        if row.name in provider.repositories
+    ]
+    return {"cuda": [f"{version} on {system}" for version, system in users]}
+
+
 def _python(matrix: Matrix, row: PythonRow) -> Related:
     return {
         "systems": [item.name for item in matrix.systems if any(python.version == row.version for python in item.pythons)],
@@ -170,6 +185,7 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     CudaRow: _cuda,
     LibraryRow: _library,
     SystemRow: _system,
+    RepositoryRow: _repository,
     PythonRow: _python,
     FrameworkTable: _framework,
 }

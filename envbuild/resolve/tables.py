@@ -69,7 +69,9 @@ TABLES: dict[str, Table] = {
         names=_cuda_names,
         columns=("version", "release", "released", "driver_min", "capability_min", "capability_max", "gcc_max"),
     ),
-    "cudnn": Table(rows=lambda m: m.cudnn, names=_library_names, columns=("version", "release", "released", "cuda")),
+    "cudnn": Table(
+        rows=lambda m: m.cudnn, names=_library_names, columns=("version", "release", "released", "cuda", "capability_min")
+    ),
     "nccl": Table(rows=lambda m: m.nccl, names=_library_names, columns=("version", "released", "cuda")),
     "systems": Table(
         rows=lambda m: m.systems,
