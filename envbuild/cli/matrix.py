@@ -86,6 +86,7 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     series and marked unknown. Overlays are left out.
     """
     from envbuild import files, matrix
+    from envbuild.cli.progress import display
     from envbuild.matrix import loader, proposals, proposed
 
     facts = matrix.load_files(session.workspace.matrix)
@@ -95,18 +96,18 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     sources = {name: content.decode() for name, content in loader.read_sources(session.workspace.matrix).items()}
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     source = proposed.Source(matrix=facts, published=asked.published, reader=asked.reader, today=today)
-    proposal = proposals.propose(source, sources, asked.findings)
-    changed = {name: text for name, text in proposal.after.items() if text != sources[name]}
+    with display(session) as shown:
+        proposal = proposals.propose(source, sources, asked.findings, shown.news)
     if write:
-        for name, text in changed.items():
-            files.write_atomic(session.workspace.root / name, text)
+        for name in proposal.changed:
+            files.write_atomic(session.workspace.root / name, proposal.after[name])
     session.document(
         {
             "schema": 1,
             "diff": proposal.diff,
             "added": [dict(zip(("framework", "version", "file"), row, strict=True)) for row in proposal.added],
             "findings": [asdict(finding) for finding in asked.findings],
-            "written": write and bool(changed),
+            "written": write and bool(proposal.changed),
         }
     )
     session.out(proposal.diff.rstrip("\n"))
@@ -118,7 +119,7 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
         session.err(f"For a person to look at:\n{_table(left)}")
     count = f"{len(proposal.added)} new release{'s' if len(proposal.added) != 1 else ''}"
     done = "written" if write else "proposed; --write applies them"
-    session.err(f"{count} {done}" if changed else "Nothing new on the package index.")
+    session.err(f"{count} {done}" if proposal.changed else "Nothing new on the package index.")
     return 0
 
 

@@ -23,17 +23,22 @@ from envbuild.matrix.differences import Finding
 from envbuild.matrix.loader import compile_matrix
 from envbuild.matrix.proposed import Source
 from envbuild.matrix.types import FrameworkTable, Matrix
+from envbuild.model import OnProgress, Progress, ignore_progress
 
 _SPARED = 3  # this many releases may vanish at once; more, and a tenth of all, is an index that does not have everything
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """The files as they would be. ``added``: (framework, version, file) of each new row."""
+    """The files as they would be. ``added``: (framework, version, file) of each new row.
+
+    ``changed`` are the files to write, those first that others stand upon: a stop between two leaves a matrix that agrees.
+    """
 
     before: Mapping[str, str]
     after: Mapping[str, str]
     added: tuple[tuple[str, str, str], ...]
+    changed: tuple[str, ...]
 
     @property
     def diff(self) -> str:
@@ -68,19 +73,24 @@ def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> No
             )
 
 
-def propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding]) -> Proposal:
+def propose(
+    source: Source, files: Mapping[str, str], findings: Sequence[Finding], on_progress: OnProgress = ignore_progress
+) -> Proposal:
     """The rows for all new releases, in ``files`` (name → text).
 
     None for a release that no build of its series would come from, since it is of another package than theirs, and none that
     would disagree with the rest of the matrix: these are for a person.
     """
-    new = [finding for finding in findings if finding.kind == "new"]
+    new = sorted((finding for finding in findings if finding.kind == "new"), key=lambda finding: Version(finding.version))
+    on_progress(Progress(stage="rows", message="checking them against the rest", done=0, total=len(new), unit="rows"))
     found = _propose(source, files, new)
-    before = _problems(files)
-    if _problems(found.after) <= before:
+    before = _problems(files) if new else set()
+    if not new or _problems(found.after) <= before:
         return found
     agreed: list[Finding] = []
-    for finding in sorted(new, key=lambda item: Version(item.version)):
+    for number, finding in enumerate(new):
+        message = f"{finding.framework} {finding.version}"
+        on_progress(Progress(stage="rows", message=message, done=number, total=len(new), unit="rows"))
         if _problems(_propose(source, files, [*agreed, finding]).after) <= before:
             agreed.append(finding)
     return _propose(source, files, agreed)
@@ -97,8 +107,10 @@ def _problems(files: Mapping[str, str]) -> set[str]:
 def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding]) -> Proposal:
     after = dict(files)
     added = []
+    depth: dict[str, int] = {}
     for framework in source.matrix.frameworks:
         name = framework.origin.at.rpartition(":")[0]
+        depth[name] = max(len(variant.upon) for release in framework.releases for variant in release.variants)
         grown: dict[str, str] = {}
         fresh = [finding for finding in findings if finding.framework == framework.name]
         for finding in sorted(fresh, key=lambda item: Version(item.version)):
@@ -106,7 +118,8 @@ def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Findin
             if text is not None:
                 after[name] = text
                 added.append((framework.name, finding.version, name))
-    return Proposal(before=files, after=after, added=tuple(added))
+    changed = sorted((name for name in after if after[name] != files[name]), key=lambda name: depth[name])
+    return Proposal(before=files, after=after, added=tuple(added), changed=tuple(changed))
 
 
 def _insert(source: Source, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:

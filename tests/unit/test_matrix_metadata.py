@@ -162,3 +162,13 @@ def test_one_row_that_does_not_fit_does_not_stop_the_others() -> None:
     )
     assert [version for _, version, _ in proposal(index).added] == ["3.2.2"]
     assert TOY.fingerprint
+
+
+def test_what_is_stood_upon_is_written_first() -> None:
+    index = index_with(
+        file("stand-1.0.0-py3-none-any.whl", "2025-02-01"),
+        file("stand-1.0.1-py3-none-any.whl", "2025-08-09"),
+        file("gizmo-3.2.2-cp312-cp312-manylinux_2_28_x86_64.whl", "2025-08-08"),
+    )
+    sources = {**{name: text for name, text in SOURCES.items() if name != GIZMO}, STAND: STANDING, GIZMO: SOURCES[GIZMO]}
+    assert proposal(index, sources).changed == (GIZMO, STAND)
