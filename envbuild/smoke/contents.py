@@ -73,6 +73,9 @@ def from_dist_info(site, folder, entry):
     metadata, record = os.path.join(folder, 'METADATA'), os.path.join(folder, 'RECORD')
     name, version = headers(metadata) if os.path.isfile(metadata) else ('', '')
     rows = record_rows(record) if os.path.isfile(record) else None
+    if rows is not None:
+        # NumPy 1.15.0's RECORD names its script twice, and pip 20.3 follows it once: what lay in a wheel's .data lies elsewhere.
+        rows = [row for row in rows if not row[0].split('/')[0].endswith('.data')]
     return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'wheel' if rows is not None else 'no-record',
             'rows': [(os.path.normpath(os.path.join(site, path)), digest, size) for path, digest, size in rows or []]}
 

@@ -112,6 +112,14 @@ def test_a_script_of_the_wheel_may_be_pointed_at_the_python_of_its_prefix_and_no
         assert differences(contents.examine(str(prefix), False)) == {"modified": ["tool"]}
 
 
+def test_a_place_inside_the_wheel_that_an_installer_left_in_the_record_is_nothing_to_look_for(
+    contents: ModuleType, prefix: Path
+) -> None:
+    with (prefix / "lib/python3.11/site-packages/Good_Package-1.0.dist-info/RECORD").open("a", encoding="utf-8") as record:
+        record.write(f"Good_Package-1.0.data/scripts/good,sha256={'A' * 43},21\n")
+    assert differences(contents.examine(str(prefix), False)) == {}
+
+
 def test_quick_compares_large_files_by_size_only(contents: ModuleType, prefix: Path) -> None:
     large = prefix / "lib" / "python3.11" / "site-packages" / "large.bin"
     large.write_bytes(b"\1" * (2 << 20))
