@@ -30,7 +30,6 @@ class Adapter(object):
         self.device = cntk.gpu(ctx.devices[0]) if self.on_gpu else cntk.cpu()
         if not cntk.try_set_default_device(self.device):
             raise RuntimeError('CNTK does not take the device %s' % self.device)
-        cntk.set_fixed_random_seed(ctx.seed)
         self.semantics = {
             'gradient': 'mean', 'exchange': 'the smoke test\'s own ring, between Function.grad and Learner.update: '
             'data_parallel_distributed_learner wants mpirun'}
