@@ -29,7 +29,9 @@ from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Search, for_gpus
 from envbuild.resolve.together import join, need_of, together
-from envbuild.resolve.warn import warnings
+from envbuild.resolve.warn import same_packages, warnings
+
+_LOOKED_AT = 500  # candidates of the chosen releases
 
 
 def choose(search: Search) -> Candidate | None:
@@ -51,32 +53,27 @@ def choose(search: Search) -> Candidate | None:
 
 
 def _first(search: Search) -> Candidate | None:
-    """Of several frameworks an environment for GPUs comes before one for CPUs, and one CUDA for all before others.
-
-    Alone, a framework's newest release comes before everything else; beside others, the CPU builds of the newest would too
-    often go together where the GPU builds of releases hardly older do as well.
+    """The first candidate; of its releases the builds for one CUDA come before others, and those that bring different CUDAs
+    in packages of different names before those that may not be installable together.
     """
-    if len(search.request.wanted) == 1 or search.request.device:
-        chosen = next(search.solutions(), None)
-    else:
-        chosen = next(search.solutions(only=for_gpus), None) or next(search.solutions(), None)
-    return chosen and _of_one_cuda(search, chosen)
-
-
-def _of_one_cuda(search: Search, chosen: Candidate) -> Candidate:
-    """The same releases in builds for one CUDA, if there are such."""
-    variants = [variant for build in chosen.builds for variant in build.release.variants]
-    if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
+    chosen = search.first()
+    if chosen is None or len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
         return chosen
     releases = {build.framework.name: build.release for build in chosen.builds}
+    variants = [variant for build in chosen.builds for variant in build.release.variants]
     for cuda in dict.fromkeys(variant.cuda for variant in variants if variant.cuda):
 
-        def same(build: Build, cuda: str = cuda) -> bool:
+        def of_one(build: Build, cuda: str = cuda) -> bool:
             return build.release == releases[build.framework.name] and (build.variant.cuda == cuda or build.beside_gpus)
 
-        if found := next(search.solutions(only=same), None):
+        if found := next(search.solutions(only=of_one), None):
             return found
-    return chosen
+
+    def of_same(build: Build) -> bool:
+        return build.release == releases[build.framework.name] and for_gpus(build)
+
+    others = itertools.islice(search.solutions(only=of_same), _LOOKED_AT)
+    return next((each for each in others if not any(same_packages(each.builds))), chosen)
 
 
 def _exact(wanted: Wanted) -> Wanted:

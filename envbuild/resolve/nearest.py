@@ -118,7 +118,7 @@ class _Nearest:
         ):
             kinds.append(lambda build: not build.variant.cuda)
         for only in kinds:
-            candidate = next(self._search.solutions(free, only=only, order=self._order), None)
+            candidate = self._search.first(free, only=only, order=self._order)
             if candidate is not None:
                 gives_up = request.device == "gpu" and not any(build.variant.cuda for build in candidate.builds)
                 yield _Near(candidate, changed, gives_up, tuple(self._distance(build) for build in candidate.builds))

@@ -89,6 +89,23 @@ class Search:
         if levels:
             yield from _Descent(self, levels, free).candidates((), None)
 
+    def first(
+        self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
+    ) -> Candidate | None:
+        """The first solution. Of several frameworks an environment for GPUs comes before one for CPUs.
+
+        Alone, a framework's newest release comes before everything else; beside others the CPU builds of the newest would too
+        often go together where the GPU builds of releases hardly older do as well.
+        """
+
+        def gpu(build: Build) -> bool:
+            return for_gpus(build) and (only is None or only(build))
+
+        found = None
+        if len(self.request.wanted) > 1 and not self.request.device:
+            found = next(self.solutions(free, only=gpu, order=order), None)
+        return found or next(self.solutions(free, only=only, order=order), None)
+
     def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
         """The builds of the releases that were asked for, or of all where the version is free; good and bad."""
         name = wanted.framework.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
@@ -19,7 +19,11 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     for build in chosen.builds:
         found += hardware_warnings(facts, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
-    found += _same_packages(chosen)
+    for one, other in same_packages(chosen.builds):
+        found.append(
+            f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
+            "names: whether these can be installed together is known when the environment is locked."
+        )
     found += _status_warnings(facts, request, chosen)
     return tuple(dict.fromkeys(found))
 
@@ -41,16 +45,15 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
         return
 
 
-def _same_packages(chosen: Candidate) -> Iterator[str]:
-    """Builds whose packages bring one major of CUDA in different versions: the index knows whether that goes."""
-    bringing = [build for build in chosen.builds if build.variant.cuda_libraries == "wheels"]
+def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
+    """Builds whose packages bring one major of CUDA in different versions. The packages are named after the major, and often
+    asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
+    """
+    bringing = [build for build in builds if build.variant.cuda_libraries == "wheels"]
     for one, other in itertools.combinations(bringing, 2):
         ours, theirs = one.variant.cuda, other.variant.cuda
         if ours != theirs and ours.partition(".")[0] == theirs.partition(".")[0]:
-            yield (
-                f"{one.row} brings CUDA {ours} and {other.row} CUDA {theirs} in packages of the same names: "
-                "whether these can be installed together is known when the environment is locked."
-            )
+            yield one, other
 
 
 def _status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
