@@ -169,8 +169,10 @@ def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) ->
     series, version = names
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
     base = next(table for table in source.matrix.frameworks if table.name == name)
-    held = {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
-    projects = held & {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
+    theirs = {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
+    if canonicalize_name(variant.package) in theirs:  # no package of its own: it is the other framework itself
+        return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
+    projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
     asked = {project: asked for project, asked in declared.projects.items() if project in projects}
     fitting = [r for r in base.releases if r.released <= day and all(each.contains(r.version) for each in asked.values())]
     said = ", ".join(f"{project}{each}" for project, each in asked.items())

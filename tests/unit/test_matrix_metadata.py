@@ -155,6 +155,16 @@ def test_a_new_row_pins_what_the_model_pins_or_is_left_to_a_person(asks: str, ro
     assert row is None or f'requirements: ["{row}"]' in found.diff
 
 
+def test_a_new_row_without_a_package_of_its_own_stands_upon_its_own_version() -> None:
+    index = index_with(file("gizmo-3.2.2-cp312-cp312-manylinux_2_28_x86_64.whl", "2025-08-08"))
+    other = (
+        STANDING.replace("    package: stand\n", "").replace("1.0.0", "3.2.0").replace("3.1.0", "3.2.0").replace("1.0", "3.2")
+    )
+    found = proposal(index, {**SOURCES, STAND: other.replace("2025-02-01", "2025-06-01")})
+    assert [row[:2] for row in found.added] == [("gizmo", "3.2.2"), ("stand", "3.2.2")]
+    assert 'upon: {gizmo: "3.2.2"}' in found.after[STAND]
+
+
 def test_one_row_that_does_not_fit_does_not_stop_the_others() -> None:
     index = index_with(
         file("gizmo-3.2.1-cp39-cp39-manylinux_2_28_x86_64.whl", "2025-07-07"),  # a Python that is in no row
