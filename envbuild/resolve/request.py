@@ -11,7 +11,7 @@ from envbuild.matrix.types import FrameworkTable, Release
 from envbuild.matrix.versions import has_prefix
 
 # What a request can ask for and could change: ``python``, ``gpu`` … Of several frameworks each has parts of its own, which
-# begin with its name: ``tensorflow version``, ``tensorflow cuda``, and ``tensorflow`` for its being there at all.
+# begin with its name: ``widget version``, ``widget cuda``, and ``widget`` for its being there at all.
 Part = str
 SHARED = ("cuda", "python", "system", "base", "cudnn", "nccl", "driver", "gpu")
 
