@@ -244,3 +244,19 @@ def listing(folder: Path) -> list[tuple[str, int, int, bytes]]:
         content = path.read_bytes() if path.is_file() else b""
         found.append((str(path.relative_to(folder)), stat.st_mode, int(stat.st_mtime), content))
     return found
+
+
+def test_a_file_that_is_edited_while_its_image_is_built_makes_the_next_run_build_again(engine, place, locked, templates):
+    adapter = place.recipes / "toy" / "smoke.py"
+    before = adapter.read_text()
+
+    def edit(news: Progress) -> None:
+        if news.stage == "build":
+            adapter.write_text(before + "# edited during the build\n")
+
+    try:
+        adapter.write_text(before + "# edited before it\n")
+        again(engine, place, locked, templates, on_progress=edit)
+        assert build.is_current(engine, place, locked, {"toy": RECIPE}, templates) is None
+    finally:
+        adapter.write_text(before)
