@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 from envbuild.matrix.leftout import left_out
+from envbuild.matrix.needs import bad_capabilities, need
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
 from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
-    BadCapability,
     FrameworkTable,
     LeftOut,
-    LibraryNeed,
     NameHint,
     Policy,
     Release,
@@ -302,8 +301,8 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         python=_pythons(of("python"), parents),
         cuda=cuda,
         cuda_libraries=libraries,
-        cudnn=_need(of("cudnn"), "cudnn", libraries),
-        nccl=_need(of("nccl"), "nccl", libraries),
+        cudnn=need(of("cudnn"), "cudnn", libraries),
+        nccl=need(of("nccl"), "nccl", libraries),
         sass=sass,
         ptx=ptx,
         glibc=version(of("glibc"), "glibc"),
@@ -314,7 +313,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         distribution=of("distribution").text("distribution", "", pattern=r"\S+"),
         systems=tuple(system.lower() for system in of("systems").texts("systems")),
         options=_options(of("options"), parents),
-        bad_capabilities=_bad(context, of("bad_capabilities"), origin),
+        bad_capabilities=bad_capabilities(context, of("bad_capabilities"), origin),
         upon=(),
         default=of("default").boolean("default"),
         contradicts=_contradicts(of("contradicts"), parents),
@@ -369,37 +368,3 @@ def _contradicts(variant: Table | None, parents: _Parents) -> tuple[tuple[str, s
             parents.release.problem(f"{kind!r} is not one of {', '.join(DIFFERENCES)}", "contradicts")
         reasons.update(said)
     return tuple(sorted(reasons.items()))
-
-
-def _need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
-    if key not in table:
-        return None
-    if table.is_text(key):
-        exact = version(table, key)
-        return LibraryNeed(minimum=exact, below="", prefer=exact, exact=True, taken_from=libraries)
-    found = table.table(key)
-    if found is None:
-        return None
-    need = LibraryNeed(
-        minimum=version(found, "min", ""),
-        below=version(found, "below", ""),
-        prefer=version(found, "prefer", ""),
-        exact=False,
-        taken_from=found.choice("from", ("system", "bundled", "wheels"), libraries),
-    )
-    found.finish()
-    return need
-
-
-def _bad(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
-    found = []
-    for item in table.tables("bad_capabilities"):
-        found.append(
-            BadCapability(
-                capabilities=version_list(item, "capabilities", required=True),
-                reason=item.text("reason"),
-                source=context.document(item, "source", origin.source),
-            )
-        )
-        item.finish()
-    return tuple(found)
