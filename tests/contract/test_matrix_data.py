@@ -370,6 +370,8 @@ class Published:
 
 def published(client: index.Index, package: str) -> Published:
     found = Published(interpreters={}, since={}, days={})
+    archives: dict[Version, str] = {}  # the day of a source archive counts where there is no wheel
+    days: dict[Version, str] = {}
     for file in client.project_files(package):
         try:
             _, number, _, tags = parse_wheel_filename(file.filename)
@@ -382,8 +384,9 @@ def published(client: index.Index, package: str) -> Published:
         for tag in ours:
             if tag.abi == "abi3":
                 found.since[number] = (int(tag.interpreter[2]), int(tag.interpreter[3:]))
-        day = file.uploaded[:10]
-        found.days[number] = min(day, found.days.get(number, day))
+        day, known = file.uploaded[:10], (days if ours else archives)
+        known[number] = min(day, known.get(number, day))
+    found.days.update({**archives, **days})
     for number, interpreters in found.interpreters.items():
         if not interpreters and number not in found.since:
             interpreters.add(SDIST)
