@@ -10,7 +10,7 @@ from envbuild.strictyaml import Table
 
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
-    """What a build needs of cuDNN or NCCL (``key``); None where the row does not say. ``libraries``: who brings CUDA, and so these."""
+    """What a build needs of cuDNN or NCCL (``key``); None where the row does not say. ``libraries``: who brings CUDA."""
     if key not in table:
         return None
     if table.is_text(key):
