@@ -11,7 +11,7 @@ import click
 
 from envbuild.cli import matrix_show, options, wording
 from envbuild.cli.session import Session
-from envbuild.errors import InvalidInputError, Problem
+from envbuild.errors import InvalidInputError, Problem, UsageError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -46,6 +46,8 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     """Read matrix.yaml and what it includes, and list every problem at once, with file and line."""
     from envbuild import matrix
 
+    if framework and not online:
+        raise UsageError("--framework says what to ask the package index of.", hint="Add --online.")
     facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
     problems = matrix.check(facts)
     if problems:
