@@ -108,7 +108,7 @@ def _no_gpu(build: Build) -> Objection:
 def _place_conflicts(facts: Facts, request: Request, builds: Sequence[Build]) -> list[Objection]:
     """The fewest facts against putting builds where the request wants them."""
     variant = together([build.variant for build in builds])
-    possible = places(facts, variant, request.image)
+    possible = places(facts, variant, request.image, (request.cudnn, request.nccl))
     if any(not mismatches(request, place) for place in possible):
         return []
     wanted = request.systems or {place.system.name for place in possible}

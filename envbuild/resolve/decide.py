@@ -110,7 +110,7 @@ def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environ
     base = _base(facts, request, chosen)
     drivers = [facts.driver_min(build.variant.cuda) for build in builds]
     return Environment(
-        name=canonical_name(builds, place, base),
+        name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen)),
         frameworks=tuple(_framework(build, place, cuda) for build in builds),
         python=place.python,
         system=_system(place.system),
@@ -137,8 +137,8 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
     return ComputeCapability(sass=sass, ptx=(max(first, key=numbers),) if all(first) else ())
 
 
-def canonical_name(builds: Sequence[Build], place: Place, base: Base) -> str:
-    """The name that spells every choice; the base only where it is not the default.
+def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str]) -> str:
+    """The name that spells every choice; the base, and releases of libraries, only where they are not the default.
 
     The CUDA that it ends with is that of all builds for GPUs that name no other.
     """
@@ -152,6 +152,7 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base) -> str:
         f"cuda{cuda}" if cuda else "cpu",
         f"py{place.python.version.replace('.', '')}",
         place.system.name,
+        *libraries,
     ]
     if not base.is_default:
         parts.append(image_slug(base.image) if base.provider == "local" else base.provider)
@@ -175,6 +176,23 @@ def _same_name(facts: Facts, chosen: Candidate) -> Iterator[Variant]:
             yield together([build.variant for build in builds])
 
 
+def _unusual_libraries(facts: Facts, chosen: Candidate) -> list[str]:
+    """The libraries that are not those which the same place has where nothing is said of them."""
+    ours = chosen.place
+    for variant in _same_name(facts, chosen):
+        for place in places(facts, variant):
+            if _alike(place, ours):
+                pairs = (("cudnn", ours.offer.cudnn, place.offer.cudnn), ("nccl", ours.offer.nccl, place.offer.nccl))
+                return [f"{name}{have.version}" for name, have, usual in pairs if have and have != usual]
+    return []
+
+
+def _alike(one: Place, other: Place) -> bool:
+    """Whether two places differ in the releases of libraries at most."""
+    same = one.system == other.system and one.python == other.python and one.offer.provider == other.offer.provider
+    return same and one.offer.row == other.offer.row
+
+
 def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | None:
     """What a request for these versions, CUDA, Python and system would get if it said nothing of the base."""
     for variant in _same_name(facts, chosen):
@@ -187,7 +205,7 @@ def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | No
 
 def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
     offer, system = chosen.place.offer, chosen.place.system
-    usual = default_place(facts, chosen)
+    usual, whole = default_place(facts, chosen), together([build.variant for build in chosen.builds])
     row = offer.row
     libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
     packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
@@ -195,7 +213,7 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
     return Base(
         provider=offer.provider,
         image=request.image or (row.image if row and row.image else system.image),
-        is_default=usual == (together([build.variant for build in chosen.builds]), chosen.place),
+        is_default=usual is not None and usual[0] == whole and _alike(usual[1], chosen.place),
         repositories=tuple(_repository(facts.repositories[name]) for name in names),
         packages=tuple(_package(package) for package in packages),
         other_providers=_other_providers(facts, chosen, offer),

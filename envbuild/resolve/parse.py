@@ -127,6 +127,8 @@ def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, r
         draft.put("cuda", f"=={token[4:]}", piece)
     elif re.fullmatch(rf"cu{NUMBERS}", token):
         draft.put("cuda", f"=={_compact(token[2:])}", piece)
+    elif match := re.fullmatch(rf"(cudnn|nccl)({NUMBERS})", token):
+        draft.put(match[1], f"=={match[2]}")
     elif re.fullmatch(rf"(py|python|cp){NUMBERS}", token):
         draft.put("python", _python_clause(token))
     elif names.find_systems(matrix, token):

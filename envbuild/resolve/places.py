@@ -13,9 +13,13 @@ from typing import cast
 from envbuild.matrix.libraries import accepts
 from envbuild.matrix.platform import LibraryPackage, LibraryRow, ProviderRow, SystemRow
 from envbuild.matrix.types import LibraryNeed, Variant
-from envbuild.matrix.versions import newest_first, numbers, serves
+from envbuild.matrix.versions import newest_first, numbers, serves, within
 from envbuild.model import Provider, Python
 from envbuild.resolve.facts import Facts, Objection, Premise, objection, status_objection
+
+# What a request says of cuDNN and of NCCL.
+Asked = tuple[str, str]
+NOT_ASKED: Asked = ("", "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +60,11 @@ class Place:
     offer: Offer
 
 
-def places(facts: Facts, variant: Variant, image: str = "") -> list[Place]:
-    """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last."""
+def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_ASKED) -> list[Place]:
+    """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last.
+
+    Where several releases of a library serve, each place has the best of those that are ``asked`` for, if there is one.
+    """
     key = (
         variant.python,
         variant.cuda,
@@ -67,19 +74,20 @@ def places(facts: Facts, variant: Variant, image: str = "") -> list[Place]:
         variant.glibc,
         variant.systems,
         image,
+        asked,
     )
     known = facts.places.get(key)
     if known is None:
-        known = sorted(_places(facts, variant, image), key=lambda place: _rank(facts, place))
+        known = sorted(_places(facts, variant, image, asked), key=lambda place: _rank(facts, place))
         facts.places[key] = known
     return cast(list[Place], known)
 
 
-def _places(facts: Facts, variant: Variant, image: str) -> Iterator[Place]:
+def _places(facts: Facts, variant: Variant, image: str, asked: Asked) -> Iterator[Place]:
     for system in facts.matrix.systems:
         if system_objections(variant, system):
             continue
-        offers, _ = offers_on(facts, variant, system, image)
+        offers, _ = offers_on(facts, variant, system, image, asked)
         if not offers:
             continue
         for version in variant.python:
@@ -142,7 +150,9 @@ def python_on(facts: Facts, version: str, system: SystemRow, image: str) -> Pyth
     return objection("python", system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
 
 
-def offers_on(facts: Facts, variant: Variant, system: SystemRow, image: str) -> tuple[list[Offer], dict[str, Objection]]:
+def offers_on(
+    facts: Facts, variant: Variant, system: SystemRow, image: str, asked: Asked = NOT_ASKED
+) -> tuple[list[Offer], dict[str, Objection]]:
     """The providers that can serve ``variant`` on ``system``; what speaks against each that cannot (``""``: against all)."""
     if image:
         return [_plain_offer(facts, variant, "local")], {}
@@ -158,7 +168,7 @@ def offers_on(facts: Facts, variant: Variant, system: SystemRow, image: str) -> 
     against: dict[str, Objection] = {}
     for row in cuda.providers:
         if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name):
-            offer = _offer(facts, variant, system, row)
+            offer = _offer(facts, variant, system, row, asked)
             if isinstance(offer, Offer):
                 offers.append(offer)
             else:
@@ -180,7 +190,7 @@ def _plain_offer(facts: Facts, variant: Variant, provider: Provider) -> Offer:
     return Offer(provider=provider, row=None, cudnn=found["cudnn"], nccl=found["nccl"])
 
 
-def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow) -> Offer | Objection:
+def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, asked: Asked) -> Offer | Objection:
     key = f"cuda {variant.cuda} {row.provider} {system.name}"
     if row.origin.status == "known-bad":
         return objection("base", key, f"known not to work: {row.origin.note}", row.origin.source)
@@ -191,16 +201,19 @@ def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow) 
         if bad := status_objection(f"repository {name}", repository.origin, "base"):
             return bad
     chosen: dict[str, Library | None] = {}
-    for library in ("cudnn", "nccl"):
-        found = _library(facts, variant, system, row, library)
+    for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
+        found = _library(facts, variant, system, row, (library, clauses))
         if isinstance(found, Objection):
             return found
         chosen[library] = found
     return Offer(provider=cast(Provider, row.provider), row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"])
 
 
-def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, library: str) -> Library | Objection | None:
-    """The library that a provider brings for a need; None where nothing is needed."""
+def _library(
+    facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, asked: tuple[str, str]
+) -> Library | Objection | None:
+    """The library that a provider brings for a need; None where nothing is needed. ``asked`` is its name, and what of it."""
+    library, clauses = asked
     need = variant.cudnn if library == "cudnn" else variant.nccl
     if need is None:
         return None
@@ -209,7 +222,7 @@ def _library(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow
     if row.provider == "tag":
         return _inside_tag(variant, system, row, library, need)
     found = candidates(facts, library, variant.cuda, need)
-    for candidate in found:
+    for candidate in sorted(found, key=lambda release: not within(release.version, clauses)):
         if row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
         for package in candidate.apt:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from envbuild.matrix.platform import PythonRow
 from envbuild.matrix.types import Variant
-from envbuild.matrix.versions import numbers
+from envbuild.matrix.versions import numbers, within
 from envbuild.model import Python
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
@@ -34,7 +34,7 @@ def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
     for build in chosen.builds:
         found += [*_version(search, chosen, build), *_build(search, chosen, build)]
     found += [*_python(search, chosen), *_system(search, chosen), *_base(search, chosen)]
-    return tuple([*found, *_libraries(search.facts, chosen)])
+    return tuple([*found, *_libraries(search, chosen)])
 
 
 def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
@@ -98,7 +98,8 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
     """The other places of the builds that differ from the request in ``part`` alone, if at all; those that do not, first."""
     request = search.request
-    known = [(place, mismatches(request, place)) for place in places(search.facts, _whole(chosen), request.image)]
+    found = places(search.facts, _whole(chosen), request.image, (request.cudnn, request.nccl))
+    known = [(place, mismatches(request, place)) for place in found]
     yield from ((place, False) for place, wrong in known if not wrong)
     yield from ((place, True) for place, wrong in known if wrong == (part,))
 
@@ -187,10 +188,12 @@ def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
             return
 
 
-def _libraries(facts: Facts, chosen: Candidate) -> Iterator[Rival]:
+def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
+    facts, request = search.facts, search.request
     variant, offer = _whole(chosen), chosen.place.offer
     versions = " + ".join(build.release.version for build in chosen.builds)
-    for name, need, ours in (("cudnn", variant.cudnn, offer.cudnn), ("nccl", variant.nccl, offer.nccl)):
+    asked = (("cudnn", variant.cudnn, offer.cudnn, request.cudnn), ("nccl", variant.nccl, offer.nccl, request.nccl))
+    for name, need, ours, clauses in asked:
         if need is None or ours is None or ours.row is None:
             continue
         other = next((row for row in candidates(facts, name, variant.cuda, need) if row.version != ours.version), None)
@@ -199,6 +202,8 @@ def _libraries(facts: Facts, chosen: Candidate) -> Iterator[Rival]:
         installable = any(item.system == chosen.place.system.name for item in other.apt) or ours.package is None
         if not installable:
             because = f"no package of it for {chosen.place.system.name} is in the matrix"
+        elif clauses and not within(other.version, clauses):
+            because = f"the request asks for {clauses.lstrip('=')}"
         elif ours.version == need.prefer:
             because = f"{variant.package} {versions} prefers {need.prefer}"
         else:

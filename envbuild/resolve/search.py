@@ -123,9 +123,10 @@ class Search:
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """Where builds can live together, best first, as far as the request says anything of it."""
         variant = together([build.variant for build in builds])
-        found: Iterable[Place] = places(self.facts, variant, self.request.image)
+        asked = ("" if "cudnn" in free else self.request.cudnn, "" if "nccl" in free else self.request.nccl)
+        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked)
         if self.request.image and "base" in free:
-            found = itertools.chain(found, places(self.facts, variant))
+            found = itertools.chain(found, places(self.facts, variant, asked=asked))
         insists = bool(self.request.base) and "base" not in free
         for place in found:
             if all(part in free for part in mismatches(self.request, place)) and (insists or not place.offer.deleted):
