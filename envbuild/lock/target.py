@@ -17,12 +17,14 @@ MACHINE = "x86_64"
 # Names that platform tags had before they spelled the glibc version (PEP 513, 571, 599).
 _LEGACY_GLIBC = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
 _OLDEST_GLIBC_MINOR = 5
+# The oldest that a distribution carries (3.5.2, 3.9.2, 3.11.2); torch 1.7 to 1.10 ask for 3.6.1 or 3.6.2.
+_PATCH = 2
 
 
 class Target:
     """The interpreter (``3.5``) and C library (``2.23``) of an image, as tags and markers see them.
 
-    Only X.Y of the interpreter is known when locking, so X.Y.0 is assumed: what needs a later patch is left out.
+    Only X.Y of the interpreter is known when locking, so a low patch is assumed: what needs a later one is left out.
     """
 
     def __init__(self, *, python: str, glibc: str) -> None:
@@ -30,7 +32,7 @@ class Target:
         self.glibc = glibc
         major, minor = (int(part) for part in python.split("."))
         self.python_info = (major, minor)
-        self.full_version = Version(f"{python}.0")
+        self.full_version = Version(f"{python}.{_PATCH}")
 
     @cached_property
     def rank(self) -> dict[Tag, int]:
@@ -43,14 +45,14 @@ class Target:
         old = self.python_info < (3, 3)  # those did not have sys.implementation, and said linux2
         return {
             "implementation_name": "" if old else "cpython",
-            "implementation_version": "0" if old else f"{self.python}.0",
+            "implementation_version": "0" if old else f"{self.python}.{_PATCH}",
             "os_name": "posix",
             "platform_machine": MACHINE,
             "platform_python_implementation": "CPython",
             "platform_release": "",
             "platform_system": "Linux",
             "platform_version": "",
-            "python_full_version": f"{self.python}.0",
+            "python_full_version": f"{self.python}.{_PATCH}",
             "python_version": self.python,
             "sys_platform": "linux2" if old else "linux",
         }

@@ -93,7 +93,7 @@ def test_extras_are_asked_by_normalized_name():
         ("", True),
         (">=2.7, !=3.0.*, !=3.1.*", True),
         (">=3.6.*", True),
-        (">=3.6.1", False),
+        (">=3.6.2", True), (">=3.6.3", False),
         (">=3.7", False),
         ("~=3.6", True),
         ("not a bound", True),
