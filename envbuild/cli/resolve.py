@@ -16,8 +16,8 @@ from envbuild.cli.session import Session
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
     """Say which environment REQUEST means, choosing what it leaves open; nothing is written.
 
-    REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]) or requirements such as
-    'name==1.12 cuda>=9'.
+    REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +, or
+    requirements such as 'name>=1.12,<2' 'cuda>=9'.
     """
     from envbuild import pipeline, resolve
 

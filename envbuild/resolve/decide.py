@@ -27,11 +27,9 @@ from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
 from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request, Wanted
-from envbuild.resolve.search import Search, for_gpus
+from envbuild.resolve.search import Search
 from envbuild.resolve.together import join, need_of, together
-from envbuild.resolve.warn import same_packages, warnings
-
-_LOOKED_AT = 500  # candidates of the chosen releases
+from envbuild.resolve.warn import warnings
 
 
 def choose(search: Search) -> Candidate | None:
@@ -40,40 +38,16 @@ def choose(search: Search) -> Candidate | None:
     A canonical name means itself, also where a version is the beginning of a newer one (2.5 and 2.5.1).
     """
     request = search.request
-    chosen = _first(search)
+    chosen = search.first()
     if chosen is None:
         return None
     wanted = tuple(_exact(each) for each in request.wanted)
     if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
         again = Search(search.facts, replace(request, wanted=wanted))
-        exact = _first(again)
+        exact = again.first()
         if exact is not None and environment_of(search.facts, request, exact).name.lower() == request.text.lower():
             return exact
     return chosen
-
-
-def _first(search: Search) -> Candidate | None:
-    """The first candidate; of its releases the builds for one CUDA come before others, and those that bring different CUDAs
-    in packages of different names before those that may not be installable together.
-    """
-    chosen = search.first()
-    if chosen is None or len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
-        return chosen
-    releases = {build.framework.name: build.release for build in chosen.builds}
-    variants = [variant for build in chosen.builds for variant in build.release.variants]
-    for cuda in dict.fromkeys(variant.cuda for variant in variants if variant.cuda):
-
-        def of_one(build: Build, cuda: str = cuda) -> bool:
-            return build.release == releases[build.framework.name] and (build.variant.cuda == cuda or build.beside_gpus)
-
-        if found := next(search.solutions(only=of_one), None):
-            return found
-
-    def of_same(build: Build) -> bool:
-        return build.release == releases[build.framework.name] and for_gpus(build)
-
-    others = itertools.islice(search.solutions(only=of_same), _LOOKED_AT)
-    return next((each for each in others if not any(same_packages(each.builds))), chosen)
 
 
 def _exact(wanted: Wanted) -> Wanted:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
@@ -18,9 +19,10 @@ from envbuild.resolve.choose import Candidate, build_objections, implying_gpu, m
 from envbuild.resolve.facts import Facts, Objection
 from envbuild.resolve.places import Place, places
 from envbuild.resolve.request import Part, Request, Wanted
-from envbuild.resolve.together import Need, join, need_of, reduced, shared_names, together
+from envbuild.resolve.together import Need, join, need_of, reduced, same_packages, shared_names, together
 
 NOTHING: frozenset[Part] = frozenset()
+_LOOKED_AT = 500  # candidates of the chosen releases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -40,6 +42,10 @@ Order = Callable[[Option], tuple[object, ...]]
 def for_gpus(build: Build) -> bool:
     """Whether a build may stand in an environment for GPUs."""
     return bool(build.variant.cuda) or build.beside_gpus
+
+
+def _both(one: Only, other: Only | None) -> Only:
+    return one if other is None else lambda build: one(build) and other(build)
 
 
 class _Level:
@@ -92,19 +98,35 @@ class Search:
     def first(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
     ) -> Candidate | None:
-        """The first solution. Of several frameworks an environment for GPUs comes before one for CPUs.
+        """The first solution, in the builds of its releases that go together best.
 
-        Alone, a framework's newest release comes before everything else; beside others the CPU builds of the newest would too
-        often go together where the GPU builds of releases hardly older do as well.
+        Of several frameworks an environment for GPUs comes before one for CPUs. Alone, a framework's newest release comes
+        before everything else; beside others the CPU builds of the newest would too often go together where the GPU builds of
+        releases hardly older do as well.
         """
-
-        def gpu(build: Build) -> bool:
-            return for_gpus(build) and (only is None or only(build))
-
         found = None
         if len(self.request.wanted) > 1 and not self.request.device:
-            found = next(self.solutions(free, only=gpu, order=order), None)
-        return found or next(self.solutions(free, only=only, order=order), None)
+            found = next(self.solutions(free, only=_both(for_gpus, only), order=order), None)
+        found = found or next(self.solutions(free, only=only, order=order), None)
+        return found and self._of_one_cuda(found, free, only)
+
+    def _of_one_cuda(self, chosen: Candidate, free: Collection[Part], only: Only | None) -> Candidate:
+        """The same releases in builds for one CUDA, else in builds that do not bring different ones in packages of one name."""
+        if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
+            return chosen
+        releases = {build.framework.name: build.release for build in chosen.builds}
+        variants = [variant for build in chosen.builds for variant in build.release.variants]
+
+        def same(build: Build, cudas: Collection[str]) -> bool:
+            fits = build.beside_gpus or build.variant.cuda in cudas
+            return fits and build.release == releases[build.framework.name] and (only is None or only(build))
+
+        every = dict.fromkeys(variant.cuda for variant in variants if variant.cuda)
+        for cuda in every:
+            if found := next(self.solutions(free, only=partial(same, cudas=(cuda,))), None):
+                return found
+        others = itertools.islice(self.solutions(free, only=partial(same, cudas=every)), _LOOKED_AT)
+        return next((each for each in others if not any(same_packages(each.builds))), chosen)
 
     def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
         """The builds of the releases that were asked for, or of all where the version is free; good and bad."""

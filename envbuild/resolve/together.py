@@ -7,6 +7,7 @@ its own packages may be another than the image's.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -197,6 +198,17 @@ def reduced(need: Need, names: Collection[str]) -> Need:
         holds=frozenset(held for held in need.holds if held.framework in names),
         pins=frozenset(pin for pin in need.pins if f"{pin[0]}=" in names),
     )
+
+
+def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
+    """Builds whose packages bring one major of CUDA in different versions. The packages are named after the major, and often
+    asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
+    """
+    bringing = [build for build in builds if build.variant.cuda_libraries == "wheels"]
+    for one, other in itertools.combinations(bringing, 2):
+        ours, theirs = one.variant.cuda, other.variant.cuda
+        if ours != theirs and ours.partition(".")[0] == theirs.partition(".")[0]:
+            yield one, other
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

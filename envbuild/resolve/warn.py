@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings
 from envbuild.resolve.request import Request
 from envbuild.resolve.search import Search
+from envbuild.resolve.together import same_packages
 
 
 def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
@@ -43,17 +43,6 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
         other = next(each for each in candidate.builds if each.framework is build.framework)
         yield f"{other.framework.title} {other.release.version}, which the request allows too, has native code for it."
         return
-
-
-def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
-    """Builds whose packages bring one major of CUDA in different versions. The packages are named after the major, and often
-    asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
-    """
-    bringing = [build for build in builds if build.variant.cuda_libraries == "wheels"]
-    for one, other in itertools.combinations(bringing, 2):
-        ours, theirs = one.variant.cuda, other.variant.cuda
-        if ours != theirs and ours.partition(".")[0] == theirs.partition(".")[0]:
-            yield one, other
 
 
 def _status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
