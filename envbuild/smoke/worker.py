@@ -82,7 +82,7 @@ def _run(plan, rank, heart, result):
     if plan['phases'] and hasattr(session.adapter, 'prepare'):
         heart.enter('prepare')
         start = now()
-        session.adapter.prepare()
+        session.adapter.prepare(heart.beat)
         result['timing']['prepare_s'] = now() - start
     for name, measure in PHASES:
         if name not in plan['phases'] or (name == 'coll' and plan['processes'] == 1):

@@ -28,8 +28,8 @@ refnet and layouts (`from ..layouts import to_hwio`). An adapter that hands over
         def predict(self, handle, images)   # logits
         def evidence(self, handle)          # {'parameters': [device], 'compute': [device], 'memory_bytes': n or None}
         def close(self)
-        # optional: what takes long once and without news, such as running a compiler; not called where nothing is trained
-        def prepare(self)
+        # optional: what takes long once, such as running a compiler; calling beat() is news, for there may be a limit on silence
+        def prepare(self, beat)
         # optional: why the framework uses one device only ('devices'), or trains nothing ('training'), under these options
         # (the matrix row's). The parent asks the class, so no framework is imported for it. Without training, setup,
         # versions, close and exercise are all: tasks with known answers, [{'what': words, 'right': bool, 'detail': words}]

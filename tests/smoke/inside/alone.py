@@ -14,7 +14,7 @@ class Adapter(Healthy):
     def limits(options):
         return dict((key, options[key]) for key in ('devices', 'training') if key in options)
 
-    def prepare(self):
+    def prepare(self, beat):
         time.sleep(float(self.ctx.options.get('prepare', 0)))
 
     def exercise(self):
