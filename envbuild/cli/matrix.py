@@ -150,17 +150,21 @@ def _ask(session: Session, facts: Matrix) -> _Asked:
 
     index = Index()
     with display(session) as shown:
-        metadata = MetadataReader(index, session.workspace.downloads, shown.news)
+        metadata = MetadataReader(index, session.workspace.downloads, shown.news, whole=False)
+        unread: dict[str, str] = {}
 
-        def requires_of(file: IndexFile, version: Version) -> Sequence[Requirement]:
+        def requires_of(file: IndexFile, version: Version) -> Sequence[Requirement] | None:
             try:
                 return metadata.read(file, version).requires
-            except UnusableFileError:
-                return ()
+            except UnusableFileError as error:
+                unread[file.filename] = str(error)
+                return None
 
         answers = published.ask(facts, index.project_files, shown.news)
         reader = declared.Reader(answers, index.project_files, requires_of)
         findings = differences.compare(facts, answers, declared.collect(facts, reader, shown.news))
+    if unread:
+        session.err(f"What {len(unread)} wheels ask for was not compared; the first: {next(iter(unread.values()))}.")
     return _Asked(findings, answers, reader, index.place)
 
 

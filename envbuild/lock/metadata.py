@@ -44,7 +44,9 @@ class Metadata:
 class MetadataReader:
     """Reads metadata through an index and keeps what it read below ``folder``, so that a second run asks nothing again."""
 
-    def __init__(self, index: Index, folder: Path, on_progress: OnProgress) -> None:
+    def __init__(self, index: Index, folder: Path, on_progress: OnProgress, *, whole: bool = True) -> None:
+        """``whole``: wheels are downloaded where their server gives no parts of files; otherwise they are unusable."""
+        self._whole = whole
         self._index = index
         self._folder = folder
         self._on_progress = on_progress
@@ -104,6 +106,8 @@ class MetadataReader:
 
     def _inner_text(self, file: IndexFile) -> str:
         remote = _open_remote(self._index, file)
+        if remote is None and not self._whole:
+            raise UnusableFileError(f"{file.filename}: its server gives no parts of files")
         source = remote or self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
         try:
             with zipfile.ZipFile(source) as archive:

@@ -28,7 +28,7 @@ _PACKAGES = {
 _AT_ONCE = 8
 _DEPTH = 3  # a framework asks for its plug-in, which asks for the vendor's packages
 
-RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement]]
+RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None: it cannot be known
 Key = tuple[str, str]  # a requirement such as name[extra], and the version
 Declarations = Mapping[Key, "Declared"]
 
@@ -83,7 +83,7 @@ class Reader:
         self._requires_of = requires_of
 
     def read(self, requirement: str, version: str, python: str) -> Declared | None:
-        """What ``requirement`` of ``version`` asks for on Linux with ``python``; None where it has no wheel."""
+        """What ``requirement`` of ``version`` asks for on Linux with ``python``; None where no wheel of it can tell."""
         wanted = Requirement(f"{requirement}=={version}")
         requires = self._requires(wanted, python)
         if requires is None:
@@ -114,7 +114,8 @@ class Reader:
         file = self._releases(canonicalize_name(wanted.name))[newest].file if newest else None
         if file is None or newest is None:
             return None
-        return [each for each in self._requires_of(file, newest) if _holds(each, wanted.extras, python)]
+        said = self._requires_of(file, newest)
+        return None if said is None else [each for each in said if _holds(each, wanted.extras, python)]
 
     def _releases(self, project: str) -> Releases:
         if project not in self._published:

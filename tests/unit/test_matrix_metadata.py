@@ -8,8 +8,10 @@ from packaging.specifiers import SpecifierSet
 
 from envbuild import matrix
 from envbuild.index import IndexFile
-from envbuild.matrix.declared import admits
+from envbuild.matrix.declared import Reader, admits, collect
+from envbuild.matrix.differences import compare
 from envbuild.matrix.loader import compile_matrix
+from envbuild.matrix.published import ask
 
 GIZMO = "matrix/frameworks/gizmo.yaml"
 STAND = "matrix/frameworks/stand.yaml"
@@ -182,3 +184,10 @@ def test_what_is_stood_upon_is_written_first() -> None:
     )
     sources = {**{name: text for name, text in SOURCES.items() if name != GIZMO}, STAND: STANDING, GIZMO: SOURCES[GIZMO]}
     assert proposal(index, sources).changed == (GIZMO, STAND)
+
+
+def test_a_wheel_that_cannot_be_read_contradicts_nothing() -> None:
+    published = ask(TOY, whole_index().__getitem__, lambda _: None)
+    mute = Reader(published, whole_index().__getitem__, lambda file, version: None)
+    assert collect(TOY, mute, lambda _: None) == {}
+    assert compare(TOY, published, {}) == []
