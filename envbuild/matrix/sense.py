@@ -98,7 +98,14 @@ class _Used:
 
 
 def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Rows that are there for environments alone, and that none can use: a mistake in them or in what should use them."""
+    """Rows that are there for environments alone, and that none can use: a mistake in them or in what should use them.
+
+    An overlay that replaces what used a row makes no mistake.
+    """
+    if any(
+        row.origin.overlaid for rows in (matrix.systems, matrix.pythons, matrix.cuda, matrix.cudnn, matrix.nccl) for row in rows
+    ):
+        return
     used = _Used(matrix, serving)
     for system in matrix.systems:
         if system.name not in used.systems and matrix.frameworks:
