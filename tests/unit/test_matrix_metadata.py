@@ -7,6 +7,7 @@ from online_world import SOURCES, TOY, file, findings, proposal, whole_index
 from packaging.specifiers import SpecifierSet
 
 from envbuild import matrix
+from envbuild.errors import InvalidInputError
 from envbuild.index import IndexFile
 from envbuild.matrix.declared import Reader, admits, collect
 from envbuild.matrix.differences import compare
@@ -191,3 +192,9 @@ def test_a_wheel_that_cannot_be_read_contradicts_nothing() -> None:
     mute = Reader(published, whole_index().__getitem__, lambda file, version: None)
     assert collect(TOY, mute, lambda _: None) == {}
     assert compare(TOY, published, {}) == []
+
+
+def test_a_row_may_differ_only_in_what_is_compared() -> None:
+    sources = edited('released: "2025-01-29"', 'released: "2025-01-29", contradicts: {colour: "it is blue"}')
+    with pytest.raises(InvalidInputError, match="'colour' is not one of gone, yanked, date"):
+        compile_matrix({name: text.encode() for name, text in sources.items()})
