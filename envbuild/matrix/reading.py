@@ -43,12 +43,14 @@ class Context:
         handed_down = inherit_note or (status == "known-bad" and "status" not in table)  # with the verdict goes its reason
         note = table.text("note", parent.note if handed_down else "")
         fields = table.table("field_source")
+        own = {} if fields is None else {key: self._documents(fields, key) for key in fields.keys()}  # noqa: SIM118
+        handed = {} if "source" in table else {key: sources for key, sources in parent.fields if key not in own}
         found = Provenance(
             sources=self._documents(table, "source") or parent.sources,
             checked=table.date("checked", parent.checked),
             status=status,
             note=note,
-            fields=() if fields is None else tuple((key, self._documents(fields, key)) for key in fields.keys()),  # noqa: SIM118
+            fields=tuple((own | handed).items()),
             at=f"{table.where}:{table.line}",
         )
         if not found.sources:
