@@ -50,9 +50,9 @@ def test_work_that_goes_wrong_is_named(guest: Guest, tmp_path: Path) -> None:
 
 
 def test_silence_while_an_adapter_compiles_is_no_hang(guest: Guest, tmp_path: Path) -> None:
-    quiet = ("--stall", "2", "--counts", "1", "--option", "prepare=6")
+    quiet = ("--phases", "coll", "--stall", "3", "--counts", "1", "--option", "prepare=8")
     answer = guest.run(*ALONE, *quiet, "--stall-first", "60", folder=tmp_path)
     assert answer.code == 0, answer.err
     assert answer.report is not None
-    assert answer.report["timing"]["1x_prepare_s"] >= 6
-    assert guest.run(*ALONE, *quiet, "--stall-first", "2", folder=tmp_path).failed() == {"HANG"}
+    assert answer.report["timing"]["1x_prepare_s"] >= 8
+    assert guest.run(*ALONE, *quiet, "--stall-first", "3", folder=tmp_path).failed() == {"HANG"}
