@@ -1,0 +1,187 @@
+"""Keras on TensorFlow 1 and 2 for the smoke test.
+
+TensorFlow 1: multi_gpu_model cuts the batch, runs the one model on each GPU with its slice, and joins the answers on the CPU:
+one set of parameters, and the loss of the whole batch. It refuses CPUs; in the test its own code runs with /gpu:N meaning /cpu:N.
+TensorFlow 2 (Keras 2.4 on): MirroredStrategy, driven as TensorFlow's own adapter does.
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+import contextlib
+import os
+import sys
+
+import numpy as np
+
+from . import tensorflow
+from ..layouts import from_hwio, nhwc, to_hwio
+
+KERNELS = (0, 2)
+
+
+class Adapter(tensorflow.Adapter):
+    name = 'keras'
+
+    def setup(self, ctx):
+        os.environ['KERAS_BACKEND'] = 'tensorflow'
+        import keras
+        import tensorflow as tf
+        self.keras, self.tf = keras, tf
+        alone = tuple(int(part) for part in keras.__version__.split('.')[:2]) < (2, 4)
+        self.hand_over(_MultiGpu(tf, keras, ctx) if alone else _Mirrored(tf, ctx, keras))
+
+    def versions(self):
+        return dict(tensorflow.Adapter.versions(self), name='keras', version=self.keras.__version__)
+
+
+class _Mirrored(tensorflow.Mirrored):
+    """Keras 2.4 and later, on TensorFlow 2."""
+
+    def __init__(self, tf, ctx, keras):
+        tensorflow.Mirrored.__init__(self, tf, ctx)
+        self.keras = keras
+
+
+class Compiled(object):
+    """Models that Keras compiles and steps itself, on one backend or another: what these have in common."""
+
+    turns_kernels = False
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
+        return [self.model(lambda: self._network(weights), group, self._compile(lr, momentum)) for group in groups]
+
+    def _network(self, weights):
+        layers = self.keras.layers
+        network = self.keras.models.Sequential([
+            layers.Conv2D(16, 5, activation='relu', input_shape=(28, 28, 1), data_format='channels_last'),
+            layers.MaxPooling2D(2, data_format='channels_last'),
+            layers.Conv2D(32, 5, activation='relu', data_format='channels_last'),
+            layers.MaxPooling2D(2, data_format='channels_last'),
+            layers.Flatten(), layers.Dense(128, activation='relu'), layers.Dense(10, activation='softmax')])
+        network.set_weights(self._turned(to_hwio(weights)))
+        return network
+
+    def _turned(self, arrays):
+        """Kernels by 180 degrees, where the backend's convolution is the mathematical one."""
+        if not self.turns_kernels:
+            return arrays
+        return [array[::-1, ::-1] if place in KERNELS else array for place, array in enumerate(arrays)]
+
+    def _compile(self, lr, momentum):
+        def compiled(model):
+            model.compile(self.keras.optimizers.SGD(lr=lr, momentum=momentum), 'sparse_categorical_crossentropy')
+            return model
+        return compiled
+
+    def put(self, handle, images, labels):
+        return [(nhwc(self.ctx.shard(images, number, len(handle))), self.ctx.shard(labels, number, len(handle))[:, None])
+                for number in range(len(handle))]
+
+    def step(self, handle, batch, lr):
+        for model in handle:
+            if model.get('lr') != lr:
+                self.keras.backend.set_value(model['run'].optimizer.lr, lr)
+                model['lr'] = lr
+        if len(handle) == 1:
+            return handle[0]['run'].train_on_batch(*batch[0])
+        return self.side_by_side([model['run'] for model in handle], batch)
+
+    def loss(self, token):
+        return float(token)
+
+    def drain(self):
+        pass                            # train_on_batch answers the loss: everything is done
+
+    def copies(self, handle):
+        return len(handle)
+
+    def weights(self, handle, copy):
+        return from_hwio(self._turned(handle[copy]['network'].get_weights()))
+
+    def predict(self, handle, images):
+        return handle[0]['network'].predict_on_batch(nhwc(images))
+
+    def evidence(self, handle):
+        return dict(self.places(handle), memory_bytes=None)
+
+    def close(self):
+        pass
+
+
+class _MultiGpu(Compiled):
+    """TensorFlow 1.
+
+    Keras asks TensorFlow for gradients one by one, so that an update may reach a variable before a sibling gradient has read
+    the old value: a race that shows as errors up to 0.1 against the reference network. Gradients that wait for each other
+    (gate_gradients) end it.
+    """
+
+    def __init__(self, tf, keras, ctx):
+        self.keras, self.ctx, self.tf = keras, ctx, tf
+        self.kind = 'gpu' if ctx.kind == 'cuda' else 'cpu'
+        self.semantics = {
+            'gradient': 'mean over the global batch', 'exchange': 'multi_gpu_model: one set of parameters, slices of the batch joined',
+            'corrected': 'gate_gradients' + ('' if self.kind == 'gpu' else '; /gpu:N of multi_gpu_model means /cpu:N'),
+        }
+        config = tf.ConfigProto(
+            device_count={} if self.kind == 'gpu' else {'CPU': len(ctx.devices), 'GPU': 0}, allow_soft_placement=self.kind == 'gpu',
+            intra_op_parallelism_threads=ctx.threads, inter_op_parallelism_threads=max(2, len(ctx.devices)))
+        config.gpu_options.allow_growth = True
+        keras.backend.set_session(tf.Session(config=config))
+        keras.backend.gradients = self._gradients
+
+    def _gradients(self, loss, variables):
+        return self.tf.gradients(loss, variables, colocate_gradients_with_ops=True, gate_gradients=True)
+
+    def model(self, network, replicas, compiled):
+        if len(replicas) == 1:
+            with self.tf.device('/%s:%d' % (self.kind, self.ctx.devices[replicas[0]])):
+                made = network()
+                return {'network': made, 'run': compiled(made)}
+        with self.tf.device('/cpu:0'):
+            made = network()
+        with self._devices():
+            return {'network': made, 'run': compiled(self.keras.utils.multi_gpu_model(made, gpus=len(replicas)))}
+
+    @contextlib.contextmanager
+    def _devices(self):
+        """On the CPU, for as long as multi_gpu_model builds: it is told of GPUs, and what it places there goes to CPUs."""
+        module = sys.modules[self.keras.utils.multi_gpu_model.__module__]
+        if self.kind == 'gpu':
+            yield
+            return
+        real = module._get_available_devices
+        module._get_available_devices = lambda: ['/cpu:0'] + ['/gpu:%d' % number for number in self.ctx.devices]
+        try:
+            with self.tf.device(lambda operation: operation.device.replace('GPU', 'CPU')):
+                yield
+        finally:
+            module._get_available_devices = real
+
+    def side_by_side(self, models, batch):
+        """One step of each model in one run of the session; the mean of their losses."""
+        feed, losses, updates = {}, [], []
+        for model, (x, y) in zip(models, batch):
+            model._make_train_function()
+            function = model.train_function
+            feed.update(zip(function.inputs, (x, y, np.ones(len(x), 'float32'))))
+            losses.append(function.outputs[0])
+            updates.append(function.updates_op)
+        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # it initialises what is new
+
+    def places(self, handle):
+        """Where the convolutions really ran, by TensorFlow's own account of one more run."""
+        compute = set()
+        for model in handle:
+            account = self.tf.RunMetadata()
+            images = np.zeros((2 * len(self.ctx.devices), 28, 28, 1), 'float32')
+            self.keras.backend.get_session().run(
+                model['run'].outputs, {model['run'].inputs[0]: images}, run_metadata=account,
+                options=self.tf.RunOptions(output_partition_graphs=True))
+            compute |= set(node.device for graph in account.partition_graphs for node in graph.node if 'Conv2D' in node.op)
+        parameters = set(variable.device for model in handle for variable in model['network'].weights if variable.device)
+        return {'parameters': sorted(parameters or compute), 'compute': sorted(compute)}
+
+
+Adapter.sides = (_MultiGpu, _Mirrored)

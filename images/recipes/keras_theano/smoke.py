@@ -1,0 +1,52 @@
+"""Keras on Theano for the smoke test: one device.
+
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+"""
+from __future__ import absolute_import, division, print_function
+
+import os
+
+import numpy as np
+
+from . import keras
+from .theano import tell_of_compilers
+from .. import refnet
+
+
+class Adapter(keras.Compiled):
+    name = 'keras_theano'
+    style = 'single'
+    turns_kernels = True
+    semantics = {'gradient': 'mean over the batch', 'exchange': 'none: one device',
+                 'corrected': 'kernels are turned by 180 degrees, as Theano\'s convolution wants them'}
+
+    @staticmethod
+    def limits(options):
+        return {'devices': 'Keras trains on several devices with TensorFlow only, and Theano on one'}
+
+    def setup(self, ctx):
+        os.environ['KERAS_BACKEND'] = 'theano'
+        where = 'cuda%d' % ctx.devices[0] if ctx.kind == 'cuda' else 'cpu'
+        os.environ['THEANO_FLAGS'] = ','.join(filter(None, ['floatX=float32', 'device=' + where, os.environ.get('THEANO_FLAGS')]))
+        import keras as framework
+        import theano
+        self.keras, self.theano, self.ctx = framework, theano, ctx
+
+    def prepare(self, beat):
+        """Theano compiles C++ for a new network, which it keeps on disk: the handles to come find it there."""
+        tell_of_compilers(self.theano, beat)
+        handle = self.make('lenet', refnet.initial(0), 0.0, 0.9, [0], 'mean')
+        images = np.zeros((64, 1, 28, 28), 'uint8')
+        self.step(handle, self.put(handle, images, np.zeros(64, 'int64')), 0.0)
+        self.predict(handle, images)
+
+    def versions(self):
+        cuda = 'unknown' if self.theano.config.device.startswith('cuda') else None
+        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
+
+    def model(self, network, replicas, compiled):
+        made = network()
+        return {'network': made, 'run': compiled(made)}
+
+    def places(self, handle):
+        return {'parameters': [self.theano.config.device], 'compute': [self.theano.config.device]}
