@@ -214,6 +214,15 @@ def test_repositories_and_systems_are_known(facts: Matrix) -> None:
             assert item.system in systems, library.version
 
 
+def test_debian_13_installs_nothing_from_nvidia(facts: Matrix) -> None:
+    """Its apt refuses the key 3BF863CC since 2026-02: a provider there needs NVIDIA's repository for Debian 13."""
+    refused = {row.name for row in facts.repositories if "debian13" not in row.url}
+    for row in facts.cuda:
+        assert not any(p.system == "debian13" and set(p.repositories) & refused for p in row.providers), row.version
+    for library in (*facts.cudnn, *facts.nccl):
+        assert not any(i.system == "debian13" and i.package.repository in refused for i in library.apt), library.version
+
+
 def test_deleted_tags_say_so(facts: Matrix) -> None:
     """NVIDIA removed the images of CUDA 10.2 and older in 2023."""
     for row in facts.cuda:
