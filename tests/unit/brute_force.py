@@ -1,0 +1,284 @@
+"""Judges the resolver's answers against the plain matrix: is an accepted environment true, is a refusal?
+
+It works by trial: every build on every system with every Python and every provider. It shares no code with the program.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from brute_world import Build, Row, World
+from packaging.version import Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked for, taken apart; what is empty is free.
+
+    ``frameworks`` are names, each with clauses on its version (``==1.12,<2``) and on its own CUDA. ``gpus`` are compute
+    capabilities; boards that nobody knows are left out.
+    """
+
+    frameworks: tuple[tuple[str, str, str], ...]
+    device: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    nccl: str = ""
+    python: str = ""
+    systems: tuple[str, ...] = ()
+    base: str = ""
+    image: str = ""
+    driver: str = ""
+    gpus: tuple[str, ...] = field(default=())
+
+
+class Place(NamedTuple):
+    """Where a build can live. ``cudnn`` and ``nccl`` are the versions that it may find there, None where none was needed."""
+
+    system: str
+    python: str
+    provider: str
+    image: str
+    deleted: bool
+    cudnn: tuple[str, ...] | None
+    nccl: tuple[str, ...] | None
+
+
+def number(text: str) -> list[int]:
+    parts = [int(part) for part in text.split(".")]
+    return parts + [0] * (8 - len(parts))
+
+
+def under(version: str, line: str) -> bool:
+    """9.0 is under 9, and 90 is not."""
+    return (version + ".").startswith(line + ".")
+
+
+def satisfies(version: str, clauses: str, order: Any = number) -> bool:
+    """Whether a version is what the clauses ask for; ``==`` and ``!=`` name lines, ``===`` one version."""
+    for clause in filter(None, re.split(r"\s*,\s*", clauses)):
+        match = re.fullmatch(r"\s*(===|==|=|!=|~=|>=|<=|>|<)\s*([^\s*]*?)(?:\.\*)?\s*", clause)
+        assert match, clause
+        sign, bound = match.groups()
+        if sign == "===":
+            good = version == bound
+        elif sign in ("==", "=", "!="):
+            good = under(version, bound) == (sign != "!=")
+        elif sign == "~=":
+            line = bound.rpartition(".")[0]
+            good = order(version) >= order(bound) and (not line or under(version, line))
+        else:
+            ours, theirs = order(version), order(bound)
+            good = (sign[0] == ">" and ours > theirs) or (sign[0] == "<" and ours < theirs) or (ours == theirs and "=" in sign)
+        if not good:
+            return False
+    return True
+
+
+class Judge:
+    """The matrix under trial."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._places: dict[str, list[Place]] = {}
+
+    # --- what a build runs on -----------------------------------------------------------------------------------------
+
+    def row(self, table: str, name: str) -> Row | None:
+        return self.world.tables[table].get(name)
+
+    def good(self, row: Row | None) -> bool:
+        return row is None or row.get("status") != "known-bad"
+
+    def reaches(self, driver: str, minimum: str) -> bool:
+        """A driver given by its beginning stands for the latest that begins so."""
+        given = [int(part) for part in driver.split(".")]
+        return given >= [int(part) for part in minimum.split(".")][: len(given)]
+
+    def runs(self, build: Build, wish: Wish) -> bool:
+        """Whether a build runs on the driver and the GPUs."""
+        row = self.row("cuda", build.cuda)
+        if not build.cuda or row is None:
+            return not build.cuda or not wish.driver
+        old = bool(wish.driver) and not self.reaches(wish.driver, row["driver_min"])
+        if wish.driver:
+            rule = self.row("driver_rules", build.cuda.split(".")[0])
+            if old and not (rule and self.good(rule) and self.reaches(wish.driver, rule["driver_min"])):
+                return False
+            if not self.good(self.row("drivers", wish.driver.split(".")[0])):
+                return False
+        return all(self.runs_on(build, row, wish.driver, old, gpu) for gpu in wish.gpus)
+
+    def runs_on(self, build: Build, cuda: Row, driver: str, old_driver: bool, gpu: str) -> bool:
+        code = build.row.get("capabilities")
+        sass, ptx = (code.get("sass", []), code.get("ptx", [])) if code else ([], [])
+        native = any(number(gpu)[0] == number(item)[0] and number(gpu) >= number(item) for item in sass)
+        compiled = any(number(item) <= number(gpu) for item in ptx)
+        if any(number(gpu) == number(item) for bad in build.row.get("bad_capabilities", []) for item in bad["capabilities"]):
+            return False
+        if (sass or ptx) and not native and (not compiled or old_driver):
+            return False
+        rows = [row for row in self.world.tables["architectures"].values() if number(gpu) in map(number, row["capabilities"])]
+        if not rows:
+            return number(gpu) >= number(cuda["capabilities"]["min"])
+        (row,) = rows
+        if row.get("last_cuda") and number(build.cuda) > number(row["last_cuda"]):
+            return False
+        if driver and row.get("last_driver_branch") and number(driver)[0] > number(row["last_driver_branch"])[0]:
+            return False
+        if driver and not self.knows(driver, row):
+            return False
+        return self.good(row) and (native or number(build.cuda)[0] >= number(row["first_cuda"])[0])
+
+    def knows(self, driver: str, architecture: Row) -> bool:
+        """Whether a driver's branch is not older than the first that has the CUDA which was first to support a GPU."""
+        rows = self.world.tables["drivers"].values()
+        knowing = [number(row["branch"]) for row in rows if number(row["max_cuda"]) >= number(architecture["first_cuda"])]
+        return not knowing or number(driver.split(".", maxsplit=1)[0]) >= min(knowing)
+
+    # --- where a build can live ---------------------------------------------------------------------------------------
+
+    def places(self, build: Build, image: str = "") -> list[Place]:
+        """All of them, those whose image was deleted too."""
+        key = repr((build.row, image))
+        if key not in self._places:
+            self._places[key] = list(self._all_places(build, image))
+        return self._places[key]
+
+    def _all_places(self, build: Build, image: str) -> Iterator[Place]:
+        for system, version in itertools.product(self.world.tables["systems"].values(), build.row["python"]):
+            name = system["name"].lower()
+            wanted = [item.lower() for item in build.row.get("systems", [])]
+            if number(system["glibc"]) < number(build.row["glibc"]) or (wanted and name not in wanted):
+                continue
+            if not self.good(system) or not self.good(self.row("pythons", version)):
+                continue
+            if image:
+                yield Place(name, version, "local", image, False, *self.carried(build))
+            elif self.supplies(system, version):
+                yield from self._provided(build, system, version)
+
+    def supplies(self, system: Row, version: str) -> list[tuple[str, str]]:
+        """How a system gets a Python: by whom, and where it lies."""
+        found = [("distribution", item["executable"]) for item in system.get("pythons", []) if item["version"] == version]
+        for item in (self.row("pythons", version) or {}).get("from", []):
+            if item["by"] in self.world.python_from and number(item["glibc"]) <= number(system["glibc"]):
+                found.append((item["by"], item["executable"]))
+        return found
+
+    def _provided(self, build: Build, system: Row, version: str) -> Iterator[Place]:
+        name = system["name"].lower()
+        cuda = self.row("cuda", build.cuda)
+        if build.libraries == "none":
+            yield Place(name, version, "distribution", system["image"], False, *self.carried(build))
+        elif cuda is not None and self.good(cuda):
+            if build.libraries != "system":
+                yield Place(name, version, "wheels", system["image"], False, *self.carried(build))
+                return
+            for provider in cuda.get("providers", []):
+                status = provider.get("status", cuda["status"])
+                libraries = [self.brought(build, provider, name, library) for library in ("cudnn", "nccl")]
+                serves = provider["provider"] in ("apt", "tag", "conda") and provider.get("system", name).lower() == name
+                if serves and status != "known-bad" and self.installable(provider) and [] not in libraries:
+                    cudnn, nccl = (None if item is None else tuple(item) for item in libraries)
+                    image = provider.get("image") or system["image"]
+                    yield Place(name, version, provider["provider"], image, status == "base-deleted", cudnn, nccl)
+
+    def installable(self, provider: Row) -> bool:
+        """Whether every repository that it names has a row."""
+        used = [*provider.get("repositories", []), *(item.get("repository") for item in provider.get("packages", []))]
+        return all(self.known_repository(name) for name in used)
+
+    def known_repository(self, name: str | None) -> bool:
+        row = self.row("repositories", name.lower()) if name else None
+        return not name or (row is not None and self.good(row))
+
+    def carried(self, build: Build) -> tuple[tuple[str, ...] | None, ...]:
+        """The libraries that come with the framework: what it says, else the newest that it can use."""
+        found: list[tuple[str, ...] | None] = []
+        for library in ("cudnn", "nccl"):
+            need = build.row.get(library)
+            said = need if isinstance(need, str) else (need or {}).get("prefer")
+            fitting = [row["version"] for row in self.fitting(build, library)]
+            newest = (max(fitting, key=number),) if fitting else None
+            found.append(None if need is None else (said,) if said else newest)
+        return tuple(found)
+
+    def fitting(self, build: Build, library: str) -> list[Row]:
+        """The rows of a library that a build can use."""
+        need, rows = build.row.get(library), self.world.tables[library].values()
+        return [
+            row
+            for row in rows
+            if need is not None
+            and self.good(row)
+            and accepts(need, row["version"])
+            and any(under(build.cuda, entry) for entry in row["cuda"])
+        ]
+
+    def brought(self, build: Build, provider: Row, system: str, library: str) -> list[str] | None:
+        """The versions of a library that a provider can bring; none needed is None, none possible an empty list."""
+        need = build.row.get(library)
+        if need is None:
+            return None
+        if isinstance(need, dict) and need.get("from", "system") != "system":
+            return [need["prefer"]] if need.get("prefer") else None
+        if provider["provider"] == "tag":
+            inside = provider.get(library, "")
+            return [inside] if inside and accepts(need, inside) else []
+        rows = self.fitting(build, library)
+        return [row["version"] for row in rows if provider["provider"] == "conda" or self.packaged(build, row, system)]
+
+    def packaged(self, build: Build, row: Row, system: str) -> bool:
+        return any(
+            item["system"].lower() == system
+            and under(build.cuda, item["cuda"])
+            and item.get("status", row["status"]) != "known-bad"
+            and self.known_repository(item.get("repository"))
+            for item in row.get("apt", [])
+        )
+
+    # --- what satisfies a wish ----------------------------------------------------------------------------------------
+
+    def neutral(self, wish: Wish, framework: str, clauses: str) -> bool:
+        """Whether a framework, among several, has nothing for GPUs of what was asked for: it goes beside GPU builds."""
+        asked = (build for build in self.world.builds[framework] if satisfies(build.version, clauses, Version))
+        return len(wish.frameworks) > 1 and not any(build.cuda for build in asked)
+
+    def builds(self, wish: Wish, framework: str, clauses: str, cuda: str) -> Iterator[Build]:
+        """The builds of a framework that have what was asked for, and run on the hardware."""
+        neutral = self.neutral(wish, framework, clauses)
+        for build in self.world.builds[framework]:
+            wrong = wish.device == "cpu" if build.cuda else wish.device == "gpu" and not neutral
+            if wrong or build.status == "known-bad" or not satisfies(build.version, clauses, Version):
+                continue
+            if build.cuda and not satisfies(build.cuda, cuda or wish.cuda):
+                continue
+            if wish.device == "cpu" or self.runs(build, wish):
+                yield build
+
+    def fits(self, place: Place, wish: Wish) -> bool:
+        """Whether a place is one that was asked for. A deleted image serves only who insists on it."""
+        if wish.systems and place.system not in wish.systems:
+            return False
+        if not satisfies(place.python, wish.python):
+            return False
+        if wish.base != place.provider if wish.base else place.deleted:
+            return False
+        return all(
+            not said or any(satisfies(version, said) for version in have or ())
+            for said, have in ((wish.cudnn, place.cudnn), (wish.nccl, place.nccl))
+        )
+
+
+def accepts(need: Any, version: str) -> bool:
+    """A text is the one version; a mapping is an interval."""
+    if isinstance(need, str):
+        return number(need) == number(version)
+    return number(need.get("min") or "0") <= number(version) and (
+        not need.get("below") or number(version) < number(need["below"])
+    )

@@ -1,0 +1,222 @@
+"""Judges whole environments: one build of each framework that was asked for, all in one place; and tries them all.
+
+What keeps builds apart: one Python, one system and one CUDA in the image for all, one release of each library there, GPUs for
+all or for none, what they stand upon being the very same build, and packages of which no version is what all ask for.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+from brute_force import Judge, Place, Wish, number, satisfies
+from brute_world import Build
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+Libraries = tuple[str, ...] | None
+
+
+def solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Place]]:
+    """Every choice of builds and place that satisfies a wish."""
+    for builds in _choices(judge, wish, ()):
+        if wish.device == "gpu" and not any(build.cuda for build in builds):
+            continue
+        for place in shared(judge, builds, wish.image):
+            if judge.fits(place, wish):
+                yield builds, place
+
+
+def _choices(judge: Judge, wish: Wish, chosen: tuple[Build, ...]) -> Iterator[tuple[Build, ...]]:
+    if len(chosen) == len(wish.frameworks):
+        if not contradict(chosen):
+            yield chosen
+        return
+    for build in judge.builds(wish, *wish.frameworks[len(chosen)]):
+        if all(go_together(judge, wish, build, other) for other in chosen):
+            yield from _choices(judge, wish, (*chosen, build))
+
+
+def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
+    """Whether two builds can be in one environment, as far as the two alone say."""
+    if {one.libraries, other.libraries} == {"system"} and one.cuda != other.cuda:
+        return False
+    neutral = {name for name, clauses, _ in wish.frameworks if judge.neutral(wish, name, clauses)}
+    if bool(one.cuda) != bool(other.cuda) and (other if one.cuda else one).framework not in neutral:
+        return False
+    if not set(one.row["python"]) & set(other.row["python"]):
+        return False
+    held: dict[str, tuple[str, str]] = {}
+    for build in (one, other):
+        for framework, version, variant in (build[:3], *build.holds):
+            if held.setdefault(framework, (version, variant)) != (version, variant):
+                return False
+    return True
+
+
+def contradict(builds: Sequence[Build]) -> bool:
+    """Whether on every common Python some package is asked for in ways that no version satisfies."""
+    if len(builds) == 1:
+        return False
+    pythons = set.intersection(*(set(build.row["python"]) for build in builds))
+    return not any(_can_install(frozenset(ask for build in builds for ask in build.asks), python) for python in pythons)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _can_install(asks: frozenset[tuple[str, str]], python: str) -> bool:
+    packages: dict[str, set[str]] = {}
+    for requirement, pythons in asks:
+        match = re.match(r"\s*([\w.-]+)\s*(\[.*?\])?\s*([^;@]*)", requirement)
+        if match and match[3].strip(" ()") and satisfies(python, pythons):
+            packages.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), set()).add(match[3].strip(" ()"))
+    return all(_has_version(frozenset(wanted)) for wanted in packages.values())
+
+
+@functools.lru_cache(maxsize=20_000)
+def _has_version(wanted: frozenset[str]) -> bool:
+    """Whether some version is in all of the sets: one that is named, or one just above or below it."""
+    try:
+        allowed = SpecifierSet(",".join(wanted))
+        named = [Version(item.version.removesuffix(".*")) for item in allowed]
+    except (InvalidSpecifier, InvalidVersion):
+        return True
+    tried = ["0", *map(str, named)]
+    for version in named:
+        digits = list(version.release)
+        tried += [".".join(map(str, [*digits[:at], digits[at] + 1])) for at in range(len(digits))]
+        tried += [".".join(map(str, [*digits, 0, 1])), ".".join(map(str, [*digits[:-1], max(digits[-1] - 1, 0), 999]))]
+    return any(allowed.contains(version, prereleases=True) for version in tried)
+
+
+def shared(judge: Judge, builds: Sequence[Build], image: str = "") -> list[Place]:
+    """The places where all builds can live: what is installed in the image comes from a base that serves all that use it."""
+    if len(builds) == 1:
+        return judge.places(builds[0], image)
+    users = [_in_image(build) for build in builds if build.libraries == "system"]
+    newest = max(builds, key=lambda build: number(build.cuda or "0"))
+    common = {place.system + " " + place.python for place in judge.places(builds[0], image)}
+    for build in builds[1:]:
+        common &= {place.system + " " + place.python for place in judge.places(build, image)}
+    found = [place for place in judge.places((users or [newest])[0], image) if place.system + " " + place.python in common]
+    for build in users[1:]:
+        found = [both for place in found for other in judge.places(build, image) if (both := _both(place, other))]
+    return [_with_their_own(judge, place, builds, users, image) for place in found]
+
+
+def _both(one: Place, other: Place) -> Place | None:
+    libraries: list[Libraries] = []
+    for ours, theirs in ((one.cudnn, other.cudnn), (one.nccl, other.nccl)):
+        if ours is None or theirs is None:
+            libraries.append(theirs if ours is None else ours)
+            continue
+        libraries.append(tuple(version for version in ours if version in theirs))
+        if not libraries[-1]:
+            return None
+    return one._replace(cudnn=libraries[0], nccl=libraries[1]) if one[:5] == other[:5] else None
+
+
+def _in_image(build: Build) -> Build:
+    """With only those needs of libraries that the image must meet, not those that it brings its own for."""
+    needs = {key: build.row.get(key) for key in ("cudnn", "nccl")}
+    carried = [key for key, need in needs.items() if isinstance(need, dict) and need.get("from", "system") != "system"]
+    return build._replace(row={key: value for key, value in build.row.items() if key not in carried}) if carried else build
+
+
+def _with_their_own(judge: Judge, place: Place, builds: Sequence[Build], users: Sequence[Build], image: str) -> Place:
+    """What comes inside frameworks is named only where the image holds none: any of them may be."""
+    found: list[Libraries] = []
+    for at, library in ((5, "cudnn"), (6, "nccl")):
+        installed = any(user.row.get(library) is not None for user in users)
+        inside = [version for build in builds for other in judge.places(build, image) for version in other[at] or ()]
+        known: Libraries = place[at]
+        found.append(known if installed or not inside else tuple({*(known or ()), *inside}))
+    return place._replace(cudnn=found[0], nccl=found[1])
+
+
+# --- an answer --------------------------------------------------------------------------------------------------------
+
+
+def lies(judge: Judge, wish: Wish, environment: Any, warnings: tuple[str, ...]) -> list[str]:
+    """What is untrue in an accepted environment, in words; empty where every interval that it rests on is satisfied."""
+    found: list[str] = []
+    builds: list[Build] = []
+    for name, clauses, cuda in wish.frameworks:
+        ours = next((item for item in environment.frameworks if item.name == name), None)
+        known = [
+            build for build in judge.world.builds[name] if ours and (build.version, build.name) == (ours.version, ours.variant)
+        ]
+        if not ours or not known:
+            return [f"there is no build of {name} in it that the matrix has"]
+        (build,) = known
+        builds.append(build)
+        if build not in judge.builds(wish, name, clauses, cuda):
+            found.append(f"{build[:4]} is not what was asked for, is bad, or does not run on the driver and GPUs")
+        if (environment.cuda_of(ours) or "", ours.package, ours.cuda_libraries) != (
+            build.cuda,
+            build.row["package"],
+            build.libraries,
+        ):
+            found.append(f"{name} is another package, for another CUDA, or brings it in another way")
+        found += [
+            f"{environment.name} does not say {word}" for word in (build.version, build.cuda) if word not in environment.name
+        ]
+        found += _untold(judge, build, environment, warnings)
+    if len(environment.frameworks) != len(builds):
+        found.append("there are frameworks in it that nobody asked for")
+    if contradict(builds) or not all(go_together(judge, wish, one, other) for one, other in combinations(builds, 2)):
+        found.append(f"{[build[:3] for build in builds]} do not go together")
+    return [*found, *_place(judge, wish, builds, environment)]
+
+
+def _place(judge: Judge, wish: Wish, builds: Sequence[Build], environment: Any) -> Iterator[str]:
+    if not any(judge.fits(place, wish) and is_in(place, environment) for place in shared(judge, builds, wish.image)):
+        yield f"no place that was asked for, and where all can live, is {environment.name}"
+    drivers = [row["driver_min"] for build in builds if (row := judge.row("cuda", build.cuda))]
+    if (environment.driver_min or "") != max(drivers, key=number, default=""):
+        yield f"it needs another driver than {environment.driver_min}"
+    system, python = judge.world.tables["systems"][environment.system.name], environment.python
+    if not wish.image and (python.provided_by, python.executable) not in judge.supplies(system, python.version):
+        yield f"{system['name']} has no {python.executable} by {python.provided_by}"
+    for word in (environment.system.name, f"py{python.version.replace('.', '')}"):
+        if word not in environment.name:
+            yield f"{environment.name} does not say {word}"
+
+
+def is_in(place: Place, environment: Any) -> bool:
+    """Whether an environment is at this place, with libraries that it may have there."""
+    base, python = environment.base, environment.python
+    here = (environment.system.name, python.version, base.provider, base.image)
+    libraries = ((environment.cudnn, place.cudnn), (environment.nccl, place.nccl))
+    return place[:4] == here and all(have in may if may else have is None for have, may in libraries)
+
+
+def _untold(judge: Judge, build: Build, environment: Any, warnings: tuple[str, ...]) -> Iterator[str]:
+    """Rows that nobody has proved and of which no warning says so."""
+    told = " ".join(warnings)
+    rows = {f"{build.framework} {build.version} {build.name}": build.status}
+    for table, name in (("systems", environment.system.name), ("pythons", environment.python.version), ("cuda", build.cuda)):
+        if row := judge.row(table, name):
+            rows[f"{table.removesuffix('s')} {row.get('name', row.get('version'))}"] = row.get("status", "ok")
+    yield from (
+        f"{name} is unproved, which is not said" for name, status in rows.items() if status == "unknown" and name not in told
+    )
+
+
+def wish_of(request: Any) -> Wish:
+    """What the program took a request for. Whether it reads well is tested by requests whose meaning is known."""
+    return Wish(
+        frameworks=tuple((each.framework.name, each.version, each.cuda) for each in request.wanted),
+        device=request.device,
+        cuda=request.cuda,
+        cudnn=request.cudnn,
+        nccl=request.nccl,
+        python=request.python,
+        systems=request.systems,
+        base=request.base,
+        image=request.image,
+        driver=request.driver,
+        gpus=tuple(gpu.capability for gpu in request.gpus if gpu.capability),
+    )

@@ -1,0 +1,43 @@
+"""How the long searches run: the same examples every time, or others by ``ENVBUILD_FUZZ_SEED=1`` and more by ``…_TIMES=10``."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy, tuples
+
+
+def fuzz(examples: int, *strategies: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Turns a check into a test that really ran it on so many examples."""
+    times = float(os.environ.get("ENVBUILD_FUZZ_TIMES", "1"))
+    number = os.environ.get("ENVBUILD_FUZZ_SEED")
+    count = max(1, int(examples * times))
+    # Not shrunk: that may take longer than the whole search, and an example is a line of text.
+    phases = (Phase.explicit, Phase.generate)
+    common = settings(max_examples=count, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck))
+
+    def decorate(check: Callable[..., None]) -> Callable[[], None]:
+        name = check.__name__
+
+        def test() -> None:
+            ran = 0
+
+            @seed(int(number) if number else zlib.crc32(name.encode()))
+            @common
+            @given(tuples(*strategies))
+            def one(drawn: tuple[Any, ...]) -> None:
+                nonlocal ran
+                ran += 1
+                check(*drawn)
+
+            one()
+            assert ran >= count
+
+        test.__name__, test.__doc__ = name, check.__doc__
+        return test
+
+    return decorate
