@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from envbuild.matrix.types import FrameworkTable, Matrix
+from envbuild.matrix.types import Matrix
 from envbuild.resolve import parse
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
@@ -52,28 +52,24 @@ def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
     """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter that names nothing."""
     wanted = filters or Filters()
     facts = Facts(matrix)
-    frameworks = [table for table in matrix.frameworks if not wanted.framework]
-    if wanted.framework:
-        frameworks = [parse.parse([wanted.framework], matrix=matrix).wanted[0].framework]
-    rows: list[Row] = []
-    for table in frameworks:
-        rows.extend(_rows(facts, _request(matrix, table, wanted), wanted))
-    return rows
+    return [row for request in _requests(matrix, wanted) for row in _rows(facts, request, wanted)]
 
 
-def _request(matrix: Matrix, table: FrameworkTable, filters: Filters) -> Request:
-    texts = [filters.framework or table.name]
-    if filters.cuda:
-        text = filters.cuda.strip().lower()
-        texts.append(text if text in ("cpu", "gpu", "cuda") or text.startswith("cu") else f"cuda{text}")
-    return parse.parse(
-        texts,
-        matrix=matrix,
-        driver=filters.driver or None,
-        gpu=filters.gpu or None,
-        python=filters.python or None,
-        system=filters.system or None,
-    )
+def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
+    """One for each framework; those of several joined ones are listed one after the other."""
+    cuda = filters.cuda.strip().lower()
+    if cuda and cuda not in ("cpu", "gpu", "cuda") and not cuda.startswith("cu"):
+        cuda = f"cuda{cuda}"
+    for name in [filters.framework] if filters.framework else [table.name for table in matrix.frameworks]:
+        request = parse.parse(
+            [name, cuda],
+            matrix=matrix,
+            driver=filters.driver or None,
+            gpu=filters.gpu or None,
+            python=filters.python or None,
+            system=filters.system or None,
+        )
+        yield from (replace(request, wanted=(wanted,)) for wanted in request.wanted)
 
 
 def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:

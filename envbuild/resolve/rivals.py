@@ -188,10 +188,15 @@ def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
             return
 
 
+def _who_prefers(chosen: Candidate, library: str, version: str) -> str:
+    needs = [(build, getattr(build.variant, library)) for build in chosen.builds]
+    build = next((build for build, need in needs if need is not None and need.prefer == version), chosen.builds[0])
+    return f"{build.variant.package} {build.release.version}"
+
+
 def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
     facts, request = search.facts, search.request
     variant, offer = _whole(chosen), chosen.place.offer
-    versions = " + ".join(build.release.version for build in chosen.builds)
     asked = (("cudnn", variant.cudnn, offer.cudnn, request.cudnn), ("nccl", variant.nccl, offer.nccl, request.nccl))
     for name, need, ours, clauses in asked:
         if need is None or ours is None or ours.row is None:
@@ -205,7 +210,7 @@ def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
         elif clauses and not within(other.version, clauses):
             because = f"the request asks for {clauses.lstrip('=')}"
         elif ours.version == need.prefer:
-            because = f"{variant.package} {versions} prefers {need.prefer}"
+            because = f"{_who_prefers(chosen, name, need.prefer)} prefers {need.prefer}"
         else:
             because = "it is older"
         yield Rival(

@@ -101,6 +101,11 @@ def test_a_decision_that_the_facts_left_behind() -> None:
     assert any("has no build" in each.reason for each in resolve.refusals(TOY, elsewhere))
 
 
+def test_joined_frameworks_are_listed_one_after_the_other() -> None:
+    names = [row.framework for row in resolve.catalogue(TOY, resolve.Filters(framework="plain+crate-1.1", cuda="cpu"))]
+    assert names == ["plain", "plain", "crate"]
+
+
 def test_single_environments_say_nothing_of_a_cuda_of_their_own() -> None:
     text = codec.dumps(ask("wd-1.12-cuda9").environment)
     assert '"cuda": "9.0"' in text and text.count('"cuda"') == 1
