@@ -36,6 +36,7 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
             source=build.variant.origin.source_of("package"),
         )
         yield from _cuda(build)
+        yield from _processor(build)
     yield from _driver(facts, environment)
     yield from _library("cudnn", need.cudnn, place.offer.cudnn, need)
     yield from _library("nccl", need.nccl, place.offer.nccl, need)
@@ -54,6 +55,17 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
         because=f"{newest.framework.title} {release.version} is from {release.released}: what it needs, as of its own time",
         source=release.origin.source_of("released"),
     )
+
+
+def _processor(build: Build) -> Iterator[Reason]:
+    """What the binaries ask of the processor: nothing else tells of it before they are run."""
+    variant = build.variant
+    if variant.cpu_features:
+        yield Reason(
+            choice=f"processor with {', '.join(feature.upper() for feature in variant.cpu_features)}",
+            because=f'{variant.package} {build.release.version} is built with it; without, it ends with "Illegal instruction"',
+            source=variant.origin.source_of("cpu_features"),
+        )
 
 
 def _version(request: Request, chosen: Candidate, build: Build) -> str:

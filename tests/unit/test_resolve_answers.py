@@ -80,8 +80,8 @@ def test_every_refusal_answers_by_the_schema(texts: list[str]) -> None:
 def test_reasons_name_every_choice_with_a_document() -> None:
     reasons = ask("wd-1.12-cuda9").reasons
     assert [reason.choice for reason in reasons] == [
-        "widget 1.12.3", "package widget-gpu==1.12.3", "cuda 9.0", "driver >= 384.81", "cudnn 7.4.2", "nccl 2.3.7",
-        "python 3.5", "os granite16.04", "base apt granite:16.04", "dependencies until 2019-07-21",
+        "widget 1.12.3", "package widget-gpu==1.12.3", "cuda 9.0", "processor with AVX", "driver >= 384.81", "cudnn 7.4.2",
+        "nccl 2.3.7", "python 3.5", "os granite16.04", "base apt granite:16.04", "dependencies until 2019-07-21",
     ]  # fmt: skip
     assert {reason.choice: reason.source for reason in reasons}["cuda 9.0"] == "https://example.org/cuda-of-widget"
     assert all(reason.source.startswith(("https://", "pkg:")) for reason in reasons)
