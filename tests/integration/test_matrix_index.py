@@ -68,30 +68,40 @@ def release_of(facts: Matrix, framework: str, version: str) -> Release:
 
 
 def without_newest(program: Program, framework: str) -> str:
-    """Take the newest release that nothing else stands upon, and that is proposed for, out of its file; its version."""
+    """Take the newest release that could be proposed out of its file, and what stands upon it out of theirs; its version."""
     table = next(table for table in FACTS.frameworks if table.name == framework)
-    path = program.root / table.origin.at.rpartition(":")[0]
-    text = path.read_text()
-    proposable = {each.version for each in table.releases[:-1] if any(map(indexed, each.variants))}
-    for version, first, last, start, only in (row for row in _rows(text) if row[0] in proposable):
-        lines = text.splitlines(keepends=True)
-        path.write_text("".join(lines[: start if only else first] + lines[last:]))
-        if _problems(program.root) <= PROBLEMS:
-            return version
-        path.write_text(text)
-    pytest.skip(f"{framework} has no release of the index that nothing stands upon and that is newer than its oldest")
+    proposable = [each for each in table.releases[:-1] if any(map(indexed, each.variants)) and not known_bad(each)]
+    if not proposable:
+        pytest.skip(f"{framework} has no release of the index that is newer than its oldest")
+    version = proposable[0].version
+    for other in FACTS.frameworks:
+        cut = {each.version for each in other.releases if other is table and each.version == version}
+        cut |= {
+            each.version for each in other.releases for v in each.variants if (framework, version) in {up[:2] for up in v.upon}
+        }
+        if cut:
+            path = program.root / other.origin.at.rpartition(":")[0]
+            path.write_text(_without(path.read_text(), cut))
+    assert _problems(program.root) <= PROBLEMS
+    return version
 
 
-def _rows(text: str) -> list[tuple[str, int, int, int, bool]]:
-    """(version, first line, line after the last, first line of the series, whether it is alone there), newest first."""
+def known_bad(release: Release) -> bool:
+    return all(variant.origin.status == "known-bad" for variant in release.variants)
+
+
+def _without(text: str, versions: set[str]) -> str:
+    """``text`` of a framework's file without some releases; a series that loses all of them goes too."""
     top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    found = []
+    dropped: set[int] = set()
     for series in next(value for key, value in top.value if key.value == "series").value:
         rows = next(value for key, value in series.value if key.value == "releases").value
-        for row in rows:
-            version = next(value.value for key, value in row.value if key.value == "version")
-            found.append((version, row.start_mark.line, row.end_mark.line + 1, series.start_mark.line, len(rows) == 1))
-    return sorted(found, key=lambda row: Version(row[0]), reverse=True)
+        gone = [row for row in rows if any(key.value == "version" and value.value in versions for key, value in row.value)]
+        if len(gone) == len(rows):
+            dropped.update(range(series.start_mark.line, gone[-1].end_mark.line + 1))
+        for row in gone:
+            dropped.update(range(row.start_mark.line, row.end_mark.line + 1))
+    return "".join(line for number, line in enumerate(text.splitlines(keepends=True)) if number not in dropped)
 
 
 def admitted(need: LibraryNeed | None, by: LibraryNeed | None) -> bool:
