@@ -1,0 +1,136 @@
+"""Ten thousand requests of the real matrix, well said and badly: never a traceback, never an untrue answer.
+
+A second reading of the matrix judges (brute_force.py): an accepted environment must be true in every part, and where a request
+is refused, trying everything must find nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brute_force import Judge, Wish
+from brute_joint import lies, solutions, wish_of
+from brute_world import World
+from fuzz_requests import Asked, Requests, garbled
+from fuzzing import fuzz
+from hypothesis import strategies as st
+
+from envbuild import matrix, resolve
+from envbuild.cli import frame
+from envbuild.errors import ConflictError, EnvbuildError, UnknownNameError
+from envbuild.matrix.types import Matrix
+from envbuild.model import Resolution
+
+ROOT = Path(__file__).parents[2]
+
+
+@functools.cache
+def table() -> Matrix:
+    return matrix.load_files(ROOT / "matrix.yaml")
+
+
+@functools.cache
+def judge() -> Judge:
+    return Judge(World.read(ROOT / "matrix.yaml"))
+
+
+@functools.cache
+def requests() -> Requests:
+    return Requests(judge().world)
+
+
+def answer(text: str, options: dict[str, Any]) -> Resolution | EnvbuildError:
+    """What the program says, by `explain`, which goes through everything that `resolve` does."""
+    try:
+        found = resolve.explain(table(), resolve.parse([text], matrix=table(), **options))
+    except EnvbuildError as error:
+        return error
+    assert (found.resolution is None) != (found.error is None)
+    json.dumps(resolve.explanation_json(found))
+    return found.resolution or found.error  # type: ignore[return-value]
+
+
+def is_whole(error: EnvbuildError) -> bool:
+    """A refusal says what is wrong and what to do, and names the facts where facts are against it."""
+    facts = all(item.row and item.reason and item.source for item in error.conflicts)
+    return (
+        bool(error.message) and bool(error.hint) and facts and (not isinstance(error, ConflictError) or bool(error.conflicts))
+    )
+
+
+@fuzz(2500, st.deferred(lambda: requests().asked()))
+def test_what_is_well_said_is_answered_truly(asked: Asked) -> None:
+    found = answer(asked.text, asked.options)
+    if isinstance(found, Resolution):
+        assert not lies(judge(), asked.wish, found.environment, found.warnings), (asked, found)
+    else:
+        assert isinstance(found, (ConflictError, UnknownNameError)), (asked, found)
+        assert is_whole(found), (asked, found)
+        better = next(solutions(judge(), asked.wish), None)
+        assert better is None, (asked, found, better)
+
+
+def understood(text: str, options: dict[str, Any]) -> Wish | None:
+    """What the program took a garbled request for; that reading itself is tested by requests whose meaning is known."""
+    try:
+        return wish_of(resolve.parse([text], matrix=table(), **options))
+    except EnvbuildError:
+        return None
+
+
+@fuzz(6800, st.deferred(lambda: garbled(requests())))
+def test_what_is_badly_said_is_refused_or_answered_truly(asked: tuple[str, dict[str, Any]]) -> None:
+    found, wish = answer(*asked), understood(*asked)
+    if isinstance(found, Resolution):
+        assert wish is not None
+        assert not lies(judge(), wish, found.environment, found.warnings), (asked, found)
+    else:
+        assert is_whole(found), (asked, found)
+        assert wish is None or next(solutions(judge(), wish), None) is None, (asked, found)
+
+
+@fuzz(300, st.lists(st.text(max_size=12), max_size=4), st.dictionaries(st.sampled_from(["driver", "gpu", "python"]), st.text()))
+def test_what_is_no_request_is_refused(texts: list[str], options: dict[str, Any]) -> None:
+    with pytest.raises(EnvbuildError) as refused:
+        resolve.parse(texts, matrix=table(), **options)
+    assert is_whole(refused.value)
+
+
+@fuzz(
+    120,
+    st.one_of(st.deferred(lambda: requests().asked()), st.deferred(lambda: garbled(requests()))),
+    st.sampled_from(["resolve", "explain", "show"]),
+)
+def test_the_command_answers_in_one_document_and_with_the_right_code(asked: Any, verb: str) -> None:
+    if isinstance(asked, tuple):
+        asked = Asked(*asked, Wish(frameworks=()))
+    if "\0" in "".join(asked.argv) or asked.text.startswith("-"):
+        return  # no shell can say the one, and the other is an option
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        code = frame.run(["--root", str(ROOT), verb, "--json", *asked.argv])
+    document = json.loads(output.getvalue())
+    assert "Traceback" not in errors.getvalue()
+    found = answer(asked.text, asked.options)
+    expected = 0 if isinstance(found, Resolution) else found.exit_code
+    assert code == expected, (asked, code, document)
+    assert ("error" in document) == bool(code)
+
+
+@fuzz(280, st.deferred(lambda: requests().asked()), st.integers(0, 9))
+def test_asking_for_less_never_loses_a_solution(asked: Asked, at: int) -> None:
+    """Nor does asking again give another answer. An image of one's own needs its system and Python said: they stay with it."""
+    found = answer(asked.text, asked.options)
+    assert answer(asked.text, asked.options) == found or isinstance(found, EnvbuildError)
+    parts = [] if asked.wish.image else list(asked.options)
+    if isinstance(found, Resolution) and parts:
+        less = {name: value for name, value in asked.options.items() if name != parts[at % len(parts)]}
+        # Naming a base allows too: an image that was deleted upstream serves who insists on it.
+        insisted = "base" in asked.options and "base" not in less
+        assert insisted or isinstance(answer(asked.text, less), Resolution), (asked, less)
