@@ -20,6 +20,7 @@ _SHOWN = 5
 _SHOWN_OF_SEVERAL = 8
 _MOST_CHANGED = 3  # what changes more is another request altogether, unless nothing less works
 _TRIED = 600
+_EFFORT = 200_000  # after which what was found has to do; seconds
 # How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
 _WEIGHTS: dict[str, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8, "framework": 9, "gpu": 12
@@ -53,7 +54,10 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
     shown = _SHOWN if len(request.wanted) == 1 else _SHOWN_OF_SEVERAL
     nearest = _Nearest(search)
     found: list[_Near] = []
+    enough = search.effort + _EFFORT
     for changed in _ways(request, cores):
+        if found and search.effort > enough:
+            break
         if found and (len(changed) > _MOST_CHANGED or (len(found) >= shown and _weight(changed) > found[shown - 1].rank[0])):
             break
         if any(set(near.changed) < set(changed) for near in found):

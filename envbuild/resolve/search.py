@@ -75,6 +75,7 @@ class Search:
         self._asked_for: dict[str, bool] = {}
         self._cpu_only: dict[str, bool] = {}
         self._needs: dict[Need, Need] = {}
+        self._joined: dict[tuple[int, int], Need | None] = {}
 
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
@@ -171,6 +172,19 @@ class Search:
         """One object for all needs that are equal to this: they are told apart by what they are, not by what they hold."""
         return self._needs.setdefault(need, need)
 
+    def joined(self, need: Need, other: Need) -> Need | None:
+        """What both need together: one object for equal needs."""
+        key = (id(need), id(other))
+        if key not in self._joined:
+            found = join(need, other)
+            self._joined[key] = found and self.one(found)
+        return self._joined[key]
+
+    @property
+    def effort(self) -> int:
+        """How much was tried so far; the same for the same questions, as no clock is."""
+        return len(self._joined)
+
     def _for_cpus_alone(self, wanted: Wanted) -> bool:
         """Whether, beside others, nothing that was asked for of a framework is for GPUs."""
         name = wanted.framework.name
@@ -216,7 +230,6 @@ class _Descent:
         if len(levels) > 1:
             self._levels = [list(level) for level in levels]
             self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]
-        self._joined: dict[tuple[int, int], Need | None] = {}
         self._dead: set[tuple[int, int]] = set()
 
     def candidates(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
@@ -240,13 +253,8 @@ class _Descent:
                 yield from self.candidates((*builds, option.build), joined)
 
     def _join(self, need: Need, other: Need) -> Need | None:
-        """Both together, one object for equal needs."""
-        key = (id(need), id(other))
-        if key not in self._joined:
-            joined = join(need, other)
-            fits = joined is not None and self._search.in_reach(joined, self._free)
-            self._joined[key] = self._search.one(joined) if joined is not None and fits else None
-        return self._joined[key]
+        joined = self._search.joined(need, other)
+        return joined if joined is not None and self._search.in_reach(joined, self._free) else None
 
     def _leaves(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
         alone = len(builds) == 1

@@ -86,8 +86,9 @@ def join(one: Need, other: Need) -> Need | None:
     if one.device and other.device and one.device != other.device:
         return None
     systems = one.systems & other.systems
-    pythons = _common(one, other)
-    if not systems or not pythons or _held_twice(one.holds, other.holds):
+    pythons = one.pythons if one.pythons == other.pythons else _common(one, other)
+    held = one.holds | other.holds
+    if not systems or not pythons or len({each.framework for each in held}) < len(held):
         return None
     pins = one.pins | other.pins
     if len(pins) > max(len(one.pins), len(other.pins)):
@@ -102,7 +103,7 @@ def join(one: Need, other: Need) -> Need | None:
         cuda=one.cuda or other.cuda,
         cudnn=cudnn or None,
         nccl=nccl or None,
-        holds=one.holds | other.holds,
+        holds=held,
         pins=pins,
     )
 
