@@ -40,8 +40,10 @@ class _Towers(tensorflow.Towers):
         def filled(place):
             return {'w': tf.constant_initializer(values[place]), 'b': tf.constant_initializer(values[place + 1])}
 
-        layers = [sonnet.Conv2D(16, 5, padding=sonnet.VALID, initializers=filled(0)), sonnet.Conv2D(32, 5, padding=sonnet.VALID, initializers=filled(2)),
-                  sonnet.Linear(128, initializers=filled(4)), sonnet.Linear(10, initializers=filled(6))]
+        layers = [
+            sonnet.Conv2D(16, 5, padding=sonnet.VALID, initializers=filled(0)),
+            sonnet.Conv2D(32, 5, padding=sonnet.VALID, initializers=filled(2)),
+            sonnet.Linear(128, initializers=filled(4)), sonnet.Linear(10, initializers=filled(6))]
 
         def logits(x):
             for layer in layers[:2]:
@@ -55,7 +57,8 @@ class _Towers(tensorflow.Towers):
 class _Replicated(tensorflow.Mirrored):
     """Sonnet 2."""
 
-    semantics = {'gradient': 'sum over replicas of the loss divided by the global batch', 'exchange': 'Replicator, summed in each replica'}
+    semantics = {'gradient': 'sum over replicas of the loss divided by the global batch',
+                 'exchange': 'Replicator, summed in each replica'}
 
     def strategy(self, places, exchange):
         import sonnet
@@ -86,7 +89,8 @@ def _network(sonnet, tf, values):
     class Network(sonnet.Module):
         def __init__(self):
             super(Network, self).__init__()
-            self.convolutions = [sonnet.Conv2D(16, 5, padding='VALID', **filled(0)), sonnet.Conv2D(32, 5, padding='VALID', **filled(2))]
+            self.convolutions = [sonnet.Conv2D(16, 5, padding='VALID', **filled(0)),
+                                 sonnet.Conv2D(32, 5, padding='VALID', **filled(2))]
             self.dense = [sonnet.Linear(128, **filled(4)), sonnet.Linear(10, **filled(6))]
 
         def __call__(self, x, training=False):
