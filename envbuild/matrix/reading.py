@@ -53,9 +53,10 @@ class Context:
             fields=tuple((own | handed).items()),
             at=f"{table.where}:{table.line}",
         )
-        if not found.sources:
+        above = bool(parent.at)  # a row that hands down nothing has been told of itself
+        if not found.sources and not above:
             table.problem("the row has no source")
-        if not found.checked:
+        if not found.checked and not above:
             table.problem("the row does not say when it was checked")
         if status == "known-bad" and not note:
             table.problem("a known-bad row needs a note that says why", "status")

@@ -78,7 +78,7 @@ def test_a_series_with_variants_replaces_the_series(tmp_path: Path) -> None:
     [
         (OURS.replace('"1.12.9"', "1.12"), 6, "quote it"),
         (OURS.replace("released:", "relased:"), 6, "did you mean released"),
-        (OURS.replace(HEAD, "\n"), 6, "the row has no source"),
+        (OURS.replace(HEAD, "\n"), 4, "the row has no source"),
         (OURS.replace("    releases:", "    constraints: [x]\n    releases:"), 5, "unknown key"),
         (
             OURS + '  - series: "1.12"\n    releases:\n      - {version: "1.12.10", released: "2019-09-01"}\n',
