@@ -57,7 +57,9 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
             problems=problems,
             hint="Correct the rows named above; docs/adding-a-framework.md says what a row must have.",
         )
+    unused = matrix.unused(facts)
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
+    document["unused"] = [asdict(row) for row in unused]
     if online:
         findings = _ask(session, _only(facts, framework)).findings
         wrong = [finding for finding in findings if finding.wrong]
@@ -72,7 +74,10 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
         document["online"] = [asdict(finding) for finding in findings]
         session.out(_table(findings))
     session.document(document)
-    session.out(f"{session.workspace.matrix}: no problems")
+    if session.verbose:
+        session.out("\n".join(map(str, unused)))
+    more = f"; rows that no build uses yet: {len(unused)} (-v lists them)" if unused and not session.verbose else ""
+    session.out(f"{session.workspace.matrix}: no problems{more}")
     return 0
 
 

@@ -6,7 +6,7 @@ from envbuild.errors import Problem
 from envbuild.matrix.store import load, load_files
 from envbuild.matrix.types import Matrix
 
-__all__ = ["Matrix", "check", "load", "load_files"]
+__all__ = ["Matrix", "check", "load", "load_files", "unused"]
 
 
 def check(matrix: Matrix) -> list[Problem]:
@@ -14,3 +14,10 @@ def check(matrix: Matrix) -> list[Problem]:
     from envbuild.matrix import checks
 
     return checks.check(matrix)
+
+
+def unused(matrix: Matrix) -> list[Problem]:
+    """Rows that no build of the matrix uses, in the order of files and lines: no mistakes, yet worth knowing."""
+    from envbuild.matrix import sense
+
+    return sense.unused(matrix)

@@ -12,7 +12,6 @@ import yaml
 from envbuild import matrix
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError
-from envbuild.matrix import sense
 from envbuild.matrix.loader import compile_matrix, read_sources
 
 TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
@@ -75,7 +74,11 @@ def test_all_are_told_in_one_run_as_text_and_as_json(tmp_path: Path, capsys: pyt
         assert any(words in problem["message"] and problem["line"] and problem["where"] for problem in problems)
 
 
-def test_facts_that_no_build_uses_are_told_and_are_no_error() -> None:
+def test_facts_that_no_build_uses_are_told_and_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     found = compile_matrix({name: text.encode() for name, text in SOURCES.items()})
-    lines = [str(problem) for problem in sense.unused(found)]
+    lines = [str(problem) for problem in matrix.unused(found)]
     assert any("no build runs on Python 3.4" in line for line in lines)
+    assert frame.run(["--root", str(TOY.parent), "-v", "matrix", "check"]) == 0
+    assert lines[0] in capsys.readouterr().out
+    assert frame.run(["--root", str(TOY.parent), "--json", "matrix", "check"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["unused"]) == len(lines)
