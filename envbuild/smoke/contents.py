@@ -154,6 +154,15 @@ def is_pointed_here(row, prefix):
     return told == wanted.rstrip('=') and size in ('', str(len(shipped)))
 
 
+def is_another_s(row, claims, quick):
+    """Wheels that bring the same file (docs/conf.py, tests/__init__.py) overwrite each other: it is as one of them recorded it."""
+    for other in claims:
+        state, size = glance(other, quick)
+        if other != row and other[1] and not state and (size is None or not hashed_state(other, Progress(1 << 62))):
+            return True
+    return False
+
+
 def is_compiled_again(path, known):
     """Bytecode beside its recorded source may be left out or compiled again in the image; its source is what counts."""
     return path.endswith(('.pyc', '.pyo')) and is_bytecode_of(path, known)
@@ -163,7 +172,11 @@ def examine(prefix, quick):
     """One prefix: its distributions, and every file that is not what its distribution recorded."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
-    known = set(row[0] for one in found for row in one['rows'])
+    claims = {}
+    for one in found:
+        for row in one['rows']:
+            claims.setdefault(row[0], []).append(row)
+    known = set(claims)
     for one in found:
         one['looks'] = [(row, glance(row, quick)) for row in one['rows'] if not is_compiled_again(row[0], known)]
     progress = Progress(sum(size or 0 for one in found for _, (_, size) in one['looks']))
@@ -174,7 +187,9 @@ def examine(prefix, quick):
             if size is not None:
                 state = hashed_state(row, progress)
                 hashed += 1
-            if state and not (state == 'modified' and is_pointed_here(row, prefix)):
+            if state == 'modified' and (is_pointed_here(row, prefix) or is_another_s(row, claims[row[0]], quick)):
+                state = ''
+            if state:
                 answer[state].append({'path': row[0], 'of': one['name']})
         about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
         answer['distributions'].append(dict(about, files=len(one['rows']), hashed=hashed))

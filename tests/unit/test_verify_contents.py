@@ -112,6 +112,19 @@ def test_a_script_of_the_wheel_may_be_pointed_at_the_python_of_its_prefix_and_no
         assert differences(contents.examine(str(prefix), False)) == {"modified": ["tool"]}
 
 
+def test_a_file_that_two_packages_bring_is_as_one_of_them_recorded_it(contents: ModuleType, prefix: Path) -> None:
+    site = prefix / "lib/python3.11/site-packages"
+    info = site / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+    (info / "RECORD").write_text(
+        f"good.py,sha256={'A' * 43},99\nother-1.0.dist-info/METADATA,,\nother-1.0.dist-info/RECORD,,\n"
+    )
+    assert differences(contents.examine(str(prefix), False)) == {}
+    (site / "good.py").write_text("answer = 43\n")
+    assert set(differences(contents.examine(str(prefix), False))["modified"]) == {"good.py"}
+
+
 def test_a_place_inside_the_wheel_that_an_installer_left_in_the_record_is_nothing_to_look_for(
     contents: ModuleType, prefix: Path
 ) -> None:
