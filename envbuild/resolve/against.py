@@ -120,7 +120,8 @@ def _place_conflicts(facts: Facts, request: Request, builds: Sequence[Build]) ->
     elif request.python:
         pythons = [version for version in pythons if within(version, request.python)]
     options = [[*unsupported, *_system_conflicts(facts, request, variant, system, pythons)] for system in systems]
-    return min(options, key=len, default=unsupported)
+    nowhere = [objection("system", builds[0].row, "no operating system is in the matrix", builds[0].variant.origin.source)]
+    return min(options, key=len, default=unsupported or nowhere)
 
 
 def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:

@@ -82,3 +82,12 @@ def test_a_lock_on_a_cuda_that_turned_out_bad_is_refused() -> None:
     assert matrix.check(found) == [] == resolve.refusals(found, environment)
     for row in ("cuda", "python", "system", "base", "build"):
         assert any("told" in conflict.reason for conflict in resolve.refusals(marked(row, "known-bad"), environment)), row
+
+
+def test_a_refusal_names_a_fact_even_where_there_is_no_system() -> None:
+    text = SOURCES["matrix/systems.yaml"].decode()
+    bare = text[: text.index("systems:\n")] + text[text.index("pythons:\n  - {version") :]
+    found = compile_matrix({**SOURCES, "matrix/systems.yaml": bare.encode()})
+    with pytest.raises(ConflictError) as refused:
+        resolve.resolve(found, resolve.parse(["wd-1.12"], matrix=found))
+    assert refused.value.conflicts
