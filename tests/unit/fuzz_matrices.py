@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -106,12 +105,12 @@ def changed(value: Any, path: Path, change: Any) -> Any:
     return holder
 
 
-@dataclass(frozen=True, repr=False)
 class Spoilt:
     """The files after the damage. Shown as what was changed, so that a failure can be read."""
 
-    sources: Sources
-    before: Sources
+    def __init__(self, sources: Sources, before: Sources) -> None:
+        self.sources = sources
+        self.before = before
 
     def __repr__(self) -> str:
         shown: list[str] = []
