@@ -17,7 +17,7 @@ MACHINE = "x86_64"
 # Names that platform tags had before they spelled the glibc version (PEP 513, 571, 599).
 _LEGACY_GLIBC = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
 _OLDEST_GLIBC_MINOR = 5
-# The oldest that a distribution carries (3.5.2, 3.9.2, 3.11.2); torch 1.7 to 1.10 ask for 3.6.1 or 3.6.2.
+# The oldest that a distribution carries (3.5.2, 3.9.2, 3.11.2), and wheels of 2020 and 2021 ask for 3.6.1 or 3.6.2.
 _PATCH = 2
 
 
