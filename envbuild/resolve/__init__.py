@@ -5,19 +5,23 @@ Pure: no clock, network, environment or working directory. The same matrix and r
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from envbuild.lazily import exported
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
-from envbuild.resolve.accept import refusals
 from envbuild.resolve.answer import answer
-from envbuild.resolve.catalogue import Filters, Row, catalogue
 from envbuild.resolve.decide import choose, decide
-from envbuild.resolve.explain import Explanation, explain, explanation_json
 from envbuild.resolve.facts import Facts
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import parse
-from envbuild.resolve.refuse import refusal
 from envbuild.resolve.request import Request
 from envbuild.resolve.search import Search
+
+if TYPE_CHECKING:
+    from envbuild.resolve.accept import refusals
+    from envbuild.resolve.explanation import Explanation, explain, explanation_json
+    from envbuild.resolve.listing import Filters, Row, catalogue
 
 __all__ = [
     "Explanation",
@@ -34,6 +38,11 @@ __all__ = [
     "resolve",
 ]
 
+# A module here must not have the name of what it offers: importing it would take that name's place in the package.
+__getattr__ = exported(
+    __name__, accept="refusals", explanation="Explanation explain explanation_json", listing="Filters Row catalogue"
+)
+
 
 def resolve(matrix: Matrix, request: Request) -> Resolution:
     """The environment for a request, with reasons and warnings.
@@ -42,6 +51,8 @@ def resolve(matrix: Matrix, request: Request) -> Resolution:
     """
     search = Search(Facts(matrix), request)
     chosen = choose(search)
-    if chosen is None:
-        raise refusal(search)
-    return decide(search, chosen)
+    if chosen is not None:
+        return decide(search, chosen)
+    from envbuild.resolve.refuse import refusal
+
+    raise refusal(search)
