@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from envbuild.matrix.types import Matrix
-from envbuild.resolve import parse
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.decide import environment_of
 from envbuild.resolve.facts import Facts
+from envbuild.resolve.parse import parse
 from envbuild.resolve.places import places
 from envbuild.resolve.request import Request
 
@@ -61,7 +61,7 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
     if cuda and cuda not in ("cpu", "gpu", "cuda") and not cuda.startswith("cu"):
         cuda = f"cuda{cuda}"
     for name in [filters.framework] if filters.framework else [table.name for table in matrix.frameworks]:
-        request = parse.parse(
+        request = parse(
             [name, cuda],
             matrix=matrix,
             driver=filters.driver or None,
