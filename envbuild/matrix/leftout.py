@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from envbuild.matrix.platform import Provenance
-from envbuild.matrix.reading import Context
 from envbuild.matrix.types import LeftOut
-from envbuild.strictyaml import Table
+
+if TYPE_CHECKING:  # every request asks this module; few read YAML
+    from envbuild.matrix.reading import Context
+    from envbuild.strictyaml import Table
 
 _PRE = "prereleases"
 

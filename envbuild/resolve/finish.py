@@ -90,12 +90,10 @@ def _exact_if_release(framework: FrameworkTable, clauses: str) -> str:
 
 
 def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> None:
-    from packaging.version import InvalidVersion, Version
-
     try:
         if any(version_matches(release.version, clauses) for release in framework.releases):
             return
-    except InvalidVersion as error:
+    except ValueError as error:  # packaging's, which a plain version never needs
         raise UsageError(
             f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
@@ -116,6 +114,8 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
     nearest = names.nearest_versions(list(near.values()), wanted)[:3]
     instead = [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest]
     if rule := why_left_out(framework.left_out, wanted):
+        from packaging.version import Version
+
         final = f"{framework.short}-{Version(wanted).base_version}"
         raise names.left_out(framework, wanted, rule, sorted(instead, key=lambda each: each.name != final))
     raise names.unknown_version(framework.title, wanted, known, instead)
