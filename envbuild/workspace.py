@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from envbuild.errors import UsageError
 
 _MARKER = "matrix.yaml"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +107,11 @@ class Workspace:
     def report_folder(self, name: str) -> Path:
         """Where the smoke reports of ``name`` go."""
         return self.home / "reports" / name
+
+
+def can_be_name(text: str) -> bool:
+    """Whether a canonical name could read so: any other text, such as a condition, has no folder and is not looked for."""
+    return _NAME.fullmatch(text) is not None
 
 
 def find(root: str | None = None, overlays: Sequence[str] = ()) -> Workspace:

@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("report", "A stored smoke report as table, Markdown, JUnit or HTML."),
     "doctor": ("doctor", "What this machine has and lacks: engine, driver, GPUs, disk."),
     "engine": ("engine", "The private container engine: up, down, status."),
-    "matrix": ("matrix", "Check the compatibility matrix."),
+    "matrix": ("matrix", "Show, check and update the compatibility matrix."),
     "completion": ("completion", "The completion script for your shell."),
 }
 
@@ -154,6 +154,8 @@ def _of_the_machine(trouble: OSError) -> EnvbuildError | None:
     """The error of ours where the machine, not we, stands in the way (a full or read-only disk, missing rights), else None."""
     from envbuild.files import explain_os_error
 
+    if trouble.errno == errno.ENAMETOOLONG:
+        return UsageError("What was given is too long for the name of a file.", hint="Name a file or folder that there is.")
     if trouble.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
         return None
     return explain_os_error(trouble, Path(str(trouble.filename or "a file")))

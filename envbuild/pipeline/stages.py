@@ -12,6 +12,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.model import Environment, Lock, Resolution
 from envbuild.pipeline import evidence, rendering
 from envbuild.pipeline.tools import Tools
+from envbuild.workspace import can_be_name
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
@@ -64,7 +65,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     locked = _locked_environment(tools, texts, constraints)
     if locked is not None:
         own = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
-        return Resolution(request=texts[0], environment=locked, reasons=(), warnings=(), overlaid=own)
+        told = resolve.details_of(tools.matrix, locked)
+        return Resolution(request=texts[0], environment=locked, reasons=(), warnings=(), overlaid=own, details=told)
     return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
 
 
@@ -92,7 +94,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
 
 
 def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Environment | None:
-    if len(texts) != 1 or constraints.any() or "/" in texts[0] or not texts[0].strip("."):
+    if len(texts) != 1 or constraints.any() or not can_be_name(texts[0]):
         return None
     path = tools.workspace.lock_file(texts[0])
     return read_lock(path).environment if path.exists() else None

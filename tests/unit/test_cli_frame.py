@@ -114,6 +114,20 @@ def test_a_full_or_forbidden_disk_is_no_bug_of_ours(number, code, verb, capsys):
     assert ("bug" in err) == (code == 1)
 
 
+def test_a_name_too_long_for_a_file_is_no_bug_of_ours(verb, capsys):
+    verb.append(OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), "a" * 300))
+    code, _, err = run(capsys, "try")
+    assert code == 2
+    assert "too long" in err
+
+
+@pytest.mark.parametrize("text", ["a" * 260, f"tf-{'1' * 300}", "a" * 5000, "\u00e9" * 150])
+def test_a_request_of_any_length_is_refused_as_a_request(text, capsys):
+    code, _, err = run(capsys, "resolve", text)
+    assert code in (2, 4)
+    assert "bug" not in err
+
+
 def test_interruption_is_130(verb, capsys):
     verb.append(KeyboardInterrupt())
     code, _, err = run(capsys, "try")

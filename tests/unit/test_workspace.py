@@ -42,6 +42,15 @@ def test_outside_a_checkout_the_package_serves(tmp_path, monkeypatch):
     assert workspace.find().matrix.is_file()
 
 
+@pytest.mark.parametrize(
+    ("text", "can"),
+    [("ex-1.2+b-3-cuda9.0-py35-os1-my_python-3.6", True), ("a" * 200, True), ("a" * 201, False), ("", False)]
+    + [(text, False) for text in ("..", "a/b", "a>=1", "a b", "a\n", "-a")],
+)
+def test_only_what_can_be_a_name_is_looked_for(text, can):
+    assert workspace.can_be_name(text) is can
+
+
 def test_a_lock_of_ours_wins_over_the_shipped_one(checkout, tmp_path, monkeypatch):
     shipped = checkout / "images" / "environments" / "x"
     shipped.mkdir(parents=True)
