@@ -24,16 +24,17 @@ def environment(answer: Mapping[str, Any]) -> str:
     for framework in answer["frameworks"]:
         package = framework["package"]
         rows.append([framework["name"], framework["version"], "" if package == framework["name"] else package])
+    rows += _upon(answer["frameworks"])
     rows.append(["python", answer["python"], ""])
     rows.append(["os", answer["os"], ""])
-    rows += [[part, answer[part], ""] for part in ("cuda", "cudnn", "nccl") if answer.get(part)]
+    for part in ("cuda", "cudnn", "nccl"):
+        own = [(each["name"], (each[part], "")) for each in answer["frameworks"] if each.get(part)]
+        rows += _told(part, (answer.get(part) or "", ""), own)
     rows.append(["base", answer["base"]["image"], _provider(answer["base"])])
     if answer.get("driver_min"):
         rows.append(["driver", f">= {answer['driver_min']}", ""])
-    capability = answer.get("compute_capability")
-    if capability:
-        ptx = f"(and newer by PTX of {', '.join(capability['ptx'])})" if capability["ptx"] else "(no PTX)"
-        rows.append(["gpu", ", ".join(capability["sass"]), ptx])
+    codes = [(each["name"], _code(each.get("compute_capability"))) for each in answer["frameworks"] if each.get("cuda")]
+    rows += _told("gpu", _code(answer.get("compute_capability")), [(name, code) for name, code in codes if any(code)])
     rows.append(["evidence", ", ".join(answer["evidence"]) or "none yet", ""])
     text = f"{answer['name']}\n\n{columns(rows, indent='  ')}"
     text += "".join(f"\n  from your overlay: {row}" for row in answer.get("overlaid", ()))
@@ -61,6 +62,33 @@ def size(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """What frameworks stand upon and is not named itself."""
+    named = {each["name"] for each in frameworks}
+    below = [
+        f"{under['name']} {under['version']}"
+        for each in frameworks
+        for under in each.get("upon", ())
+        if under["name"] not in named
+    ]
+    return [["" if index else "upon", what, ""] for index, what in enumerate(dict.fromkeys(below))]
+
+
+def _told(part: str, whole: tuple[str, str], own: Sequence[tuple[str, tuple[str, str]]]) -> list[list[str]]:
+    """A part with its remark: one row, or one of each framework where they differ."""
+    if len({cells for _, cells in own}) < 2:
+        return [[part, *whole]] if whole[0] else []
+    return [["" if index else part, value, f"{name} {note}".rstrip()] for index, (name, (value, note)) in enumerate(own)]
+
+
+def _code(capability: Mapping[str, Any] | None) -> tuple[str, str]:
+    """GPU code: native, and how newer GPUs run it."""
+    if not capability:
+        return "", ""
+    ptx = f"(and newer by PTX of {', '.join(capability['ptx'])})" if capability["ptx"] else "(no PTX)"
+    return ", ".join(capability["sass"]), ptx
 
 
 def _provider(base: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
 from envbuild.resolve.answer import answer
 from envbuild.resolve.decide import choose, decide
+from envbuild.resolve.details import details_of
 from envbuild.resolve.facts import Facts
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import parse
@@ -30,6 +31,7 @@ __all__ = [
     "Row",
     "answer",
     "catalogue",
+    "details_of",
     "explain",
     "explanation_json",
     "overlaid",

@@ -25,9 +25,11 @@ def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
                 "variant": framework.variant,
                 "cuda": environment.cuda_of(framework),
                 "requirements": list(framework.requirements),
+                "constraints": list(framework.constraints),
                 "released": framework.released,
+                **encode(details),
             }
-            for framework in environment.frameworks
+            for framework, details in zip(environment.frameworks, resolution.details, strict=True)
         ],
         "python": environment.python.version,
         "os": environment.system.name,

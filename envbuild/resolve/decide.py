@@ -21,6 +21,7 @@ from envbuild.model import (
 )
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
+from envbuild.resolve.details import details_of
 from envbuild.resolve.facts import Facts, code_for
 from envbuild.resolve.local import image_slug
 from envbuild.resolve.overlaid import overlaid
@@ -67,6 +68,7 @@ def decide(search: Search, chosen: Candidate) -> Resolution:
         reasons=reasons(facts, request, chosen, environment),
         warnings=warnings(search, chosen),
         overlaid=overlaid(facts.matrix, environment, request.gpus),
+        details=details_of(facts.matrix, environment),
     )
 
 

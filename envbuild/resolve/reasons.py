@@ -63,9 +63,17 @@ def _processor(build: Build) -> Iterator[Reason]:
     if variant.cpu_features:
         yield Reason(
             choice=f"processor with {', '.join(feature.upper() for feature in variant.cpu_features)}",
-            because=f'{variant.package} {build.release.version} is built with it; without, it ends with "Illegal instruction"',
+            because=f'{_built(build)} built with it; without, it ends with "Illegal instruction"',
             source=variant.origin.source_of("cpu_features"),
         )
+
+
+def _built(build: Build) -> str:
+    """Whose binaries tell of CUDA and the processor, with the verb: those of what it stands upon, where it does."""
+    if build.variant.upon:
+        name, version, _ = build.variant.upon[-1]
+        return f"{name} {version}, upon which it stands, is"
+    return f"{build.variant.package} {build.release.version} is"
 
 
 def _version(request: Request, chosen: Candidate, build: Build) -> str:
@@ -114,7 +122,7 @@ def _cuda(build: Build) -> Iterator[Reason]:
     }[variant.cuda_libraries]
     yield Reason(
         choice=f"cuda {variant.cuda}",
-        because=f"{variant.package} {build.release.version} is built for it; {where}",
+        because=f"{_built(build)} built for it; {where}",
         source=variant.origin.source_of("cuda"),
     )
 

@@ -1,0 +1,88 @@
+"""What an answer tells of each framework: what it stands upon, and its own CUDA, libraries and GPU code beside others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from envbuild import matrix, resolve
+from envbuild.cli import wording
+from envbuild.model import Details
+
+SEVERAL = matrix.load_files(Path(__file__).parent.parent / "golden" / "toy" / "several.yaml")
+SCHEMA = jsonschema.Draft202012Validator(json.loads((files("envbuild.schemas") / "resolution.json").read_text()))
+
+
+def answer(*words: str, **options: str) -> dict[str, Any]:
+    found = resolve.answer(resolve.resolve(SEVERAL, resolve.parse(words, matrix=SEVERAL, **options)), ())
+    SCHEMA.validate(found)
+    return found
+
+
+def rows(found: dict[str, Any]) -> list[str]:
+    """The table of the text, with one space between cells."""
+    return [" ".join(line.split()) for line in wording.environment(found).partition("\n\nwhy\n")[0].splitlines()[2:]]
+
+
+def test_what_a_framework_stands_upon_is_named() -> None:
+    found = answer("shade-2.2.4")
+    assert found["frameworks"][0]["upon"] == [{"name": "widget", "version": "1.12.3", "variant": "gpu"}]
+    assert rows(found)[:2] == ["shade 2.2.4", "upon widget 1.12.3"]
+    because = {reason["choice"]: reason["because"] for reason in found["reasons"]}
+    assert because["cuda 9.0"].startswith("widget 1.12.3, upon which it stands, is built for it;")
+    assert because["processor with AVX"].startswith("widget 1.12.3, upon which it stands, is built with it;")
+
+
+def test_what_is_in_the_environment_itself_is_named_once() -> None:
+    assert not [row for row in rows(answer("shade-2.2.4+wd-1.12.3")) if row.startswith("upon")]
+    assert [row for row in rows(answer("shade+shutter")) if row.startswith("upon")] == ["upon widget 1.12.0"]
+
+
+def test_differing_cuda_and_libraries_are_told_of_each() -> None:
+    found = answer("wd-1.12-cuda9.0+lantern-1.0-cuda8")
+    assert [(each["cuda"], each["cudnn"], each["nccl"]) for each in found["frameworks"]] == [
+        ("8.0", None, None),
+        ("9.0", "7.4.2", "2.3.7"),
+    ]
+    assert [row for row in rows(found) if row.split()[0] in ("cuda", "9.0", "cudnn")] == [
+        "cuda 8.0 lantern",
+        "9.0 widget",
+        "cudnn 7.4.2",
+    ]
+    beside = answer("wd-1.12-cuda9.0+lantern-1.0-cuda9.0")
+    assert beside["cudnn"] == "7.4.2"
+    assert [each["cudnn"] for each in beside["frameworks"]] == ["7.1.2", "7.4.2"]
+    assert "cudnn 7.1.2 lantern" in rows(beside) and "cuda 9.0" in rows(beside)
+
+
+def test_differing_gpu_code_is_told_of_each() -> None:
+    found = answer("wd-1.12-cuda9.0+lantern-1.0-cuda8")
+    assert found["compute_capability"]["sass"] == ["3.5", "6.0"]
+    assert [each["compute_capability"] for each in found["frameworks"]] == [
+        {"sass": ["3.5", "6.0"], "ptx": ["6.0"]},
+        {"sass": ["3.5", "6.0", "7.0"], "ptx": ["7.0"]},
+    ]
+    assert rows(found)[-3:-1] == [
+        "gpu 3.5, 6.0 lantern (and newer by PTX of 6.0)",
+        "3.5, 6.0, 7.0 widget (and newer by PTX of 7.0)",
+    ]
+
+
+def test_one_framework_alone_has_what_the_environment_has() -> None:
+    found = answer("wd-1.12-cuda9.0")
+    own = found["frameworks"][0]
+    assert all(own[key] == found[key] for key in ("cuda", "cudnn", "nccl", "compute_capability"))
+    assert own["upon"] == [] and answer("wd-1.12-cpu")["frameworks"][0]["constraints"][-1] == "quiet"
+
+
+def test_a_locked_decision_is_told_of_as_a_new_one() -> None:
+    resolution = resolve.resolve(SEVERAL, resolve.parse(["shade-2.2.4"], matrix=SEVERAL))
+    assert resolve.details_of(SEVERAL, resolution.environment) == resolution.details
+    without = replace(SEVERAL, frameworks=())
+    nothing = Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
+    assert resolve.details_of(without, resolution.environment) == (nothing,)
