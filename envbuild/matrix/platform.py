@@ -272,7 +272,8 @@ class LibraryRow:
 class Gpu:
     """A GPU board. Numbers are None where no source gives them.
 
-    They are those of one GPU, also on a board of several; ``power_w`` is the board's.
+    They are those of one GPU, also on a board of several; ``power_w`` is the board's. ``host`` is the processor that it comes
+    with, of another kind than images are built for; empty where it goes into any machine.
     """
 
     name: str
@@ -280,6 +281,7 @@ class Gpu:
     architecture: str
     capability: str
     kind: str
+    host: str
     memory_gb: float | None
     memory_bandwidth_gb_s: float | None
     fp32_gflops: float | None

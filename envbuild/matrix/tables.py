@@ -310,6 +310,7 @@ def gpu(context: Context, table: Table, defaults: Provenance) -> Gpu:
         architecture=table.text("architecture"),
         capability=version(table, "capability"),
         kind=table.text("class", ""),
+        host=table.text("host", ""),
         memory_gb=table.number("memory_gb"),
         memory_bandwidth_gb_s=table.number("memory_bandwidth_gb_s"),
         fp32_gflops=table.number("fp32_gflops"),

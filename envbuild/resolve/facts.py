@@ -158,6 +158,9 @@ def _takes_compat(facts: Facts, gpu: GpuWanted, branch: int) -> bool:
 
 
 def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
+    if gpu.board is not None and gpu.board.host:
+        reason = f"comes with a processor of its own, {gpu.board.host}; images are built for x86-64"
+        yield objection("gpu", gpu.board.key, reason, gpu.board.origin.source_of("host"))
     if not gpu.capability:
         return
     code = code_for(variant, gpu.capability)

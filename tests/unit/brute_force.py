@@ -5,6 +5,7 @@ It works by trial: every build on every system with every Python and every provi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ class Wish:
     """What is asked for, taken apart; what is empty is free.
 
     ``frameworks`` are names, each with clauses on its version (``==1.12,<2``) and on its own CUDA. ``gpus`` are compute
-    capabilities; boards that nobody knows are left out.
+    capabilities; boards that nobody knows are left out. ``host`` is the processor that one of them brings along.
     """
 
     frameworks: tuple[tuple[str, str, str], ...]
@@ -34,6 +35,7 @@ class Wish:
     image: str = ""
     driver: str = ""
     gpus: tuple[str, ...] = field(default=())
+    host: str = ""
 
 
 class Place(NamedTuple):
@@ -58,6 +60,7 @@ def under(version: str, line: str) -> bool:
     return (version + ".").startswith(line + ".")
 
 
+@functools.lru_cache(maxsize=500_000)
 def satisfies(version: str, clauses: str, order: Any = number) -> bool:
     """Whether a version is what the clauses ask for; ``==`` and ``!=`` name lines, ``===`` one version."""
     for clause in filter(None, re.split(r"\s*,\s*", clauses)):
@@ -85,6 +88,7 @@ class Judge:
     def __init__(self, world: World) -> None:
         self.world = world
         self._places: dict[str, list[Place]] = {}
+        self._neutral: dict[tuple[str, str], bool] = {}
 
     # --- what a build runs on -----------------------------------------------------------------------------------------
 
@@ -104,6 +108,8 @@ class Judge:
         row = self.row("cuda", build.cuda)
         if not build.cuda or row is None:
             return not build.cuda or not wish.driver
+        if wish.host:
+            return False
         old = bool(wish.driver) and not self.reaches(wish.driver, row["driver_min"])
         if wish.driver:
             rule = self.row("driver_rules", build.cuda.split(".")[0])
@@ -246,8 +252,12 @@ class Judge:
 
     def neutral(self, wish: Wish, framework: str, clauses: str) -> bool:
         """Whether a framework, among several, has nothing for GPUs of what was asked for: it goes beside GPU builds."""
-        asked = (build for build in self.world.builds[framework] if satisfies(build.version, clauses, Version))
-        return len(wish.frameworks) > 1 and not any(build.cuda for build in asked)
+        if len(wish.frameworks) == 1:
+            return False
+        if (framework, clauses) not in self._neutral:
+            asked = (build for build in self.world.builds[framework] if satisfies(build.version, clauses, Version))
+            self._neutral[framework, clauses] = not any(build.cuda for build in asked)
+        return self._neutral[framework, clauses]
 
     def builds(self, wish: Wish, framework: str, clauses: str, cuda: str) -> Iterator[Build]:
         """The builds of a framework that have what was asked for, and run on the hardware."""

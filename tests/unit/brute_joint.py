@@ -44,9 +44,10 @@ def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
     """Whether two builds can be in one environment, as far as the two alone say."""
     if {one.libraries, other.libraries} == {"system"} and one.cuda != other.cuda:
         return False
-    neutral = {name for name, clauses, _ in wish.frameworks if judge.neutral(wish, name, clauses)}
-    if bool(one.cuda) != bool(other.cuda) and (other if one.cuda else one).framework not in neutral:
-        return False
+    if bool(one.cuda) != bool(other.cuda):
+        neutral = {name for name, clauses, _ in wish.frameworks if judge.neutral(wish, name, clauses)}
+        if (other if one.cuda else one).framework not in neutral:
+            return False
     if not set(one.row["python"]) & set(other.row["python"]):
         return False
     held: dict[str, tuple[str, str]] = {}
@@ -219,4 +220,5 @@ def wish_of(request: Any) -> Wish:
         image=request.image,
         driver=request.driver,
         gpus=tuple(gpu.capability for gpu in request.gpus if gpu.capability),
+        host=next((gpu.board.host for gpu in request.gpus if gpu.board and gpu.board.host), ""),
     )

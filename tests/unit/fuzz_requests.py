@@ -47,9 +47,10 @@ class Requests:
     def __init__(self, world: World) -> None:
         self.world = world
         self.names = {name: [head["short"], name, *head["aliases"]] for name, head in world.heads.items()}
-        self.boards = [(word, row["capability"]) for row in world.tables["gpus"].values() for word in _spellings(row)]
+        rows = world.tables["gpus"].values()
+        self.boards = [(word, row["capability"], row.get("host", "")) for row in rows for word in _spellings(row)]
         capabilities = [item for row in world.tables["architectures"].values() for item in row["capabilities"]]
-        self.boards += [(word, item) for item in capabilities for word in (f"sm_{item.replace('.', '')}", item)]
+        self.boards += [(word, item, "") for item in capabilities for word in (f"sm_{item.replace('.', '')}", item)]
         drivers = [row["driver_min"] for row in (*world.tables["cuda"].values(), *world.tables["driver_rules"].values())]
         branches = list(world.tables["drivers"])
         self.drivers = [*drivers, *branches, *(f"{branch}.{minor}" for branch in branches for minor in ("10", "130", "90.07"))]
@@ -216,8 +217,9 @@ class _Saying:
             self.options["driver"] = self.wish["driver"] = self.one(self.requests.drivers)
         if self.often(3):
             boards = [self.one(self.requests.boards) for _ in range(1 + self.often(2))]
-            self.options["gpu"] = [word for word, _ in boards]
-            self.wish["gpus"] = tuple(capability for _, capability in boards)
+            self.options["gpu"] = [word for word, _, _ in boards]
+            self.wish["gpus"] = tuple(capability for _, capability, _ in boards)
+            self.wish["host"] = next((host for _, _, host in boards if host), "")
 
 
 def _spellings(row: dict[str, Any]) -> list[str]:
