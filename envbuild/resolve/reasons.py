@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 
 from envbuild.matrix.types import LibraryNeed, Variant
@@ -48,12 +49,22 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
         source=place.system.origin.source,
     )
     yield _base(request, chosen, environment)
-    newest = max((build for build in chosen.builds), key=lambda build: build.release.exclude_newer)
-    release = newest.release
-    yield Reason(
+    yield _dependencies(facts, chosen)
+
+
+def _dependencies(facts: Facts, chosen: Candidate) -> Reason:
+    """Whose day bounds the dependencies: its own time's, or a later one that its row states."""
+    latest = max(chosen.builds, key=lambda build: build.release.exclude_newer)
+    release = latest.release
+    days = datetime.date.fromisoformat(release.exclude_newer) - datetime.date.fromisoformat(release.released)
+    stated = days.days > facts.matrix.policy.dependency_margin_days
+    because = f"{latest.framework.title} {release.version} is from {release.released}" + (
+        ", and its row states this later day" if stated else ": what it needs, as of its own time"
+    )
+    return Reason(
         choice=f"dependencies until {release.exclude_newer}",
-        because=f"{newest.framework.title} {release.version} is from {release.released}: what it needs, as of its own time",
-        source=release.origin.source_of("released"),
+        because=because + ("; the latest day of all counts" if len(chosen.builds) > 1 else ""),
+        source=release.origin.source_of("exclude_newer" if stated else "released"),
     )
 
 

@@ -12,9 +12,11 @@ import jsonschema
 
 from envbuild import matrix, resolve
 from envbuild.cli import wording
+from envbuild.matrix.loader import compile_matrix, read_sources
 from envbuild.model import Details
 
-SEVERAL = matrix.load_files(Path(__file__).parent.parent / "golden" / "toy" / "several.yaml")
+TOY = Path(__file__).parent.parent / "golden" / "toy"
+SEVERAL = matrix.load_files(TOY / "several.yaml")
 SCHEMA = jsonschema.Draft202012Validator(json.loads((files("envbuild.schemas") / "resolution.json").read_text()))
 
 
@@ -86,3 +88,25 @@ def test_a_locked_decision_is_told_of_as_a_new_one() -> None:
     without = replace(SEVERAL, frameworks=())
     nothing = Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
     assert resolve.details_of(without, resolution.environment) == (nothing,)
+
+
+def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
+    def reason(found: Any, *words: str) -> str:
+        (told,) = [
+            each for each in resolve.resolve(found, resolve.parse(words, matrix=found)).reasons if "until" in each.choice
+        ]
+        return f"{told.choice}: {told.because}"
+
+    assert reason(SEVERAL, "wd-1.12.3") == (
+        "dependencies until 2019-07-21: Widget 1.12.3 is from 2019-06-21: what it needs, as of its own time"
+    )
+    joint = reason(SEVERAL, "shade-2.2.4", "lantern-1.0.0")
+    assert "Shade 2.2.4 is from 2019-06-28" in joint and joint.endswith("; the latest day of all counts")
+    name = "several/lantern.yaml"
+    sources = read_sources(TOY / "several.yaml")
+    later = sources[name].replace(b'released: "2018-12-07"}', b'released: "2018-12-07", exclude_newer: "2021-04-15"}')
+    told = reason(compile_matrix({**sources, name: later}), "shade-2.2.4", "lantern-1.0.0")
+    assert told == (
+        "dependencies until 2021-04-15: Lantern 1.0.0 is from 2018-12-07, and its row states this later day; "
+        "the latest day of all counts"
+    )
