@@ -13,11 +13,21 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """One fact that stands against a request: the matrix row, what it says, and the public document that says so."""
+    """One fact that stands against a request: the matrix row, what it says, and the public document that says so.
+
+    ``overlaid`` is the row's file and line where it stands in an overlay of the user's, else empty.
+    """
 
     row: str
     reason: str
     source: str
+    overlaid: str = ""
+
+    @property
+    def cited(self) -> str:
+        """What it says, with where that is written."""
+        document = f" [{self.source}]" if self.source else ""
+        return f"{self.reason}{document}" + (f" (from your overlay: {self.overlaid})" if self.overlaid else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

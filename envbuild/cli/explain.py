@@ -31,7 +31,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
         session.out("\npassed over")
         reasons: dict[str, list[str]] = {}
         for each in explanation.passed_over:
-            reasons.setdefault(f"{each.reason} [{each.source}]", []).append(each.row)
+            reasons.setdefault(each.cited, []).append(each.row)
         session.out(wording.columns([[_rows(rows), reason] for reason, rows in reasons.items()], indent="  "))
     if explanation.error is not None:
         raise explanation.error

@@ -69,9 +69,7 @@ _HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted",
 def describe(error: EnvbuildError) -> str:
     """The block that a person reads: what happened, each cause, what else would work, what to do next."""
     lines = [f"{_HEADS.get(type(error), 'error')}: {error.message}"]
-    for conflict in error.conflicts:
-        source = f" [{conflict.source}]" if conflict.source else ""
-        lines.append(f"  - {conflict.row}: {conflict.reason}{source}")
+    lines += [f"  - {conflict.row}: {conflict.cited}" for conflict in error.conflicts]
     lines += [f"  - {problem}" for problem in error.problems]
     lines += _details(error.details)
     if error.alternatives:

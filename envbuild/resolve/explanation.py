@@ -13,6 +13,7 @@ from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, mismatches
 from envbuild.resolve.decide import choose, decide
 from envbuild.resolve.facts import Facts
+from envbuild.resolve.overlaid import marked
 from envbuild.resolve.places import places
 from envbuild.resolve.refuse import refusal
 from envbuild.resolve.request import Request
@@ -46,7 +47,7 @@ def explain(matrix: Matrix, request: Request) -> Explanation:
         request=request.text,
         resolution=decide(search, chosen),
         choices=rivals(search, chosen),
-        passed_over=tuple(_passed_over(search, chosen)),
+        passed_over=marked(matrix, _passed_over(search, chosen)),
         error=None,
     )
 

@@ -10,6 +10,7 @@ from envbuild.resolve.build import Build
 from envbuild.resolve.core import asked, cores, restricted
 from envbuild.resolve.facts import Facts, Objection
 from envbuild.resolve.nearest import alternatives
+from envbuild.resolve.overlaid import marked
 from envbuild.resolve.places import describe
 from envbuild.resolve.request import Part, Request, kind_of
 from envbuild.resolve.search import Search
@@ -36,7 +37,10 @@ def refusal(search: Search) -> ConflictError:
     nearest = alternatives(search, found)
     shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
     return ConflictError(
-        f"No combination satisfies {request.text}.", hint=f"{_change(core)}{shown}", conflicts=facts, alternatives=nearest
+        f"No combination satisfies {request.text}.",
+        hint=f"{_change(core)}{shown}",
+        conflicts=marked(search.facts.matrix, facts),
+        alternatives=nearest,
     )
 
 
