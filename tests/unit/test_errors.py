@@ -44,6 +44,6 @@ def test_the_json_form_carries_every_cause():
     )
     data = json.loads(json.dumps(error.to_json()))
     assert data["code"] == "conflict"
-    assert data["conflicts"] == [{"row": "r", "reason": "because", "source": "s"}]
+    assert data["conflicts"] == [{"row": "r", "reason": "because", "source": "s", "overlaid": ""}]
     assert data["alternatives"] == [{"name": "n", "changes": "c"}]
     assert str(error.problems[0]) == "f:3: m"
