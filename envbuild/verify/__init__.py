@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import EngineError, UnknownNameError
-from envbuild.model import Lock, OnProgress, Progress, ignore_progress
+from envbuild.model import Framework, Lock, OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
 from envbuild.verify import comparisons
 from envbuild.verify.findings import Findings, VerifyReport
@@ -69,7 +69,7 @@ def verify(
             comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
         comparisons.compare_packages(lock, told, found)
         comparisons.compare_rights(told, _base_rights(engine, lock, info, base), found)
-    framework = _ask_framework(engine, lock, info, found, on_progress) if told is not None else {}
+    answers = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
     search(engine, info, secrets or {}, found, on_progress)
     return VerifyReport(
         name=lock.environment.name,
@@ -79,7 +79,8 @@ def verify(
         problems=tuple(found.problems),
         notes=tuple(found.notes),
         counts=found.counts,
-        framework=framework,
+        framework=answers[0] if answers else {},
+        others=tuple(answers[1:]),
     )
 
 
@@ -145,31 +146,44 @@ def _base_rights(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) 
     return None
 
 
-def _ask_framework(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, str]:
-    """What the framework says of its own build; it must be able to start for that."""
+def _ask_frameworks(
+    engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress
+) -> Iterator[dict[str, str]]:
+    """What each framework says of its own build; it must be able to start for that."""
     from envbuild import host
 
-    on_progress(Progress(stage="verify", message="asking the framework for its version"))
     with_gpus = lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
+    for framework in lock.environment.frameworks:
+        on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))
+        told = _ask(engine, lock, info, framework, found, with_gpus=with_gpus)
+        if told:
+            comparisons.compare_framework(lock, framework, told, found)
+        yield {key: text(value) for key, value in told.items() if text(value)}
+
+
+def _ask(
+    engine: Engine, lock: Lock, info: ImageInfo, framework: Framework, found: Findings, *, with_gpus: bool
+) -> dict[str, Any]:
+    where = framework.name if len(lock.environment.frameworks) > 1 else "framework"
+    which = ["--framework", framework.name] if len(lock.environment.frameworks) > 1 else []
     try:
         result = engine.run(
             info.id,
-            ["envbuild-smoke", "probe", "--json", _PROBE],
+            ["envbuild-smoke", "probe", "--json", _PROBE, *which],
             gpus="all" if with_gpus else None,
             network="none",
             collect=[_PROBE],
         )
     except EngineError as error:
-        _unusable(error, "framework", found)
+        _unusable(error, where, found)
         return {}
     answer: dict[str, Any] = json.loads(result.files.get(_PROBE, b"{}"))
     told: dict[str, Any] | None = answer.get("framework")
     if not told:
         said = str(answer.get("error") or "") or " ".join(result.output.split()[-60:])
         if lock.environment.cuda is not None and not with_gpus and "libcuda.so" in said:
-            found.notes.append("the framework needs the NVIDIA driver to start, and this machine has none: it was not asked")
+            who = framework.name if which else "the framework"
+            found.notes.append(f"{who} needs the NVIDIA driver to start, and this machine has none: it was not asked")
         else:
-            found.wrong("framework", f"cannot be started (exit code {result.code}): {said}")
-        return {}
-    comparisons.compare_framework(lock, told, found)
-    return {key: text(value) for key, value in told.items() if text(value)}
+            found.wrong(where, f"cannot be started (exit code {result.code}): {said}")
+    return told or {}

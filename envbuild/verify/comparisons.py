@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envbuild.model import Lock, Prefix
+from envbuild.model import Framework, Lock, Prefix
 from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:
@@ -183,38 +183,54 @@ def compare_rights(told: Mapping[str, Any], base: Base | None, found: Findings) 
     found.files("can be written by anybody", writable, "permissions")
 
 
-def compare_framework(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """Version, CUDA, cuDNN and NCCL as the framework itself states them, and a build without CUDA in a GPU image."""
+def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
+    """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA where there should be one.
+
+    Beside others, cuDNN and NCCL of a build that carries its own CUDA are its own: the lock has only the image's.
+    """
     environment = lock.environment
-    framework = environment.frameworks[0]
+    expected = environment.cuda_of(framework)
     version = str(told.get("version") or "")
     if _own_version(version) != _own_version(framework.version):
         found.wrong(f"{framework.name} version", f"expected {framework.version}, it says {version or 'nothing'}")
     cuda = told.get("cuda_build")
-    if environment.cuda is not None and not cuda:
-        found.wrong(f"{framework.name} CUDA", f"a build without CUDA in an image for CUDA {environment.cuda}")
-    elif environment.cuda is not None and not _same_release(str(cuda), environment.cuda):
-        found.wrong(f"{framework.name} CUDA", f"expected {environment.cuda}, it was built with {cuda}")
-    elif environment.cuda is None and cuda:
-        found.notes.append(f"{framework.name} was built with CUDA {cuda}, though this is an environment for CPUs")
-    for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
-        if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
-            found.wrong(f"{framework.name} {name}", f"expected {wanted}, it says {told[name]}")
-    _compare_architectures(lock, told.get("arch_list") or [], found)
+    if expected is not None and not cuda:
+        found.wrong(f"{framework.name} CUDA", f"a build without CUDA in an image for CUDA {expected}")
+    elif expected is not None and not _same_release(str(cuda), expected):
+        found.wrong(f"{framework.name} CUDA", f"expected {expected}, it was built with {cuda}")
+    elif expected is None and cuda:
+        found.notes.append(f"{framework.name} was built with CUDA {cuda}, though this is a build for CPUs")
+    if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
+        for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
+            if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
+                found.wrong(f"{framework.name} {name}", f"expected {wanted}, it says {told[name]}")
+    if expected is not None:
+        _compare_architectures(lock, framework, told.get("arch_list") or [], found)
 
 
-def _compare_architectures(lock: Lock, listed: Sequence[str], found: Findings) -> None:
-    """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list."""
+def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
+    """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list.
+
+    Of several frameworks it promises what runs on all: code for an earlier GPU of the same major, or earlier PTX, keeps that.
+    """
+    alone = len(lock.environment.frameworks) == 1
     promised = lock.environment.compute_capability
     if promised is None or not listed:
         return
     for kind, wanted in (("sm", promised.sass), ("compute", promised.ptx)):
-        numbers = {match[1] for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}
-        lacking = [version for version in wanted if version.replace(".", "") not in numbers]
+        codes = {divmod(int(match[1]), 10) for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}
+        lacking = [version for version in wanted if not _runs(kind, version, codes, alone=alone)]
         if lacking:
             what = "native code" if kind == "sm" else "PTX"
             message = f"no {what} for {', '.join(lacking)}; it lists {' '.join(map(str, listed))}"
-            found.wrong(f"{lock.environment.frameworks[0].name} GPU code", message)
+            found.wrong(f"{framework.name} GPU code", message)
+
+
+def _runs(kind: str, version: str, codes: Collection[tuple[int, int]], *, alone: bool) -> bool:
+    major, minor = map(int, version.split("."))
+    if alone:
+        return (major, minor) in codes
+    return any(code <= (major, minor) and (kind == "compute" or code[0] == major) for code in codes)
 
 
 def _own_version(version: str) -> str:

@@ -16,7 +16,8 @@ class VerifyReport:
     """What was compared and every difference.
 
     ``counts`` says how much was looked at, ``notes`` what could not be compared and why (a package built from source has no
-    hash of the lock to compare with: its version is compared, and its files with the record of its own build).
+    hash of the lock to compare with: its version is compared, and its files with the record of its own build). ``framework``
+    is what the framework says of itself, of several the first; ``others`` what those beside it say.
     """
 
     name: str
@@ -27,6 +28,7 @@ class VerifyReport:
     notes: tuple[str, ...]
     counts: dict[str, int]
     framework: dict[str, str] = field(default_factory=dict)
+    others: tuple[dict[str, str], ...] = ()
 
     @property
     def ok(self) -> bool:

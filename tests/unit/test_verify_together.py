@@ -1,0 +1,89 @@
+"""Verification of an image that holds several frameworks: each is asked, and compared with what the lock says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from verify_locks import lock as make_lock
+
+from envbuild import host, verify
+from envbuild.model import ComputeCapability, Lock
+from envbuild.verify import comparisons
+from envbuild.verify.findings import Findings
+
+TOY = {"name": "toy", "version": "1.0", "cuda_build": "9.0", "cudnn": "7.4.2", "arch_list": ["sm_60", "sm_80", "compute_80"]}
+OTHER = {
+    "name": "other",
+    "version": "2.0",
+    "cuda_build": "12.4",
+    "cudnn": "9.1.0",
+    "arch_list": ["sm_60", "sm_86", "compute_90"],
+}
+
+
+def joint() -> Lock:
+    """Toy with the image's CUDA 9.0, beside it another that carries CUDA 12.4."""
+    lock = make_lock(cuda="9.0", cudnn="7.4.2")
+    (toy,) = lock.environment.frameworks
+    other = dataclasses.replace(toy, name="other", version="2.0", package="other", cuda_libraries="wheels", cuda="12.4")
+    code = ComputeCapability(sass=("6.0", "8.6"), ptx=("9.0",))
+    environment = dataclasses.replace(lock.environment, frameworks=(toy, other), compute_capability=code)
+    return dataclasses.replace(lock, environment=environment)
+
+
+class Engine:
+    """Answers a probe as the guest does: with several frameworks it must be told which."""
+
+    endpoint = "tcp://elsewhere"
+
+    def __init__(self, answers: dict[str, dict[str, Any]]) -> None:
+        self.answers = answers
+
+    def run(self, _image: str, argv: list[str], *, collect: list[str], **_: Any) -> Any:
+        which = argv[argv.index("--framework") + 1]
+        return SimpleNamespace(code=0, output="", files={collect[0]: json.dumps(self.answers[which]).encode()})
+
+
+def asked(answers: dict[str, dict[str, Any]]) -> tuple[list[dict[str, str]], Findings]:
+    found = Findings()
+    info = cast(Any, SimpleNamespace(id="sha256:1"))
+    return list(verify._ask_frameworks(cast(Any, Engine(answers)), joint(), info, found, lambda _: None)), found
+
+
+def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "gpus", list)
+    told, found = asked({"toy": {"framework": TOY}, "other": {"framework": OTHER}})
+    assert [each["name"] for each in told] == ["toy", "other"]
+    assert found.problems == [] and found.notes == []
+    told, found = asked({"toy": {"framework": TOY}, "other": {"framework": None, "error": "no libcuda.so here"}})
+    assert told[1] == {} and found.problems == []
+    assert found.notes == ["other needs the NVIDIA driver to start, and this machine has none: it was not asked"]
+    told, found = asked({"toy": {"framework": TOY}, "other": {"framework": None, "error": "broken"}})
+    assert [str(each) for each in found.problems] == ["other: cannot be started (exit code 0): broken"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"cuda_build": "9.0"}, "other CUDA: expected 12.4, it was built with 9.0"),
+        ({"version": "2.1"}, "other version: expected 2.0, it says 2.1"),
+        ({"arch_list": ["sm_60", "sm_80", "compute_90"]}, ""),
+        ({"arch_list": ["sm_60", "sm_90", "compute_90"]}, "other GPU code: no native code for 8.6"),
+        ({"arch_list": ["sm_60", "sm_86", "compute_100"]}, "other GPU code: no PTX for 9.0"),
+        ({"cudnn": "9.2.0"}, ""),
+    ],
+)
+def test_each_is_compared_with_its_own_cuda(change: dict[str, Any], expected: str) -> None:
+    lock, found = joint(), Findings()
+    comparisons.compare_framework(lock, lock.environment.frameworks[1], {**OTHER, **change}, found)
+    assert [str(each).startswith(expected) for each in found.problems] == [True] * bool(expected)
+
+
+def test_what_uses_the_image_s_cuda_has_its_cudnn() -> None:
+    lock, found = joint(), Findings()
+    comparisons.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
+    assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, it says 7.6.5"]
