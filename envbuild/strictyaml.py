@@ -8,6 +8,7 @@ finds everything, and the caller raises once.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
@@ -28,7 +29,9 @@ _KINDS = {
     "null": "nothing",
     "timestamp": "a date",
 }
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?")
+_INTEGER = re.compile(r"[0-9]{1,18}")  # more digits are no number of ours
+_MOST = 1_000_000  # no count of ours is larger
 _MAX_DEPTH = 40  # far deeper than any of our formats; keeps a hostile document from exhausting the stack
 
 
@@ -73,7 +76,9 @@ class Table:
         value = self._scalar(node, key)
         if value is None:
             return default or ""
-        if choices and value not in choices:
+        if not value and not (pattern and re.fullmatch(pattern, "")):
+            self.problem("text expected, found nothing", key)
+        elif choices and value not in choices:
             self.problem(f"{value!r} is not one of {', '.join(sorted(choices))}", key)
         elif pattern and not re.fullmatch(pattern, value):
             self.problem(f"{value!r} does not have the expected form", key)
@@ -86,24 +91,30 @@ class Table:
         return self.text(key, default, choices=choices)
 
     def date(self, key: str, default: str | None = None) -> str:
-        """An ISO date, possibly only its year and month. Plain or quoted: YAML cannot garble it."""
+        """A day of the calendar in ISO form, possibly only its year and month. Plain or quoted: YAML cannot garble it."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
         value = self._scalar(node, key, also=("timestamp",))
-        if value is not None and not _DATE.fullmatch(value):
+        if value is not None and not _is_date(value):
             self.problem(f"{value!r} is not a date such as 2018-11-05", key)
             return default or ""
         return value or ""
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        """A plain non-negative integer."""
-        value = self._plain(key, ("int",), str.isdecimal, required=default is None)
+    def integer(self, key: str, default: int | None = None, *, least: int = 0, most: int = _MOST) -> int:
+        """A plain integer, from ``least`` to ``most``."""
+        value = self._plain(key, ("int",), _INTEGER.fullmatch, required=default is None)
+        if value and not least <= int(value) <= most:
+            self.problem(f"{value} is not between {least} and {most}", key)
+            return default or 0
         return int(value) if value else default or 0
 
-    def number(self, key: str) -> float | None:
-        """A plain number, or None where the key is absent."""
-        value = self._plain(key, ("int", "float"), lambda text: bool(re.fullmatch(r"\d+(\.\d+)?", text)), required=False)
+    def number(self, key: str, *, most: float = _MOST) -> float | None:
+        """A plain number above 0 and not above ``most``, or None where the key is absent."""
+        value = self._plain(key, ("int", "float"), re.compile(r"\d{1,99}(\.\d{1,99})?").fullmatch, required=False)
+        if value and not 0 < float(value) <= most:
+            self.problem(f"{value} is not above 0 and at most {most:g}", key)
+            return None
         return float(value) if value else None
 
     def boolean(self, key: str, default: bool = False) -> bool:
@@ -122,10 +133,16 @@ class Table:
         found: list[str] = []
         for index, item in enumerate(self._sequence(node, key)):
             value = self._scalar(item, f"{key}[{index}]")
-            if value is not None and pattern and not re.fullmatch(pattern, value):
+            if value == "":
+                self.problem("text expected, found nothing", key)
+            elif value is not None and pattern and not re.fullmatch(pattern, value):
                 self.problem(f"{value!r} does not have the expected form", key)
             elif value is not None:
+                if value in found:
+                    self.problem(f"{value!r} is listed twice", key)
                 found.append(value)
+        if (required or one) and isinstance(node, yaml.SequenceNode) and not node.value:
+            self.problem("at least one is needed", key)
         return tuple(found)
 
     def table(self, key: str, *, required: bool = False) -> Table | None:
@@ -164,6 +181,8 @@ class Table:
             if isinstance(item, yaml.MappingNode):
                 found.append(convert_table(Table(item, self.where, self._problems, f"{self.path}.{key}[{index}]".lstrip("."))))
             elif (value := self._scalar(item, f"{key}[{index}]")) is not None:
+                if not value:
+                    self.problem("text expected, found nothing", key)
                 found.append(convert_text(value))
         return tuple(found)
 
@@ -203,7 +222,7 @@ class Table:
             self.problem(f'YAML reads {node.value} as {_KINDS.get(kind, kind)}: quote it, "{node.value}"', key)
         return None
 
-    def _plain(self, key: str, kinds: tuple[str, ...], good: Callable[[str], bool], *, required: bool) -> str:
+    def _plain(self, key: str, kinds: tuple[str, ...], good: Callable[[str], object], *, required: bool) -> str:
         node = self._take(key, required=required)
         if node is None:
             return ""
@@ -224,6 +243,13 @@ class Table:
             return Table(node, self.where, self._problems, f"{self.path}.{key}".lstrip("."))
         self.problem("a mapping is expected", key)
         return None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(_DATE.fullmatch(text) and datetime.date.fromisoformat(text if len(text) > len("2018-11") else f"{text}-01"))
+    except ValueError:
+        return False
 
 
 def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | None:
@@ -255,15 +281,18 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
     return Table(node, where, problems)
 
 
-def raise_for(problems: list[Problem], what: str) -> None:
-    """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any."""
+def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
+    """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any.
+
+    ``then`` ends the hint: what is looked at once these are gone.
+    """
     if not problems:
         return
     unique = sorted(set(problems), key=lambda problem: (problem.where, problem.line, problem.message))
-    count = f"{len(unique)} problems" if len(unique) > 1 else "a problem"
+    count = f"{len(unique)} problems; the first" if len(unique) > 1 else "a problem"
     raise InvalidInputError(
-        f"{what} has {count}; the first: {unique[0]}",
-        hint="Correct the lines named and run the command again.",
+        f"{what} has {count}: {unique[0]}",
+        hint=f"Correct the lines named and run the command again{then}.",
         problems=unique,
     )
 

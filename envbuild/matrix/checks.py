@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator
+
+from packaging.version import Version
 
 from envbuild.errors import Problem
 from envbuild.matrix import sense
@@ -10,7 +13,7 @@ from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
 from envbuild.matrix.sense import problem
 from envbuild.matrix.serving import Serving
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
-from envbuild.matrix.versions import numbers, serves
+from envbuild.matrix.versions import has_prefix, numbers, serves
 
 # Names are split at dashes and read from the left, so that none of our own words may be taken for another.
 _RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "local"}
@@ -72,6 +75,10 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
             yield problem(row.origin, f"last_cuda {row.last_cuda} comes before first_cuda {row.first_cuda}")
         if row.last_driver_branch:
             yield from _refers(row.origin, "driver branch", row.last_driver_branch, (r.branch for r in matrix.drivers))
+    newest = max((row.version for row in matrix.cuda), key=numbers, default="")
+    for driver in matrix.drivers:  # a driver may come out before its toolkit, but not before that of the major below
+        if newest and numbers(driver.max_cuda)[0] > numbers(newest)[0] + 1:
+            yield problem(driver.origin, f"max_cuda {driver.max_cuda} is far beyond the newest CUDA, {newest}")
     yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
     yield from _ascending(
         matrix.cuda, lambda row: row.version, lambda row: row.driver_min, lambda row: row.origin, "driver_min"
@@ -81,10 +88,18 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
 
 def _gpus(matrix: Matrix, seen: Collection[tuple[int, ...]]) -> Iterator[Problem]:
     names: dict[str, str] = {}
+    belong = {(row.name, capability) for row in matrix.architectures for capability in row.capabilities}
+    architectures = sorted({name for name, _ in belong})
     for gpu in matrix.gpus:
+        if gpu.architecture not in architectures:
+            near = difflib.get_close_matches(gpu.architecture, architectures, n=1)
+            meant = f", did you mean {near[0]}?" if near else f": there are {', '.join(architectures)}"
+            yield problem(gpu.origin, f"no architecture is called {gpu.architecture}{meant}")
         if numbers(gpu.capability) not in seen:
             yield problem(gpu.origin, f"no architecture has capability {gpu.capability}")
-        elif not any(row.name == gpu.architecture and gpu.capability in row.capabilities for row in matrix.architectures):
+        elif gpu.architecture in architectures and not any(
+            row.name == gpu.architecture and gpu.capability in row.capabilities for row in matrix.architectures
+        ):
             yield problem(gpu.origin, f"capability {gpu.capability} does not belong to {gpu.architecture}")
         for name in (gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)):
             if names.get(name, gpu.name) != gpu.name:
@@ -173,8 +188,20 @@ def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
     for framework in matrix.frameworks:
         if not framework.releases:
             yield problem(framework.origin, f"{framework.name} has no release")
+        yield from _series(framework)
         for release in framework.releases:
             yield from _release(matrix, serving, framework, release)
+
+
+def _series(framework: FrameworkTable) -> Iterator[Problem]:
+    """A release bears the number of its series, or comes after it and before the next of the same major."""
+    begun = sorted({release.series for release in framework.releases}, key=numbers)
+    for release in framework.releases:
+        number = Version(release.version).release
+        last = max((series for series in begun if numbers(series) <= number), key=numbers, default="")
+        bears = has_prefix(".".join(map(str, number)), release.series)
+        if not bears and (last != release.series or number[0] != numbers(last)[0]):
+            yield problem(release.origin, f"{framework.name} {release.version} does not belong to series {release.series}")
 
 
 def _release(matrix: Matrix, serving: Serving, framework: FrameworkTable, release: Release) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 from envbuild.matrix.leftout import left_out
 from envbuild.matrix.needs import bad_capabilities, need
 from envbuild.matrix.platform import Provenance
-from envbuild.matrix.reading import NAME, Context, requirement_list, unique, version, version_list
+from envbuild.matrix.reading import NAME, URL, Context, date, minor, minors, requirement_list, unique, version
 from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
@@ -121,7 +121,7 @@ def _series(context: Context, tables: Iterable[tuple[Table, Provenance]]) -> lis
     """The series of one framework; an overlay's additions come after the series that they extend."""
     found: dict[str, list[_Series]] = {}
     for table, defaults in tables:
-        name = table.text("series")
+        name = version(table, "series")
         before = found.get(name, [])
         again = next((part.listing for part in before if part.listing.where == table.where), None)
         overlay = table.where in context.overlays
@@ -188,7 +188,8 @@ def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) 
         try:
             ordered.append((Version(release.version), release))
         except InvalidVersion:
-            table.problem(f"{release.version!r} is not a version", "version")
+            if release.version:
+                table.problem(f"{release.version!r} is not a version", "version")
     unique(context, rows)
     kept = {release.version: (key, release) for key, release in ordered}
     return tuple(release for _, release in sorted(kept.values(), key=lambda pair: pair[0], reverse=True))
@@ -196,26 +197,27 @@ def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) 
 
 def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
     table = parents.release
+    refused = len(context.problems)
     number = table.text("version")
-    released = table.date("released")
+    released = date(table, "released", whole=True)
     origin = context.origin(table, parents.origin, inherit_note=True)
     table.allow(*_LEVELS, "contradicts")
     _check_levels(context, table)
-    without = table.texts("without")
+    without = table.texts("without", pattern=NAME)
     layers: dict[str, list[Table]] = {}
     for level in (parents.series, table):
         for name, variant in level.named_tables("variants"):
             layers.setdefault(name, []).insert(0, variant)
     variants = [_variant(context, name, tables, parents, origin) for name, tables in layers.items() if name not in without]
     variants.extend(_standing(context, parents, origin, variants, without))
-    if not variants:
+    if not variants and len(context.problems) == refused:
         table.problem("the release has no variant")
     variants.sort(key=lambda v: (not v.cuda, not v.default, newest_first(v.cuda or "0"), v.name))
     return Release(
         version=number,
         series=parents.series.text("series"),
         released=released,
-        exclude_newer=table.date("exclude_newer", "") or _bound(parents, released, origin.checked, policy),
+        exclude_newer=date(table, "exclude_newer", "", whole=True) or _bound(parents, released, origin.checked, policy),
         variants=tuple(variants),
         origin=origin,
     )
@@ -258,9 +260,7 @@ def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> st
     try:
         bound = (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
         return max(released, min(bound, checked)) if len(checked) == len(bound) else bound
-    except (ValueError, OverflowError):
-        if released:
-            parents.release.problem(f"{released!r} is not a whole date", "released")
+    except ValueError:  # refused when it was read
         return ""
 
 
@@ -279,13 +279,14 @@ class _Layers:
 def _variant(context: Context, name: str, tables: list[Table], parents: _Parents, release_origin: Provenance) -> Variant:
     layers = _Layers(tables)
     of = layers.of
+    refused = len(context.problems)
     origin = _provenance(context, tables, parents, release_origin)
     libraries: CudaLibraries = of("cuda_libraries").choice("cuda_libraries", CUDA_LIBRARIES) or "none"
-    cuda = of("cuda").text("cuda", "", pattern=r"\d+\.\d+")
-    if (libraries == "none") != (not cuda):
+    cuda = minor(of("cuda"), "cuda", "")
+    if (libraries == "none") != (not cuda) and len(context.problems) == refused:
         of("cuda").problem(f"cuda_libraries {libraries} and cuda {cuda or 'absent'} contradict each other")
     capabilities = of("capabilities").table("capabilities")
-    sass, ptx = ((), ()) if capabilities is None else (version_list(capabilities, "sass"), version_list(capabilities, "ptx"))
+    sass, ptx = ((), ()) if capabilities is None else (minors(capabilities, "sass", required=True), minors(capabilities, "ptx"))
     if capabilities is not None:
         capabilities.finish()
     package = of("package").text("package", pattern=NAME)
@@ -306,12 +307,12 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         sass=sass,
         ptx=ptx,
         glibc=version(of("glibc"), "glibc"),
-        cpu_features=of("cpu_features").texts("cpu_features"),
-        index=of("index").text("index", "default", pattern=r"default|https?://\S+"),
-        repository=of("repository").text("repository", "", pattern=r"https?://\S+"),
+        cpu_features=of("cpu_features").texts("cpu_features", pattern=NAME),
+        index=of("index").text("index", "default", pattern=rf"default|{URL}"),
+        repository=of("repository").text("repository", "", pattern=URL),
         revision=of("revision").text("revision", "", pattern=r"\S+"),
         distribution=of("distribution").text("distribution", "", pattern=r"\S+"),
-        systems=tuple(system.lower() for system in of("systems").texts("systems")),
+        systems=tuple(system.lower() for system in of("systems").texts("systems", pattern=NAME)),
         options=_options(of("options"), parents),
         bad_capabilities=bad_capabilities(context, of("bad_capabilities"), origin),
         upon=(),
@@ -341,7 +342,7 @@ def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: 
 def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
     """The variant's own list, else the release's, else the series'."""
     levels = (own, parents.release, parents.series)
-    return next((table for table in levels if "python" in table), own).texts("python", required=True, pattern=r"\d+\.\d+")
+    return minors(next((table for table in levels if "python" in table), own), "python", required=True)
 
 
 def _handed_down(

@@ -14,6 +14,7 @@ from envbuild.matrix.types import Matrix
 from envbuild.strictyaml import Table, load, raise_for
 
 SCHEMA = 1
+_THEN = ": what the rows say of each other is checked once each can be read"
 _TABLES = ("systems", "pythons", "architectures", "drivers", "driver_rules", "repositories", "cuda", "cudnn", "nccl", "gpus")
 
 
@@ -70,12 +71,12 @@ def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -
     read = [load(content, where, context.problems) for where, content in sources.items()]
     documents = [table for table in read if table is not None]
     if not documents or read[0] is None:
-        raise_for(context.problems, "The matrix")
+        raise_for(context.problems, "The matrix", _THEN)
         raise InvalidInputError("The matrix has no entry file.")
     for table in documents:
         context.define_sources(table)
     matrix = replace(_assemble(context, documents), fingerprint=_fingerprint(sources))
-    raise_for(context.problems, "The matrix")
+    raise_for(context.problems, "The matrix", _THEN)
     return matrix
 
 
@@ -90,7 +91,8 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     entry = documents[0]
     if entry.integer("schema") != SCHEMA:
         entry.problem(f"this program reads schema {SCHEMA}", "schema")
-    entry.allow("include")
+    if entry.texts("include", pattern=r"[^/].*\.yaml") and "policy" not in entry:
+        entry.problem("a file that includes others needs `policy`", "include")
     for overlay in (table for table in documents if table.where in context.overlays and "schema" in table):
         if overlay.integer("schema") != SCHEMA:
             overlay.problem(f"this program reads schema {SCHEMA}", "schema")

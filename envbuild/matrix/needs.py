@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuild.matrix.platform import Provenance
-from envbuild.matrix.reading import Context, version, version_list
+from envbuild.matrix.reading import Context, minors, version
 from envbuild.matrix.types import BadCapability, LibraryNeed
 from envbuild.model import CudaLibraries
 from envbuild.strictyaml import Table
@@ -36,7 +36,7 @@ def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tupl
     for item in table.tables("bad_capabilities"):
         found.append(
             BadCapability(
-                capabilities=version_list(item, "capabilities", required=True),
+                capabilities=minors(item, "capabilities", required=True),
                 reason=item.text("reason"),
                 source=context.document(item, "source", origin.source),
             )

@@ -8,14 +8,16 @@ from typing import TypeVar
 from envbuild.errors import Problem
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import Requirement
-from envbuild.matrix.versions import NUMBERS, SPECIFIER, numbers
+from envbuild.matrix.versions import MINOR, NUMBERS, SPECIFIER, numbers
 from envbuild.strictyaml import Table
 
 T = TypeVar("T")
 
 STATUSES = ("ok", "known-bad", "unknown", "base-deleted", "end-of-life")
+URL = r"https?://\S+"
 DOCUMENT = r"(https?://|pkg:)\S+"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
+YEARS = range(2007, 2100)  # CUDA 1.0 is of 2007, and nothing here is older; whatever ends, ends in this century
 NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at="")
 
 
@@ -47,7 +49,7 @@ class Context:
         handed = {} if "source" in table else {key: sources for key, sources in parent.fields if key not in own}
         found = Provenance(
             sources=self._documents(table, "source") or parent.sources,
-            checked=table.date("checked", parent.checked),
+            checked=date(table, "checked", parent.checked),
             status=status,
             note=note,
             fields=tuple((own | handed).items()),
@@ -69,7 +71,7 @@ class Context:
             return NOTHING
         origin = Provenance(
             sources=self._documents(found, "source"),
-            checked=found.date("checked", ""),
+            checked=date(found, "checked", ""),
             status=found.choice("status", STATUSES, "ok"),
             note="",
             fields=(),
@@ -100,9 +102,26 @@ def version(table: Table, key: str, default: str | None = None) -> str:
     return table.text(key, default, pattern=NUMBERS)
 
 
-def version_list(table: Table, key: str, *, required: bool = False) -> tuple[str, ...]:
-    """A list of versions of dotted numbers."""
-    return table.texts(key, required=required, pattern=NUMBERS)
+def minor(table: Table, key: str, default: str | None = None) -> str:
+    """A version of two numbers."""
+    return table.text(key, default, pattern=MINOR)
+
+
+def minors(table: Table, key: str, *, required: bool = False) -> tuple[str, ...]:
+    """A list of versions of two numbers."""
+    return table.texts(key, required=required, pattern=MINOR)
+
+
+def date(table: Table, key: str, default: str | None = None, *, whole: bool = False) -> str:
+    """A date of our time; ``whole``: a month does not do."""
+    found = table.date(key, default)
+    if found and int(found[:4]) not in YEARS:
+        table.problem(f"{found} is not between {YEARS[0]} and {YEARS[-1]}", key)
+    elif whole and found and len(found) < len("2018-11-05"):
+        table.problem(f"{found!r} is not a whole date", key)
+    else:
+        return found
+    return default or ""
 
 
 def requirement_list(context: Context, table: Table, key: str, source: str) -> tuple[Requirement, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from envbuild.matrix.platform import Provenance
-from envbuild.matrix.reading import NAME
+from envbuild.matrix.reading import NAME, URL, minors
 from envbuild.matrix.types import FrameworkTable, Release, Requirement, Variant
 from envbuild.strictyaml import Table
 
@@ -52,9 +52,9 @@ def standing(levels: Sequence[Table], number: str, find: Find, own: Own) -> list
     of = {key: next((table for table in levels if key in table), levels[-1]) for key in KEYS}
     terms = _Terms(
         package=of["package"].text("package", "", pattern=NAME),
-        pythons=of["python"].texts("python", pattern=r"\d+\.\d+"),
+        pythons=minors(of["python"], "python"),
         same_local_version=of["local_version"].text("local_version", "", choices=("same",)) == "same",
-        repository=of["repository"].text("repository", "", pattern=r"https?://\S+"),
+        repository=of["repository"].text("repository", "", pattern=URL),
         revision=of["revision"].text("revision", "", pattern=r"\S+"),
     )
     bases = of["upon"].text_map("upon")

@@ -32,7 +32,7 @@ _CLASSES: tuple[type, ...] = tuple(
 def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
     """The matrix of ``workspace`` with its overlays, then ``overlays``, on top. Works without a writable home, only slower.
 
-    Raises :class:`InvalidInputError` with all problems of all files.
+    Raises :class:`InvalidInputError` with all problems of all files, among them what rows of overlays contradict.
     """
     entry = workspace.matrix
     overlays = [*workspace.overlays, *overlays]
@@ -42,8 +42,21 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
     found = _compiled(cache, entry, program)
     if found is None:
         found, sources = _compile(entry, overlays)
+        _require_sound(found, overlays)
         kept.keep(cache, program, _parts(found), {name: _digest(content) for name, content in sources.items()})
     return found
+
+
+def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
+    """Refuse overlays whose rows contradict others. The matrix's own rows were checked when they were written."""
+    if not overlays:
+        return
+    from envbuild.matrix import checks
+    from envbuild.matrix.loader import overlay_name
+    from envbuild.strictyaml import raise_for
+
+    theirs = {overlay_name(path) for path in overlays}
+    raise_for([problem for problem in checks.check(found) if problem.where in theirs], "The overlay")
 
 
 def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:

@@ -24,16 +24,18 @@ from envbuild.matrix.platform import (
     SystemRow,
 )
 from envbuild.matrix.reading import (
-    DOCUMENT,
     NAME,
+    URL,
     Context,
+    date,
     descending,
+    minor,
+    minors,
     unique,
     version,
-    version_list,
 )
 from envbuild.matrix.types import Policy
-from envbuild.matrix.versions import CUDA_OR_MAJOR, NUMBERS, has_prefix
+from envbuild.matrix.versions import BRANCH, CUDA_OR_MAJOR, NUMBERS, has_prefix
 from envbuild.model import Provider, PythonFrom
 from envbuild.strictyaml import Table
 
@@ -41,6 +43,8 @@ T = TypeVar("T")
 Files = list[tuple[Table, Provenance]]
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
+HOSTS = ("aarch64",)  # processors that images are not built for
+GPU_CLASSES = ("datacenter", "workstation", "consumer", "soc")
 DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "legacy")
 
 
@@ -79,7 +83,7 @@ def policy(table: Table) -> Policy:
 def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
     """A row of ``systems``."""
     init = table.table("init")
-    package, path = ("", "") if init is None else (init.text("package"), init.text("path", pattern=r"/\S+"))
+    package, path = ("", "") if init is None else (init.text("package", pattern=NAME), init.text("path", pattern=r"/\S+"))
     if init is not None:
         init.finish()
     return SystemRow(
@@ -90,13 +94,13 @@ def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
         image=table.text("image", pattern=r"\S+"),
         glibc=version(table, "glibc"),
         gcc=version(table, "gcc", ""),
-        mirror=table.text("mirror", "", pattern=DOCUMENT),
-        released=table.date("released", ""),
-        end_of_life=table.date("end_of_life", ""),
-        bootstrap_suite=table.text("bootstrap_suite", ""),
+        mirror=table.text("mirror", "", pattern=URL),
+        released=date(table, "released", ""),
+        end_of_life=date(table, "end_of_life", ""),
+        bootstrap_suite=table.text("bootstrap_suite", "", pattern=NAME),
         init_package=package,
         init=path,
-        packages=table.texts("packages"),
+        packages=table.texts("packages", pattern=NAME),
         pythons=tuple(_system_python(item) for item in table.tables("pythons")),
         preference=table.integer("preference", 0),
         origin=context.origin(table, defaults),
@@ -105,8 +109,8 @@ def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
 
 def _system_python(table: Table) -> SystemPython:
     row = SystemPython(
-        version=version(table, "version"),
-        packages=table.texts("packages", required=True),
+        version=minor(table, "version"),
+        packages=table.texts("packages", required=True, pattern=NAME),
         executable=table.text("executable", pattern=r"/\S+"),
     )
     table.finish()
@@ -127,9 +131,9 @@ def python(context: Context, table: Table, defaults: Provenance) -> PythonRow:
         )
         item.finish()
     return PythonRow(
-        version=table.text("version", pattern=r"\d+\.\d+"),
-        released=table.date("released", ""),
-        end_of_life=table.date("end_of_life", ""),
+        version=minor(table, "version"),
+        released=date(table, "released", ""),
+        end_of_life=date(table, "end_of_life", ""),
         preference=table.integer("preference", 0),
         supplies=tuple(supplies),
         origin=context.origin(table, defaults),
@@ -140,10 +144,10 @@ def architecture(context: Context, table: Table, defaults: Provenance) -> Archit
     """A row of ``architectures``."""
     return Architecture(
         name=table.text("name"),
-        capabilities=version_list(table, "capabilities", required=True),
-        first_cuda=version(table, "first_cuda"),
-        last_cuda=version(table, "last_cuda", ""),
-        last_driver_branch=version(table, "last_driver_branch", ""),
+        capabilities=minors(table, "capabilities", required=True),
+        first_cuda=minor(table, "first_cuda"),
+        last_cuda=minor(table, "last_cuda", ""),
+        last_driver_branch=table.text("last_driver_branch", "", pattern=BRANCH),
         origin=context.origin(table, defaults),
     )
 
@@ -151,11 +155,11 @@ def architecture(context: Context, table: Table, defaults: Provenance) -> Archit
 def driver(context: Context, table: Table, defaults: Provenance) -> DriverRow:
     """A row of ``drivers``."""
     return DriverRow(
-        branch=table.text("branch", pattern=r"\d+"),
-        max_cuda=version(table, "max_cuda"),
+        branch=table.text("branch", pattern=BRANCH),
+        max_cuda=minor(table, "max_cuda"),
         kind=table.choice("kind", DRIVER_KINDS, ""),
-        released=table.date("released", ""),
-        end_of_life=table.date("end_of_life", ""),
+        released=date(table, "released", ""),
+        end_of_life=date(table, "end_of_life", ""),
         latest=version(table, "latest", ""),
         origin=context.origin(table, defaults),
     )
@@ -164,7 +168,7 @@ def driver(context: Context, table: Table, defaults: Provenance) -> DriverRow:
 def driver_rule(context: Context, table: Table, defaults: Provenance) -> DriverRule:
     """A row of ``driver_rules``."""
     return DriverRule(
-        cuda_major=table.text("cuda_major", pattern=r"\d+"),
+        cuda_major=table.text("cuda_major", pattern=r"\d{1,3}"),
         driver_min=version(table, "driver_min"),
         origin=context.origin(table, defaults),
     )
@@ -174,10 +178,10 @@ def repository(context: Context, table: Table, defaults: Provenance) -> Reposito
     """A row of ``repositories``."""
     return RepositoryRow(
         name=table.text("name", pattern=NAME),
-        url=table.text("url", pattern=r"https?://\S+"),
+        url=table.text("url", pattern=URL),
         suite=table.text("suite"),
-        components=table.text("components", ""),
-        key_url=table.text("key_url", pattern=r"https?://\S+"),
+        components=table.text("components", "", pattern=".*"),
+        key_url=table.text("key_url", pattern=URL),
         key_fingerprint=table.text("key_fingerprint", pattern=r"[0-9A-Fa-f]{40}").upper(),
         origin=context.origin(table, defaults),
     )
@@ -185,9 +189,9 @@ def repository(context: Context, table: Table, defaults: Provenance) -> Reposito
 
 def cuda(context: Context, table: Table, defaults: Provenance) -> CudaRow:
     """A row of ``cuda``."""
-    number = table.text("version", pattern=r"\d+\.\d+")
+    number = minor(table, "version")
     limits = table.table("capabilities", required=True)
-    low, high = ("", "") if limits is None else (version(limits, "min"), version(limits, "max"))
+    low, high = ("", "") if limits is None else (minor(limits, "min"), minor(limits, "max"))
     if limits is not None:
         limits.finish()
     origin = context.origin(table, defaults)
@@ -198,7 +202,7 @@ def cuda(context: Context, table: Table, defaults: Provenance) -> CudaRow:
     least = version(table, "driver_min", (newest.driver_min if newest else "") or None)
     row = CudaRelease(
         version=version(table, "release", newest.version if newest else number or "0"),
-        released=table.date("released", newest.released if newest else ""),
+        released=date(table, "released", newest.released if newest else ""),
         driver_min=least,
         installer_driver="" if releases else _installer_driver(table, least),
         origin=origin,
@@ -210,8 +214,8 @@ def cuda(context: Context, table: Table, defaults: Provenance) -> CudaRow:
         driver_min=row.driver_min,
         capability_min=low,
         capability_max=high,
-        gcc_max=table.text("gcc_max", "", pattern=r"\d+(\.\d+)?"),
-        forward_compat=table.texts("forward_compat", pattern=r"\d+"),
+        gcc_max=table.text("gcc_max", "", pattern=CUDA_OR_MAJOR),
+        forward_compat=table.texts("forward_compat", pattern=BRANCH),
         require=table.text("require", ""),
         releases=releases or (row,),
         providers=tuple(_provider(context, item, origin) for item in table.tables("providers")),
@@ -226,7 +230,7 @@ def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str
     least = version(table, "driver_min", "")
     row = CudaRelease(
         version=number,
-        released=table.date("released", ""),
+        released=date(table, "released", ""),
         driver_min=least,
         installer_driver=_installer_driver(table, least),
         origin=context.origin(table, parent),
@@ -245,9 +249,9 @@ def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow
     kind = table.text("provider", choices=PROVIDERS)
     row = ProviderRow(
         provider=kind,
-        system=table.text("system", "" if kind not in ("apt", "tag") else None).lower(),
+        system=table.text("system", "" if kind not in ("apt", "tag") else None, pattern=NAME).lower(),
         image=table.text("image", "" if kind not in ("tag", "conda") else None, pattern=r"\S+"),
-        repositories=table.texts("repositories", required=kind == "apt"),
+        repositories=table.texts("repositories", required=kind == "apt", pattern=NAME),
         packages=tuple(package(item) for item in table.tables("packages", required=kind == "apt")),
         cudnn=version(table, "cudnn", ""),
         nccl=version(table, "nccl", ""),
@@ -270,7 +274,7 @@ def _package(table: Table) -> PackageRow:
         name=table.text("name", pattern=NAME),
         version=table.text("version", pattern=r"[A-Za-z0-9.+:~-]+"),
         repository=table.text("repository", "", pattern=NAME),
-        url=table.text("url", "", pattern=DOCUMENT),
+        url=table.text("url", "", pattern=URL),
         sha256=table.text("sha256", "", pattern=r"[0-9a-f]{64}"),
     )
 
@@ -284,7 +288,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
         packages.append(
             LibraryPackage(
                 cuda=item.text("cuda", pattern=CUDA_OR_MAJOR),
-                system=item.text("system").lower(),
+                system=item.text("system", pattern=NAME).lower(),
                 package=_package(item),
                 origin=context.origin(item, origin),
             )
@@ -294,9 +298,9 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
         library=name,
         version=number,
         release=table.text("release", number, pattern=r"[0-9.]+(-[0-9]+)?"),
-        released=table.date("released", ""),
+        released=date(table, "released", ""),
         cuda=table.texts("cuda", required=True, pattern=CUDA_OR_MAJOR),
-        capability_min=version(table, "capability_min", ""),
+        capability_min=minor(table, "capability_min", ""),
         apt=tuple(packages),
         origin=origin,
     )
@@ -306,21 +310,21 @@ def gpu(context: Context, table: Table, defaults: Provenance) -> Gpu:
     """A row of ``gpus``."""
     return Gpu(
         name=table.text("name"),
-        aliases=table.texts("aliases"),
+        aliases=table.texts("aliases", pattern=NAME),
         architecture=table.text("architecture"),
-        capability=version(table, "capability"),
-        kind=table.text("class", ""),
-        host=table.text("host", ""),
-        memory_gb=table.number("memory_gb"),
-        memory_bandwidth_gb_s=table.number("memory_bandwidth_gb_s"),
-        fp32_gflops=table.number("fp32_gflops"),
-        fp64_gflops=table.number("fp64_gflops"),
-        fp16_gflops=table.number("fp16_gflops"),
-        tensor_gflops=table.number("tensor_gflops"),
-        power_w=table.number("power_w"),
-        gpus_per_board=table.integer("gpus_per_board", 1),
+        capability=minor(table, "capability"),
+        kind=table.choice("class", GPU_CLASSES, ""),
+        host=table.choice("host", HOSTS, ""),
+        memory_gb=table.number("memory_gb", most=10_000),
+        memory_bandwidth_gb_s=table.number("memory_bandwidth_gb_s", most=1_000_000),
+        fp32_gflops=table.number("fp32_gflops", most=1_000_000_000),
+        fp64_gflops=table.number("fp64_gflops", most=1_000_000_000),
+        fp16_gflops=table.number("fp16_gflops", most=1_000_000_000),
+        tensor_gflops=table.number("tensor_gflops", most=1_000_000_000),
+        power_w=table.number("power_w", most=100_000),
+        gpus_per_board=table.integer("gpus_per_board", 1, least=1, most=64),
         nvlink=table.boolean("nvlink"),
-        released=table.date("released", ""),
+        released=date(table, "released", ""),
         origin=context.origin(table, defaults),
     )
 

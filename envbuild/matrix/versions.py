@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
+MINOR = r"\d{1,3}\.\d{1,3}"  # CUDA, Python, a compute capability
+BRANCH = r"\d{1,4}"  # of drivers
 CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major
 
 

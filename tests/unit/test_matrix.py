@@ -115,7 +115,7 @@ def test_many_problems_are_reported_at_once_with_file_and_line() -> None:
         (WIDGET, "cuda_libraries: none", "cuda_libraries: wheels", "contradict each other"),
         (WIDGET, 'note: "crashes at import"', 'note: ""', "needs a note"),
         (WIDGET, "status: known-bad", "status: bad", "'bad' is not one of"),
-        (WIDGET, 'released: "2019-04-18"', 'released: "2019"', "not a whole date"),
+        (WIDGET, 'released: "2019-04-18"', 'released: "2019-04"', "not a whole date"),
         (WIDGET, "options: {level: release}", "options: {level: 1}", "YAML reads 1 as an integer"),
         (WIDGET, 'python: ">=3.6"', 'python: "newer"', "does not have the expected form"),
         (CUDA, 'version: "11.0"\n', 'version: "9.0"\n', "cuda 9.0 is defined again"),

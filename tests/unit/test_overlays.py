@@ -10,7 +10,7 @@ import pytest
 
 from envbuild import cli, matrix, pipeline, resolve, workspace
 from envbuild import lock as locks
-from envbuild.errors import InvalidInputError
+from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.matrix.types import Matrix
 from envbuild.model import BaseLock, Lock
 from envbuild.workspace import Workspace
@@ -73,6 +73,24 @@ def test_a_series_with_variants_replaces_the_series(tmp_path: Path) -> None:
     assert [version for version in versions(found) if version.startswith("1.12")] == ["1.12.9"]
 
 
+def test_the_nearest_is_of_the_same_series(tmp_path: Path) -> None:
+    bad = '{version: "1.4.9", released: "2018-01-01", status: known-bad, note: "crashes"}'
+    text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "1.4", releases: [{bad}]}}]\n'
+    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    with pytest.raises(ConflictError) as refused:
+        resolve.resolve(found, resolve.parse(["wd-1.4.9-py35-granite16.04"], matrix=found, base="my/image:1"))
+    assert [each.changes for each in refused.value.alternatives] == ["version 1.4.0 instead of 1.4.9"]
+
+
+def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    bad = '{version: "2.0.9", released: "2021-01-20", variants: {gpu: {status: known-bad, note: "finds no GPU"}}}'
+    text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "2.0", releases: [{bad}]}}]\n'
+    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    (told,) = resolve.resolve(found, resolve.parse(["wd-2.0.9"], matrix=found)).warnings
+    assert told == "widget 2.0.9 cpu uses no GPU: widget 2.0.9 gpu is known not to work: finds no GPU"
+    assert not resolve.resolve(found, resolve.parse(["wd-2.0.9-cpu"], matrix=found)).warnings
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -101,8 +119,8 @@ def test_strictness_names_the_overlay_and_the_line(tmp_path: Path, text: str, li
 
 def test_the_checks_across_tables_name_the_overlay(tmp_path: Path) -> None:
     path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "9.9"}]\n')
-    (problem,) = matrix.check(matrix.load_files(TOY_ENTRY, [path]))
-    assert (problem.where, problem.line) == (str(path), 2)
+    found = matrix.check(matrix.load_files(TOY_ENTRY, [path]))
+    assert {(problem.where, problem.line) for problem in found} == {(str(path), 2)}
 
 
 def test_the_workspace_takes_overlays_of_environment_and_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
