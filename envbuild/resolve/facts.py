@@ -29,13 +29,14 @@ class Objection:
     """What one row holds against a choice, and the part of the request that would have to change (None: none would help).
 
     ``premise`` is the field of the framework's own row that it rests on, where that is another row: the second fact of the two.
-    ``also`` is a part whose change would help as well.
+    ``also`` is a part whose change would help as well, ``relief`` what would help on GPUs that take it (:func:`takes_compat`).
     """
 
     part: Part | None
     conflict: Conflict
     premise: Premise = ""
     also: Part | None = None
+    relief: str = ""
 
     def holds(self, free: Collection[Part]) -> bool:
         """Whether it stands where the request leaves the parts of ``free`` open."""
@@ -131,30 +132,30 @@ def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iter
     if rule is None or not newer_or_equal(request.driver, rule.driver_min):
         least = rule.driver_min if rule is not None and numbers(rule.driver_min) < numbers(row.driver_min) else row.driver_min
         source = rule.origin.source if rule is not None and least == rule.driver_min else row.origin.source_of("driver_min")
-        yield objection(
-            "driver",
-            row.key,
-            f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
-            + _forward(facts, request, row),
-            source,
-            "cuda",
-        )
+        reason = f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
+        yield replace(objection("driver", row.key, reason, source, "cuda"), relief=_forward(request, row))
 
 
-def _forward(facts: Facts, request: Request, row: CudaRow) -> str:
-    """What lets the request's driver run ``row`` all the same: a newer driver library over it, on data-center GPUs it knows."""
+def _forward(request: Request, row: CudaRow) -> str:
+    """What lets the request's driver run ``row`` all the same: a newer driver library over it."""
     branch = request.driver.partition(".")[0]
-    if branch not in row.forward_compat or not all(_takes_compat(facts, gpu, int(branch)) for gpu in request.gpus):
+    if branch not in row.forward_compat:
         return ""
     package = f"cuda-compat-{row.version.replace('.', '-')}"
     document = row.origin.source_of("forward_compat")
     return f"; on data-center GPUs NVIDIA's package {package} in the image lets branch {branch} run it [{document}]"
 
 
-def _takes_compat(facts: Facts, gpu: GpuWanted, branch: int) -> bool:
-    if gpu.board is None or gpu.architecture is None or gpu.board.kind != "datacenter":
-        return False
-    return branch >= int(facts.first_branch(gpu.architecture) or 0)
+def takes_compat(facts: Facts, request: Request) -> bool:
+    """Whether a newer driver library over the request's driver serves its GPUs: data-center boards that the driver knows."""
+    branch = int(request.driver.partition(".")[0] or 0)
+    return all(
+        gpu.board is not None
+        and gpu.architecture is not None
+        and gpu.board.kind == "datacenter"
+        and branch >= int(facts.first_branch(gpu.architecture) or 0)
+        for gpu in request.gpus
+    )
 
 
 def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
@@ -205,8 +206,9 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
     too_old = numbers(variant.cuda)[0] < numbers(architecture.first_cuda)[0]
     if too_old and code != "native":
         reason = (
-            f"CUDA {variant.cuda} is older than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to support: its "
-            "libraries hold no code for it, and the driver compiles PTX of that age for half an hour or more, or hangs"
+            f"CUDA {variant.cuda} is of an older major than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to "
+            "support: its libraries hold no code for it, and the driver compiles PTX of that age for half an hour or more, or "
+            f"hangs; builds for CUDA {numbers(architecture.first_cuda)[0]} or newer are taken, if need be by their PTX"
         )
         yield objection("gpu", architecture.key, reason, origin.source_of("first_cuda"), "cuda")
     last = architecture.last_driver_branch
@@ -247,10 +249,22 @@ def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
     code = code_for(variant, gpu.capability) if gpu.capability else ""
     if code == "unknown":
         yield f"Which GPUs {row} holds code for is not in the matrix: {_gpu(gpu)} was not checked against it."
+    if gpu.architecture is None:
+        return  # the request's own warning says that it is unknown
+    old = older_than(variant, gpu)
     if code == "ptx":
-        yield f"{row} has no native code for {_gpu(gpu)}: the driver compiles its PTX at the first start, which takes minutes."
-    if gpu.architecture is not None and code == "native" and numbers(variant.cuda) < numbers(gpu.architecture.first_cuda):
+        libraries = f"; CUDA {variant.cuda} is older than the GPU: its libraries run there by PTX or not at all" if old else ""
+        yield (
+            f"{row} has no native code for {_gpu(gpu)}: the driver compiles its PTX at the first start, which takes minutes"
+            f"{libraries}."
+        )
+    if code == "native" and old:
         yield f"CUDA {variant.cuda} is older than {_gpu(gpu)}; the native code of earlier GPUs of its major runs on it."
+
+
+def older_than(variant: Variant, gpu: GpuWanted) -> bool:
+    """Whether a build's CUDA is older than the first that supports a GPU."""
+    return gpu.architecture is not None and numbers(variant.cuda) < numbers(gpu.architecture.first_cuda)
 
 
 def status_objection(key: str, origin: Provenance, part: Part | None = None) -> Objection | None:

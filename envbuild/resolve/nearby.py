@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envbuild.matrix.platform import Gpu
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
-from envbuild.resolve.facts import Facts, code_for, hardware_objections, newer_or_equal
+from envbuild.resolve.build import Build
+from envbuild.resolve.facts import Facts, code_for, hardware_objections, newer_or_equal, older_than
 from envbuild.resolve.request import GpuWanted, Request
+
+
+def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
+    """The GPUs for which a build has no native code: the driver compiles its PTX."""
+    if build.variant.cuda:
+        yield from (gpu for gpu in gpus if gpu.capability and code_for(build.variant, gpu.capability) == "ptx")
+
+
+def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
+    """Whether a build runs by PTX, and whether its libraries do too since they are older than a GPU: worse than without."""
+    compiled = list(by_ptx(build, gpus))
+    return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 
 
 def driver_window(facts: Facts, request: Request, variant: Variant, any_gpu: bool) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from envbuild.errors import Alternative
 from envbuild.matrix.types import Variant
@@ -12,8 +13,8 @@ from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.core import asked, freed
 from envbuild.resolve.decide import environment_of
-from envbuild.resolve.nearby import driver_window, nearest_board
-from envbuild.resolve.request import Part, Request, Wanted, kind_of, version_parts
+from envbuild.resolve.nearby import by_ptx, driver_window, nearest_board, uneasy
+from envbuild.resolve.request import GpuWanted, Part, Request, Wanted, kind_of, version_parts
 from envbuild.resolve.search import Only, Option, Search
 
 _SHOWN = 5
@@ -106,7 +107,8 @@ class _Nearest:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._away = {wanted.framework.name: _distances(wanted) for wanted in search.request.wanted}
-        self._order = self._by_distance  # one object, by which what was sorted so is known
+        # Objects that stay, by which what was sorted so is known: where the GPU is kept, and where it is changed.
+        self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
         """The nearest, if any; who asked for another CUDA may also be helped by none."""
@@ -122,10 +124,11 @@ class _Nearest:
         ):
             kinds.append(lambda build: not build.variant.cuda)
         for only in kinds:
-            candidate = self._search.first(free, only=only, order=self._order)
+            gpus = () if "gpu" in changed else request.gpus
+            candidate = self._search.first(free, only=only, order=self._orders[gpus])
             if candidate is not None:
                 gives_up = request.device == "gpu" and not any(build.variant.cuda for build in candidate.builds)
-                yield _Near(candidate, changed, gives_up, tuple(self._distance(build) for build in candidate.builds))
+                yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
 
     def _useful(self, changed: _Changed) -> Only:
         """Who asks for a GPU is not helped by a build without it, nor by one for which there is no driver."""
@@ -138,26 +141,31 @@ class _Nearest:
 
         return useful
 
-    def _by_distance(self, option: Option) -> tuple[object, ...]:
-        return self._distance(option.build)
+    def _order(self, option: Option, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
+        return self._distance(option.build, gpus)
 
-    def _distance(self, build: Build) -> tuple[object, ...]:
+    def _distance(self, build: Build, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
+        """Native code comes before PTX, then what is nearest."""
         wanted = self._search.request.wanted_of(build.framework)
         cuda = _cuda_distance(wanted.cuda or self._search.request.cuda, build.variant)
-        return (*self._away[build.framework.name][build.release.version], cuda)
+        return (*uneasy(build, gpus), *self._away[build.framework.name][build.release.version], cuda)
 
 
-def _distances(wanted: Wanted) -> dict[str, tuple[bool, int]]:
-    """How far each release is from those asked for: another major, and how many lines (X.Y for X.Y) lie between."""
+def _distances(wanted: Wanted) -> dict[str, tuple[int, ...]]:
+    """How far each release is from those asked for: another major, how many series (X.Y), and how many of its own lines
+    (X.Y.Z for X.Y.Z) lie between."""
     parts = version_parts(wanted.version.split(",")[0])
+    series, lines = _steps(wanted, min(len(parts), 2)), _steps(wanted, len(parts))
+    return {version: (version_parts(version)[:1] != parts[:1], series[version], away) for version, away in lines.items()}
+
+
+def _steps(wanted: Wanted, length: int) -> dict[str, int]:
+    """How many lines of so many numbers lie between each release and those asked for."""
     releases = wanted.framework.releases
-    line_of = {release.version: tuple(version_parts(release.version)[: len(parts)]) for release in releases}
+    line_of = {release.version: tuple(version_parts(release.version)[:length]) for release in releases}
     place = {line: index for index, line in enumerate(dict.fromkeys(line_of.values()))}
     matching = {place[line_of[release.version]] for release in releases if wanted.accepts(release)}
-    return {
-        version: (line[:1] != tuple(parts[:1]), min((abs(place[line] - other) for other in matching), default=0))
-        for version, line in line_of.items()
-    }
+    return {version: min((abs(place[line] - other) for other in matching), default=0) for version, line in line_of.items()}
 
 
 def _cuda_distance(clauses: str, variant: Variant) -> int:
@@ -172,7 +180,10 @@ def _cuda_distance(clauses: str, variant: Variant) -> int:
 
 
 def _describe(search: Search, near: _Near) -> str:
-    return ", ".join(_describe_part(search, near, part) for part in near.changed) or "nothing"
+    changes = ", ".join(_describe_part(search, near, part) for part in near.changed) or "nothing"
+    gpus = () if "gpu" in near.changed else search.request.gpus
+    compiled = dict.fromkeys(gpu.text for build in near.candidate.builds for gpu in by_ptx(build, gpus))
+    return changes + (f"; no native code for {', '.join(compiled)}: PTX, compiled at the first start" if compiled else "")
 
 
 def _describe_part(search: Search, near: _Near, part: Part) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.resolve.against import fewest
 from envbuild.resolve.build import Build
 from envbuild.resolve.core import asked, cores, restricted
-from envbuild.resolve.facts import Facts, Objection
+from envbuild.resolve.facts import Facts, Objection, takes_compat
 from envbuild.resolve.nearest import alternatives
 from envbuild.resolve.overlaid import marked
 from envbuild.resolve.places import describe
@@ -28,11 +29,13 @@ def refusal(search: Search) -> ConflictError:
     # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
     always = [part for part in asked(request) if kind_of(part) in ("version", "cuda")]
     found = cores(search)
+    relieved = takes_compat(search.facts, request)
     told = []
     for core in found:
         names = {part.partition(" ")[0] for part in core}
         kept = [part for part in always if " " not in part or part.partition(" ")[0] in names]
-        told += [(core, conflicts(search.facts, restricted(request, {*core, *kept, *base}))) for base in ((), ("base",))]
+        narrow = (restricted(request, {*core, *kept, *base}) for base in ((), ("base",)))
+        told += [(core, conflicts(search.facts, each, relieved)) for each in narrow]
     core, facts = min(told, key=lambda pair: len(pair[1]))
     nearest = alternatives(search, found)
     shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
@@ -50,7 +53,7 @@ def _change(core: tuple[Part, ...]) -> str:
     if not words:
         return "No environment of it can be made at all."
     if len(words) == 1:
-        return f"Change {words[0]}: nothing of the framework goes with it."
+        return f"Change {words[0]}: it cannot be had, whatever else is changed."
     return f"Change {', '.join(words[:-1])} or {words[-1]}: these do not go together."
 
 
@@ -59,12 +62,15 @@ def _word(part: Part) -> str:
     return " ".join(filter(None, (name, _WORDS.get(kind, kind))))
 
 
-def conflicts(facts: Facts, request: Request) -> list[Conflict]:
-    """The facts against the candidate that has the fewest of them, among those that the request names."""
+def conflicts(facts: Facts, request: Request, relieved: bool) -> list[Conflict]:
+    """The facts against the candidate that has the fewest of them, among those that the request names.
+
+    With what would help against them, where ``relieved`` says that the GPUs take it: a narrowed request names them no more.
+    """
     best = fewest(Search(facts, request))
     if best is None:
         return []
-    found = [item.conflict for item in best.against]
+    found = [replace(item.conflict, reason=f"{item.conflict.reason}{item.relief if relieved else ''}") for item in best.against]
     if len(best.builds) == 1:
         found += _premises(request, best.builds[0], best.against)
     elif best.homeless:

@@ -19,6 +19,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     for build in chosen.builds:
         found += hardware_warnings(facts, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
+        found += _bad_for_gpus(search, build)
     for one, other in same_packages(chosen.builds):
         found.append(
             f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
@@ -43,6 +44,16 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
         other = next(each for each in candidate.builds if each.framework is build.framework)
         yield f"{other.framework.title} {other.release.version}, which the request allows too, has native code for it."
         return
+
+
+def _bad_for_gpus(search: Search, build: Build) -> Iterator[str]:
+    """The GPU builds of the chosen release that are known not to work, where nobody asked for the CPU build."""
+    if build.variant.cuda or search.request.device:
+        return
+    for option in search.options(search.request.wanted_of(build.framework)):
+        if option.build.release is build.release and option.build.variant.cuda:
+            for item in option.objections:
+                yield f"{build.row} uses no GPU: {option.build.row} is {item.conflict.reason}"
 
 
 def _status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
