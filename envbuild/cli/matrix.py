@@ -43,7 +43,10 @@ command.add_command(matrix_show.command)
 @options.common
 @click.pass_obj
 def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
-    """Read matrix.yaml and what it includes, and list every problem at once, with file and line."""
+    """Read matrix.yaml and what it includes, and list every problem at once, with file and line.
+
+    Rows are compared with each other once all of them can be read.
+    """
     from envbuild import matrix
 
     if framework and not online:
@@ -55,7 +58,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the matrix.",
             code="matrix",
             problems=problems,
-            hint="Correct the rows named above; docs/adding-a-framework.md says what a row must have.",
+            hint="Correct the rows named above; docs/matrix.md and docs/adding-a-framework.md say what a row must have.",
         )
     unused = matrix.unused(facts)
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}

@@ -177,6 +177,9 @@ def _check_levels(context: Context, table: Table) -> None:
     requirement_list(context, table, "constraints", "")
     requirement_list(context, table, "requirements", "")
     table.integer("margin_days", 0)
+    for python in minors(table, "python"):
+        if python not in context.pythons:
+            table.problem(f"Python {python} is in no row", "python")
 
 
 def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) -> tuple[Release, ...]:

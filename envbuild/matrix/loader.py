@@ -100,6 +100,7 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     files = [(table, context.defaults(table)) for table in documents]
     systems = tables.rows(context, files, "systems", lambda row: row.name, tables.system)
     pythons = tables.rows(context, files, "pythons", lambda row: row.version, tables.python)
+    context.pythons = {row.version for row in pythons}
     found = Matrix(
         fingerprint="",
         policy=policy,

@@ -22,12 +22,16 @@ NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at
 
 
 class Context:
-    """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace earlier ones."""
+    """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace earlier ones.
+
+    ``pythons`` are those that have a row, once these are read.
+    """
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.sources: dict[str, str] = {}
         self.overlays: set[str] = set()
+        self.pythons: set[str] = set()
 
     def define_sources(self, table: Table) -> None:
         """Take in a file's ``sources``; ids are global, so that no two files may define the same one differently."""

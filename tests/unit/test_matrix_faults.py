@@ -55,6 +55,39 @@ def test_each_fault_is_told_at_its_place(kind: str) -> None:
     assert any(line.startswith(fault.get("at", fault["file"]) + ":") for line in found), found
 
 
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ('{version: "1.4.0", released: "2017-11-02"}', '{version: 1.4, released: "2017-11-02"}'),
+        ('{version: "1.4.0", released: "2017-11-02"}', '{version: "1.4.0", released: "2017-11-31"}'),
+        ('upon: {widget: "1.4.0"}', 'upon: {wigdet: "1.4.0"}'),
+    ],
+)
+def test_what_follows_of_a_refused_field_is_not_told(text: str, instead: str) -> None:
+    standing = (
+        'defaults: {source: toy, checked: "2026-11-21"}\n'
+        "framework: {name: above, title: A, short: ab, aliases: [ab], recipe: r}\n"
+        'series: [{series: "1.0", upon: {widget: "1.4.0"}, package: above,\n'
+        '  releases: [{version: "1.0", released: "2018-01-01"}]}]\n'
+    )
+    sources = {**SOURCES, "above.yaml": standing} if "upon" in text else SOURCES
+    (problem,) = told({name: content.replace(text, instead, 1) for name, content in sources.items()})
+    assert "no variant" not in problem
+
+
+def test_a_python_of_no_row_is_told_where_it_is_handed_down() -> None:
+    name = "matrix/frameworks/widget.yaml"
+    text = SOURCES[name].replace('  - series: "1.4"\n', '  - series: "1.4"\n    python: ["9.9"]\n', 1)
+    assert told({**SOURCES, name: text}) == [f"{name}:17: series[0].python: Python 9.9 is in no row"]
+
+
+def test_one_problem_is_one_and_what_comes_later_is_said() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        compile_matrix({name: text.encode() for name, text in planted("a title without words").items()})
+    assert caught.value.message.startswith("The matrix has a problem: matrix/hardware.yaml:4: ")
+    assert "is checked once" in caught.value.hint
+
+
 def test_the_toy_matrix_has_none() -> None:
     assert told(SOURCES) == []
 

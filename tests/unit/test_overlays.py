@@ -11,6 +11,7 @@ import pytest
 from envbuild import cli, matrix, pipeline, resolve, workspace
 from envbuild import lock as locks
 from envbuild.errors import ConflictError, InvalidInputError
+from envbuild.matrix.loader import read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.model import BaseLock, Lock
 from envbuild.workspace import Workspace
@@ -121,6 +122,24 @@ def test_the_checks_across_tables_name_the_overlay(tmp_path: Path) -> None:
     path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "9.9"}]\n')
     found = matrix.check(matrix.load_files(TOY_ENTRY, [path]))
     assert {(problem.where, problem.line) for problem in found} == {(str(path), 2)}
+
+
+def test_an_overlay_that_contradicts_is_not_used(tmp_path: Path) -> None:
+    path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "6.1"}]\n')
+    plain = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
+    for _ in range(2):  # it is not kept either
+        with pytest.raises(InvalidInputError, match="The overlay has a problem") as caught:
+            matrix.load(Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,)))
+    assert [(problem.where, problem.line) for problem in caught.value.problems] == [(str(path), 2)]
+    assert "Mine" not in {gpu.name for gpu in matrix.load(plain).gpus}
+
+
+def test_a_matrix_that_contradicts_itself_is_no_fault_of_the_overlay(tmp_path: Path) -> None:
+    for name, content in read_sources(TOY_ENTRY).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content.replace(b"architecture: Cow", b"architecture: Bee"))
+    place = Workspace(root=tmp_path, output=tmp_path / "out", home=tmp_path / "home", overlays=(overlay(tmp_path, OURS),))
+    assert "1.12.9" in versions(matrix.load(place))
 
 
 def test_the_workspace_takes_overlays_of_environment_and_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
