@@ -242,7 +242,16 @@ def hardware_warnings(facts: Facts, request: Request, row: str, variant: Variant
         )
     for gpu in request.gpus:
         found.extend(_gpu_warnings(row, variant, gpu))
+        found.extend(_host_warnings(facts, gpu))
     return found
+
+
+def _host_warnings(facts: Facts, gpu: GpuWanted) -> Iterable[str]:
+    """Who names a capability names no board, and so no processor either, but where all boards that have it come with one."""
+    boards = [board for board in facts.matrix.gpus if board.capability == gpu.capability]
+    if boards and all(board.host for board in boards):
+        names = ", ".join(f"{board.name} ({board.host})" for board in boards)
+        yield f"Of compute capability {gpu.capability} the matrix has {names} alone; images are built for x86-64."
 
 
 def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
