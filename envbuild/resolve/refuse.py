@@ -53,7 +53,7 @@ def _change(core: tuple[Part, ...]) -> str:
     if not words:
         return "No environment of it can be made at all."
     if len(words) == 1:
-        return f"Change {words[0]}: it cannot be had, whatever else is changed."
+        return f"Change {words[0]}: no environment works with it, whatever else is changed."
     return f"Change {', '.join(words[:-1])} or {words[-1]}: these do not go together."
 
 
