@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 
 from envbuild.matrix.types import LibraryNeed, Variant
@@ -49,22 +48,18 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
         source=place.system.origin.source,
     )
     yield _base(request, chosen, environment)
-    yield _dependencies(facts, chosen)
+    yield _dependencies(chosen)
 
 
-def _dependencies(facts: Facts, chosen: Candidate) -> Reason:
-    """Whose day bounds the dependencies: its own time's, or a later one that its row states."""
+def _dependencies(chosen: Candidate) -> Reason:
+    """Whose day bounds the dependencies."""
     latest = max(chosen.builds, key=lambda build: build.release.exclude_newer)
     release = latest.release
-    days = datetime.date.fromisoformat(release.exclude_newer) - datetime.date.fromisoformat(release.released)
-    stated = days.days > facts.matrix.policy.dependency_margin_days
-    because = f"{latest.framework.title} {release.version} is from {release.released}" + (
-        ", and its row states this later day" if stated else ": what it needs, as of its own time"
-    )
+    because = f"{latest.framework.title} {release.version} is from {release.released}; its row takes what came until this day"
     return Reason(
         choice=f"dependencies until {release.exclude_newer}",
         because=because + ("; the latest day of all counts" if len(chosen.builds) > 1 else ""),
-        source=release.origin.source_of("exclude_newer" if stated else "released"),
+        source=release.origin.source_of("released"),
     )
 
 

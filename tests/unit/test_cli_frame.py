@@ -69,7 +69,7 @@ def test_json_answers_an_error_with_the_refusal_object(verb, capsys):
     assert code == 3
     assert answer["schema"] == 1
     assert answer["error"]["code"] == "conflict"
-    assert answer["error"]["conflicts"] == [{"row": "a 1", "reason": "not with b", "source": "pkg:pypi/a@1"}]
+    assert answer["error"]["conflicts"] == [{"row": "a 1", "reason": "not with b", "source": "pkg:pypi/a@1", "overlaid": ""}]
     assert answer["error"]["alternatives"] == [{"name": "a-2", "changes": "the version"}]
 
 

@@ -98,7 +98,7 @@ def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
         return f"{told.choice}: {told.because}"
 
     assert reason(SEVERAL, "wd-1.12.3") == (
-        "dependencies until 2019-07-21: Widget 1.12.3 is from 2019-06-21: what it needs, as of its own time"
+        "dependencies until 2019-07-21: Widget 1.12.3 is from 2019-06-21; its row takes what came until this day"
     )
     joint = reason(SEVERAL, "shade-2.2.4", "lantern-1.0.0")
     assert "Shade 2.2.4 is from 2019-06-28" in joint and joint.endswith("; the latest day of all counts")
@@ -107,6 +107,6 @@ def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
     later = sources[name].replace(b'released: "2018-12-07"}', b'released: "2018-12-07", exclude_newer: "2021-04-15"}')
     told = reason(compile_matrix({**sources, name: later}), "shade-2.2.4", "lantern-1.0.0")
     assert told == (
-        "dependencies until 2021-04-15: Lantern 1.0.0 is from 2018-12-07, and its row states this later day; "
+        "dependencies until 2021-04-15: Lantern 1.0.0 is from 2018-12-07; its row takes what came until this day; "
         "the latest day of all counts"
     )
