@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # every request asks this module; few read YAML
     from envbuild.matrix.reading import Context
     from envbuild.strictyaml import Table
 
-_PRE = "prereleases"
+PRERELEASES = "prereleases"
 
 
 def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftOut, ...]:
@@ -24,10 +24,10 @@ def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftO
         releases = table.texts("releases", required=True)
         for text in releases:
             try:
-                if text != _PRE:
+                if text != PRERELEASES:
                     SpecifierSet(text)
             except InvalidSpecifier:
-                table.problem(f"{text!r} is neither a condition on versions such as <1.4 nor {_PRE}", "releases")
+                table.problem(f"{text!r} is neither a condition on versions such as <1.4 nor {PRERELEASES}", "releases")
         origin = context.origin(table, defaults)
         if not origin.note:
             table.problem("what is left out needs a note that says why")
@@ -47,6 +47,6 @@ def why_left_out(rules: Iterable[LeftOut], version: str) -> LeftOut | None:
         return None
     for rule in rules:
         for text in rule.releases:
-            if number.is_prerelease if text == _PRE else SpecifierSet(text).contains(number, prereleases=True):
+            if number.is_prerelease if text == PRERELEASES else SpecifierSet(text).contains(number, prereleases=True):
                 return rule
     return None

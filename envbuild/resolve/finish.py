@@ -9,19 +9,21 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from envbuild.errors import Alternative, UsageError
-from envbuild.matrix.leftout import why_left_out
+from envbuild.matrix.leftout import PRERELEASES, why_left_out
 from envbuild.matrix.platform import CudaRow
-from envbuild.matrix.types import FrameworkTable, Matrix
-from envbuild.matrix.versions import within
+from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
+from envbuild.matrix.versions import newest_first, within
 from envbuild.resolve import names
 from envbuild.resolve.draft import Draft, Piece
 from envbuild.resolve.local import read_base
-from envbuild.resolve.request import GpuWanted, Request, Wanted, version_matches, version_parts
+from envbuild.resolve.request import GpuWanted, Request, Wanted, around, version_matches, version_parts
 
 
 def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str]], base: str | None) -> Request:
     """The request that a draft makes with the options beside it."""
     draft.share_last()
+    for part in ("cuda", "cudnn", "nccl", "python"):
+        _check_consistent(draft, part, draft.get(part))
     doubts: list[str] = []
     asked = [_wanted(matrix, draft, piece, doubts) for piece in draft.pieces]
     cuda = _known_cuda(matrix, draft.get("cuda"), doubts)
@@ -93,17 +95,11 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
     try:
         if any(version_matches(release.version, clauses) for release in framework.releases):
             return
+        _check_consistent(draft, framework.title, clauses)
     except ValueError as error:  # packaging's, which a plain version never needs
         raise UsageError(
             f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
-    exact = dict.fromkeys(clause for clause in clauses.split(",") if clause.startswith("=="))
-    if len(exact) > 1:
-        raise UsageError(
-            f"{draft.text!r} asks for several versions of {framework.title}: {', '.join(each.lstrip('=') for each in exact)}.",
-            code="contradiction",
-            hint="One environment holds one version of a framework: name one.",
-        )
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
     parts = version_parts(wanted)
@@ -113,12 +109,33 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)
     nearest = names.nearest_versions(list(near.values()), wanted)[:3]
     instead = [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest]
-    if rule := why_left_out(framework.left_out, wanted):
+    if rule := _why_left_out(framework, clauses):
         from packaging.version import Version
 
-        final = f"{framework.short}-{Version(wanted).base_version}"
+        final = f"{framework.short}-{Version(wanted).base_version}" if clauses.startswith("==") else ""
         raise names.left_out(framework, wanted, rule, sorted(instead, key=lambda each: each.name != final))
     raise names.unknown_version(framework.title, wanted, known, instead)
+
+
+def _why_left_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
+    """The rule that leaves out what was asked for: one version, or the newest of a condition's that a rule names."""
+    rules = framework.left_out
+    if re.fullmatch("=+[^,]+", clauses):
+        return why_left_out(rules, clauses.lstrip("="))
+    said = [text for rule in rules for text in rule.releases if text != PRERELEASES]
+    asked = {version for version in around(",".join((clauses, *said))) if version_matches(version, clauses)}
+    found = (why_left_out(rules, version) for version in sorted(asked, key=version_parts, reverse=True))
+    return next(filter(None, found), None)
+
+
+def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
+    """Raise where no version at all can be what was said of ``what``, known or not."""
+    if "," in clauses and not any(version_matches(version, clauses) for version in around(clauses)):
+        raise UsageError(
+            f"{draft.text!r}: the conditions on {what} contradict each other: {clauses.replace(',', ', ')}.",
+            code="contradiction",
+            hint=f"One environment holds one version of {what}: say conditions that one can satisfy.",
+        )
 
 
 def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
@@ -140,7 +157,9 @@ def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
 def _check_python(matrix: Matrix, draft: Draft) -> None:
     python = draft.get("python")
     if python and not any(within(row.version, python) for row in matrix.pythons):
-        raise names.unknown_version("Python", python.lstrip("="), [row.version for row in matrix.pythons])
+        raise names.unknown_version(
+            "Python", python.lstrip("="), sorted((row.version for row in matrix.pythons), key=newest_first)
+        )
 
 
 def _built_for(matrix: Matrix) -> Iterator[str]:

@@ -9,6 +9,7 @@ from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameErr
 from envbuild.matrix.platform import Architecture, Gpu
 from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
 from envbuild.matrix.versions import numbers
+from envbuild.resolve.pins import packages_of
 from envbuild.resolve.request import GpuWanted, version_parts
 
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
@@ -67,6 +68,12 @@ def refuse_hinted(matrix: Matrix, word: str) -> None:
 
 def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
     """The error for a framework that nobody has heard of."""
+    if library := _library(matrix, head + rest):
+        return UnknownNameError(
+            f"{library!r} is a library, and no framework of the matrix: what a framework needs is chosen when it is locked.",
+            code="library",
+            hint=f"Leave {library} out of the request; the lock says which version of it there will be.",
+        )
     names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
     near = nearest(head, names)
     known = ", ".join(f"{framework.name} ({framework.short})" for framework in matrix.frameworks)
@@ -75,6 +82,13 @@ def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
         hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {known}.",
         alternatives=[Alternative(name=name + rest, changes=f"{name} instead of {head}") for name in near],
     )
+
+
+def _library(matrix: Matrix, word: str) -> str:
+    """The package that ``word`` begins with, of those that frameworks ask for; empty where it is none of them."""
+    builds = (variant for table in matrix.frameworks for release in table.releases for variant in release.variants)
+    known = set().union(*map(packages_of, builds))
+    return max((name for name in known if f"{word}-".startswith(f"{name}-")), key=len, default="")
 
 
 def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable[Alternative] = ()) -> UnknownNameError:

@@ -41,9 +41,10 @@ def parse(
         raise UsageError("There is no request." if not text else "The request is too long.", hint=names.example(matrix))
     draft = Draft(text)
     for word in _OPERATORS.sub(r"\1", text).lower().split():
-        _read_word(matrix, draft, word)
+        for part in _joined(matrix, word) if re.search("[<>=]", word) else [word]:
+            _read_word(matrix, draft, part)
     if not draft.pieces:
-        raise UsageError(f"{text!r} names no framework.", hint=names.example(matrix))
+        raise _no_framework(matrix, draft)
     if python is not None:
         draft.put("python", _python_clause(python))
     if system is not None:
@@ -54,6 +55,18 @@ def parse(
 def _gpus(gpu: str | Sequence[str] | None) -> list[str]:
     given = [gpu] if isinstance(gpu, str) else list(gpu or ())
     return [part for text in given for part in text.split(",")]
+
+
+def _joined(matrix: Matrix, word: str) -> list[str]:
+    """What stands between the ``+`` of a word."""
+    parts = re.split(r"\+(?!cu\d|cpu\b)", word)
+    if not all(parts):
+        raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
+    return parts
+
+
+def _no_framework(matrix: Matrix, draft: Draft) -> UsageError:
+    return UsageError(f"{draft.text!r} names no framework.", hint=names.example(matrix))
 
 
 def _read_word(matrix: Matrix, draft: Draft, word: str) -> None:
@@ -84,9 +97,7 @@ def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
 
 def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
     """A dashed name, several joined with ``+``, or what may follow the name in a word of its own."""
-    parts = word.split("+")
-    if not all(parts):
-        raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
+    parts = _joined(matrix, word)
     for part in parts:
         names.refuse_hinted(matrix, part)
         found = names.find_framework(matrix, part)
@@ -100,8 +111,10 @@ def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
             )
         else:
             piece, rest = _piece(matrix, draft, part, part.split("-")[0])
-        tokens = rest.split("-") if rest else []
+        tokens = rest.split("-") if rest or part.endswith("-") else []
         for index, token in enumerate(tokens):
+            if not token:
+                raise UsageError(f"{draft.text!r} has a - with nothing on one side of it.", hint=names.example(matrix))
             if piece and index == 0 and (match := _VERSION.fullmatch(token)):
                 draft.put("version", f"=={match[1]}", piece)
                 continue
@@ -113,6 +126,8 @@ def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
 def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, str]:
     """The piece of the framework that ``word`` begins with, and the rest of the word."""
     found = names.find_framework(matrix, word)
+    if not head:
+        raise _no_framework(matrix, draft)
     if found is None:
         raise names.unknown_framework(matrix, head, word[len(head) :])
     return draft.piece(found[0]), found[1]
@@ -151,7 +166,7 @@ def _compact(digits: str) -> str:
 
 
 def _python_clause(text: str) -> str:
-    word = text.strip().lower()
+    word = "".join(text.lower().split())
     if re.fullmatch(SPECIFIER, word):
         return word
     digits = re.sub(r"^(python|py|cp)", "", word)

@@ -88,6 +88,19 @@ def version_matches(version: str, clauses: str) -> bool:
     return all(_version_clause(version, clause) for clause in clauses.split(",") if clause)
 
 
+def around(clauses: str) -> list[str]:
+    """Versions among which one satisfies ``clauses`` if any version does: those named, what follows each, the first of all."""
+    from packaging.version import Version
+
+    found = ["0"]
+    for clause in filter(None, clauses.split(",")):
+        named = clause.lstrip("=!<>~").removesuffix(".*")
+        *line, last = Version(named).release
+        release = ".".join(map(str, (*line, last)))
+        found += [named, f"{release}.0.0.0.1", ".".join(map(str, (*line, last + 1)))]
+    return found
+
+
 def _version_clause(version: str, clause: str) -> bool:
     bound = clause.lstrip("=!<>~")
     operator = clause[: len(clause) - len(bound)]
