@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from envbuild.cli import options, wording
@@ -10,22 +12,38 @@ from envbuild.cli.session import Session
 _HEAD = ["NAME", "CUDA", "PYTHON", "OS", "BASE", "DRIVER", "STATUS"]
 
 
+def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from envbuild.resolve.listing import STATES
+
+    words = (word.strip() for text in values for word in text.split(","))
+    return tuple(click.Choice(STATES).convert(word, param, ctx) for word in words)
+
+
 @click.command("list")
 @click.argument("framework", required=False)
 @click.option("--cuda", default="", metavar="VERSION", help="Only these CUDA versions (a prefix); 'cpu' for none.")
-@click.option("--status", default="", metavar="WORD", help="Only this status: ok, unknown, known-bad, end-of-life, unserved.")
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="WORD,…",
+    callback=_statuses,
+    help="Only these, by commas or repeated: ok, unknown, known-bad, base-deleted, end-of-life, unserved.",
+)
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, framework: str | None, base: str | None, **filters: str | None) -> int:
+def command(session: Session, /, framework: str | None, base: str | None, **filters: Any) -> int:
     """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made."""
     from envbuild import pipeline
 
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
-    found = pipeline.catalogue(pipeline.Tools(session.workspace), **wanted)
+    tools = pipeline.Tools(session.workspace)
+    found = pipeline.catalogue(tools, **wanted)
+    warnings = pipeline.doubts(tools, wanted) if any(wanted.values()) else []
+    wording.warnings(session, warnings)
     rows = [row for row in found if base in (None, row["provider"])]
     if session.json:
-        session.document({"schema": 1, "environments": rows})
+        session.document({"schema": 1, "environments": rows, "warnings": warnings})
         return 0
     table = [_HEAD]
     for row in rows:

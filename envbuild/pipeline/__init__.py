@@ -8,7 +8,7 @@ from envbuild.lazily import exported
 
 if TYPE_CHECKING:
     from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
-    from envbuild.pipeline.listing import catalogue
+    from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
     from envbuild.pipeline.rendering import Difference
     from envbuild.pipeline.stages import (
@@ -46,6 +46,7 @@ __all__ = [
     "check_all",
     "check_lock",
     "check_one",
+    "doubts",
     "explain_request",
     "held_evidence",
     "lock_environment",
@@ -68,7 +69,7 @@ __all__ = [
 
 __getattr__ = exported(
     __name__,
-    listing="catalogue",
+    listing="catalogue doubts",
     judge="Smoked Verified prove read_report require_image smoke_image verify_image",
     order="Made MakeOptions StageNote make",
     rendering="Difference",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,14 @@ from envbuild.pipeline.tools import Tools
 _RESOLVER = Path(__file__).parent.parent / "resolve"
 
 
-def catalogue(tools: Tools, **filters: str) -> Sequence[dict[str, Any]]:
+def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
+    """What could not be checked of the filters."""
+    from envbuild import resolve
+
+    return resolve.doubts(tools.matrix, resolve.Filters(**filters))
+
+
+def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     """The rows of :func:`envbuild.resolve.catalogue` as ``list --json`` shows them; ``filters`` are the fields of its filters.
 
     Without any filter they are read from the copy that an earlier run kept. Raises what that function raises.
@@ -30,7 +37,7 @@ def catalogue(tools: Tools, **filters: str) -> Sequence[dict[str, Any]]:
     return rows
 
 
-def _rows(tools: Tools, filters: dict[str, str]) -> list[dict[str, Any]]:
+def _rows(tools: Tools, filters: Mapping[str, Any]) -> list[dict[str, Any]]:
     from envbuild import codec, resolve
 
     return [codec.encode(row) for row in resolve.catalogue(tools.matrix, resolve.Filters(**filters))]

@@ -22,7 +22,7 @@ from envbuild.resolve.search import Search
 if TYPE_CHECKING:
     from envbuild.resolve.accept import refusals
     from envbuild.resolve.explanation import Explanation, explain, explanation_json
-    from envbuild.resolve.listing import Filters, Row, catalogue
+    from envbuild.resolve.listing import Filters, Row, catalogue, doubts
 
 __all__ = [
     "Explanation",
@@ -32,6 +32,7 @@ __all__ = [
     "answer",
     "catalogue",
     "details_of",
+    "doubts",
     "explain",
     "explanation_json",
     "overlaid",
@@ -42,7 +43,7 @@ __all__ = [
 
 # A module here must not have the name of what it offers: importing it would take that name's place in the package.
 __getattr__ = exported(
-    __name__, accept="refusals", explanation="Explanation explain explanation_json", listing="Filters Row catalogue"
+    __name__, accept="refusals", explanation="Explanation explain explanation_json", listing="Filters Row catalogue doubts"
 )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from envbuild.matrix.types import Matrix
+from envbuild.model import Status
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.decide import environment_of
@@ -13,6 +15,8 @@ from envbuild.resolve.facts import Facts
 from envbuild.resolve.parse import parse
 from envbuild.resolve.places import places
 from envbuild.resolve.request import Request
+
+STATES = (*get_args(Status), "unserved")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +29,7 @@ class Filters:
     system: str = ""
     driver: str = ""
     gpu: str = ""
-    status: str = ""
+    status: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +59,12 @@ def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
     return [row for request in _requests(matrix, wanted) for row in _rows(facts, request, wanted)]
 
 
+def doubts(matrix: Matrix, filters: Filters) -> list[str]:
+    """What could not be checked of the filters, as ``resolve`` says it of a request."""
+    found = (text for request in _requests(matrix, filters) for text in request.warnings)
+    return list(dict.fromkeys(found))
+
+
 def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
     """One for each framework; those of several joined ones are listed one after the other."""
     cuda = filters.cuda.strip().lower()
@@ -80,7 +90,7 @@ def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
             continue
         for variant in release.variants:
             row = _row(facts, request, Build(framework=wanted.framework, release=release, variant=variant))
-            if (row.name or not filtered) and (not filters.status or row.status == filters.status):
+            if (row.name or not filtered) and (not filters.status or row.status in filters.status):
                 yield row
 
 

@@ -180,6 +180,20 @@ def test_usage_errors_have_our_form(argv, code, message, hint, capsys):
     assert err.startswith("error: ")
 
 
+@pytest.mark.parametrize("words", ["nonsense", "ok,nonsense"])
+def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(words, capsys):
+    code, _, err = run(capsys, "list", "--status", words)
+    assert code == 2
+    assert "unserved" in err
+
+
+def test_a_list_says_what_it_could_not_check(capsys):
+    code, out, err = run(capsys, "list", "--gpu", "Banana", "--status", "ok,unknown", "--json")
+    assert code == 0
+    assert "Banana" in json.loads(out)["warnings"][0]
+    assert "warning: GPU 'Banana'" in err
+
+
 def test_every_verb_has_help_and_takes_the_common_options(capsys):
     for name in frame.VERBS:
         code, out, err = run(capsys, name, "--help")

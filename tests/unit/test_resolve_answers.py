@@ -135,7 +135,7 @@ def test_the_catalogue_has_a_row_for_every_build() -> None:
         ({"driver": "384.130", "python": "2.7"}, ["wd-1.12.3-cuda9.0", "wd-1.12.0-cuda9.0"]),
         ({"gpu": "sm_120"}, ["gizmo-3.2.0-cuda12.8", "gizmo-3.1.0-cuda12.4", "gizmo-3.1.0-cuda12.8"]),
         ({"system": "granite16.04", "cuda": "cpu"}, ["wd-1.12.3-cpu", "wd-1.12.0-cpu"]),
-        ({"status": "unknown"}, ["gizmo-3.2.0-cuda12.8"]),
+        ({"status": ("unknown",)}, ["gizmo-3.2.0-cuda12.8"]),
     ],
 )
 def test_the_catalogue_is_filtered(filters: dict[str, str], expected: list[str]) -> None:
