@@ -261,7 +261,8 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        problems.append(Problem(where=where, line=mark.line + 1 if mark else 0, message=f"not YAML: {message}"))
+        line = min(mark.line + 1, len(f"{text} ".splitlines())) if mark else 0  # it may stop beyond the end
+        problems.append(Problem(where=where, line=line, message=f"not YAML: {message}"))
         return None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
