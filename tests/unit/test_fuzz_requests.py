@@ -64,7 +64,7 @@ def is_whole(error: EnvbuildError) -> bool:
     )
 
 
-@fuzz(2500, st.deferred(lambda: requests().asked()))
+@fuzz(900, st.deferred(lambda: requests().asked()))
 def test_what_is_well_said_is_answered_truly(asked: Asked) -> None:
     found = answer(asked.text, asked.options)
     if isinstance(found, Resolution):
@@ -84,7 +84,7 @@ def understood(text: str, options: dict[str, Any]) -> Wish | None:
         return None
 
 
-@fuzz(6800, st.deferred(lambda: garbled(requests())))
+@fuzz(8400, st.deferred(lambda: garbled(requests())))
 def test_what_is_badly_said_is_refused_or_answered_truly(asked: tuple[str, dict[str, Any]]) -> None:
     found, wish = answer(*asked), understood(*asked)
     if isinstance(found, Resolution):
