@@ -14,7 +14,7 @@ framework: {name: whence, title: Whence, short: whence, aliases: [whence], recip
 series:
   - series: "1.0"
     field_source: {python: "https://example.org/wheels"}
-    python: ["3.8"]
+    python: ["3.11"]
     variants:
       cpu: {package: whence, cuda_libraries: none, glibc: "2.17"}
     releases:

@@ -20,7 +20,7 @@ series:
       own: {package: whom, python: ["3.6"], cuda: "9.0", cuda_libraries: bundled, glibc: "2.17"}
       cpu: {package: whom, cuda_libraries: none, glibc: "2.17"}
     releases:
-      - {version: "1.0.1", released: "2020-01-02", python: ["3.8"]}
+      - {version: "1.0.1", released: "2020-01-02", python: ["3.12"]}
       - {version: "1.0.0", released: "2020-01-01"}
 """
 
@@ -33,11 +33,11 @@ def pythons(series: str) -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def test_the_nearest_list_holds() -> None:
-    assert pythons('python: ["3.7", "3.8"]') == {
+    assert pythons('python: ["3.11", "3.12"]') == {
         ("1.0.1", "own"): ("3.6",),
-        ("1.0.1", "cpu"): ("3.8",),
+        ("1.0.1", "cpu"): ("3.12",),
         ("1.0.0", "own"): ("3.6",),
-        ("1.0.0", "cpu"): ("3.7", "3.8"),
+        ("1.0.0", "cpu"): ("3.11", "3.12"),
     }
 
 

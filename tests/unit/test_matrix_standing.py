@@ -17,6 +17,7 @@ systems:
   - {name: plain1, family: plain, version: "1", codename: one, image: "plain:1", glibc: "2.31", released: "2020-01-01",
      pythons: [{version: "3.9", packages: [python3], executable: /usr/bin/python3.9}]}
 pythons:
+  - {version: "3.13", released: "2024-10-07"}
   - {version: "3.9", released: "2020-01-01"}
   - {version: "3.6", released: "2017-01-01"}
 """
