@@ -6,7 +6,7 @@ All versions are strings. Tuples keep the order that the producer chose and are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Status = Literal["ok", "known-bad", "unknown", "base-deleted", "end-of-life"]
@@ -118,13 +118,57 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteFile:
+    """A file that a build fetches by itself, pinned by its hash: an interpreter's archive, a conda package."""
+
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Python:
-    """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it."""
+    """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
+
+    ``files`` are what it is unpacked from where no distribution carries it, in the order of installation.
+    """
 
     version: str
     provided_by: PythonFrom
     executable: str
     packages: tuple[str, ...]
+    files: tuple[RemoteFile, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefixPlan:
+    """Frameworks (their names) that share one set of packages, under one interpreter."""
+
+    name: str
+    python: Python
+    frameworks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopiedFile:
+    """A file or folder of the user's that goes into the image: ``source`` relative to the recipe, ``target`` absolute there."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Custom:
+    """What a user's own recipe adds to an environment: requirements (PEP 508), apt packages, files, ports, services.
+
+    ``user`` is the name of the image's user; ``services`` are words such as ``jupyter``, which the image can start.
+    """
+
+    pip: tuple[str, ...]
+    apt: tuple[str, ...]
+    files: tuple[CopiedFile, ...]
+    user: str
+    ports: tuple[int, ...]
+    services: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +177,7 @@ class Environment:
 
     ``name`` is canonical and spells every choice, yet is never parsed back. ``exclude_newer`` is the ISO date up to which
     dependencies may have been published; empty for no bound. ``require_cuda`` is NVIDIA_REQUIRE_CUDA, None on CPU.
+    ``prefixes`` are empty where all frameworks share one set of packages, under ``python``; else that is the first one's.
     """
 
     name: str
@@ -147,6 +192,19 @@ class Environment:
     compute_capability: ComputeCapability | None
     require_cuda: str | None
     exclude_newer: str
+    prefixes: tuple[PrefixPlan, ...] = field(default=(), metadata={"left_out_if_default": True})
+    custom: Custom | None = field(default=None, metadata={"left_out_if_default": True})
+
+    def plans(self) -> tuple[PrefixPlan, ...]:
+        """The sets of packages, the main one first: one of the name ``env`` where all frameworks share it."""
+        alone = PrefixPlan(name="env", python=self.python, frameworks=tuple(f.name for f in self.frameworks))
+        return self.prefixes or (alone,)
+
+    def part(self, plan: PrefixPlan) -> Environment:
+        """This environment with the frameworks and the Python of one of its plans alone."""
+        return replace(
+            self, python=plan.python, frameworks=tuple(f for f in self.frameworks if f.name in plan.frameworks), prefixes=()
+        )
 
     def cuda_of(self, framework: Framework) -> str | None:
         """The CUDA that one of its frameworks is built for: the environment's, unless it says otherwise or has none."""
