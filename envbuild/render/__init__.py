@@ -34,14 +34,14 @@ def render(
             code="unknown-dialect",
             hint=f"Use {' or '.join(DIALECTS)}, which Docker Engine 20.10 and newer build.",
         )
-    from envbuild.render.dockerfile import dockerfile, header
+    from envbuild.render.dockerfile import dockerfile
 
     _check(lock, recipes)
     used = [recipes[framework.recipe] for framework in lock.environment.frameworks]
     patterns = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.large))
     compiled = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.compiled))
     files = [split(prefix, patterns, compiled, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
-    rendering = {file.name: file.text(header(lock)) for each in files for file in each.all()}
+    rendering = {file.name: file.text() for each in files for file in each.all()}
     rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
     return dict(sorted(rendering.items()))
 

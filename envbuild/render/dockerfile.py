@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _MAIN = "partials/Dockerfile.j2"
 
 
-def header(lock: Lock) -> str:
-    """What a rendered file says of itself: no date and no tool's version, so that nothing changes with them."""
+def _header(lock: Lock) -> str:
+    """What a Dockerfile says of itself: no date and no tool's version, so that nothing changes with them."""
     return f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {lock.environment.name}"
 
 
@@ -72,7 +72,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
     fetched = [package for package in environment.base.packages if _is_fetched(package)]
     return {
         "environment": environment,
-        "header": header(lock),
+        "header": _header(lock),
         "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
         "apt_runtime": _apt(lock, [name for recipe in used for name in recipe.apt_runtime]),

@@ -13,6 +13,7 @@ from envbuild.model import Artifact, Prefix
 BUILD = "build"
 SDISTS = "sdists"
 COMPILED = "compiled"
+_HEADER = "Rendered from lock.json by envbuild, do not edit. The Dockerfile beside it says how to make it again."
 _FORMS = {
     "name": r"[A-Za-z0-9][A-Za-z0-9._-]*",
     "version": r"[A-Za-z0-9][A-Za-z0-9.!+_-]*",
@@ -32,9 +33,12 @@ class RequirementsFile:
     index: str
     artifacts: tuple[Artifact, ...]
 
-    def text(self, header: str) -> str:
-        """A comment, then one pinned line with its hash for each artifact, in the lock's order."""
-        return f"# {header}\n" + "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
+    def text(self) -> str:
+        """A comment, then one pinned line with its hash for each artifact, in the lock's order.
+
+        It names no environment: files that pin the same are equal, so that builds of several environments share the layer.
+        """
+        return f"# {_HEADER}\n" + "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,4 +143,4 @@ def _check_build_tools(files: PrefixFiles) -> None:
 
 
 def _invalid(message: str) -> InvalidInputError:
-    return InvalidInputError(message, code="invalid-lock", hint="Make the lock again with: envbuild lock NAME --update")
+    return InvalidInputError(message, code="invalid-lock", hint="Make the lock again with: envbuild lock NAME --relock")

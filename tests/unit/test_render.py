@@ -56,6 +56,13 @@ def test_every_artifact_is_in_exactly_one_requirements_file_with_its_hash(name: 
     assert sorted(lines) == sorted(f"{a.name}=={a.version} --hash=sha256:{a.sha256}" for a in wanted)
 
 
+def test_equal_pins_are_equal_files_whatever_environment_they_are_of() -> None:
+    lock = locks.wheels()
+    other = replace(lock, environment=replace(lock.environment, name="al-1.12.3-other"))
+    one, two = rendering(lock), rendering(other)
+    assert [name for name in one if one[name] != two[name]] == ["Dockerfile"]
+
+
 def test_large_wheels_small_ones_and_sources_are_apart() -> None:
     made = rendering(locks.wheels())
     assert sorted(made) == [
@@ -82,10 +89,10 @@ def test_stages_stand_in_the_order_in_which_environments_share_them() -> None:
 
 
 def test_every_file_says_first_how_to_make_it_again() -> None:
-    for text in rendering(locks.gpu()).values():
-        assert text.startswith(
-            "# Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render al-1.12.3-"
-        )
+    made = rendering(locks.gpu())
+    said = "# Rendered from lock.json by envbuild, do not edit. "
+    assert made.pop("Dockerfile").startswith(f"{said}Make it again with: envbuild render al-1.12.3-")
+    assert all(text.startswith(f"{said}The Dockerfile beside it says how") for text in made.values())
 
 
 def test_a_local_image_is_named_without_its_id() -> None:
