@@ -141,34 +141,62 @@ class Python:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixPlan:
-    """Frameworks (their names) that share one set of packages, under one interpreter."""
+    """Frameworks (their names) that share one set of packages, under one interpreter.
+
+    ``exclude_newer`` is the date that bounds its dependencies; empty where the environment's own does.
+    """
 
     name: str
     python: Python
     frameworks: tuple[str, ...]
+    exclude_newer: str = field(default="", metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A file or folder of the user's that goes into the image: ``source`` relative to the recipe, ``target`` absolute there."""
+    """A file of the user's that goes into the image, or, where both end with ``/``, what a folder holds.
+
+    ``source`` is relative to the recipe, ``target`` absolute in the image.
+    """
 
     source: str
     target: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Custom:
-    """What a user's own recipe adds to an environment: requirements (PEP 508), apt packages, files, ports, services.
+class Service:
+    """A program that an image can start, and what it needs: requirements (PEP 508), apt packages, ports."""
 
-    ``user`` is the name of the image's user; ``services`` are words such as ``jupyter``, which the image can start.
+    name: str
+    pip: tuple[str, ...]
+    apt: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Custom:
+    """What a user's own recipe asks for. ``request`` are the words that the environment was resolved from.
+
+    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date. ``user`` is
+    the name of the image's user, empty for the usual one.
     """
 
+    request: tuple[str, ...]
     pip: tuple[str, ...]
+    newer: tuple[str, ...]
     apt: tuple[str, ...]
     files: tuple[CopiedFile, ...]
     user: str
     ports: tuple[int, ...]
-    services: tuple[str, ...]
+    services: tuple[Service, ...]
+
+    def requirements(self) -> tuple[str, ...]:
+        """What is locked beside the frameworks: the user's own, then what the services need."""
+        return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
+
+    def system_packages(self) -> tuple[str, ...]:
+        """What apt installs: the user's own, then what the services need."""
+        return tuple(dict.fromkeys([*self.apt, *(name for service in self.services for name in service.apt)]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,7 +231,11 @@ class Environment:
     def part(self, plan: PrefixPlan) -> Environment:
         """This environment with the frameworks and the Python of one of its plans alone."""
         return replace(
-            self, python=plan.python, frameworks=tuple(f for f in self.frameworks if f.name in plan.frameworks), prefixes=()
+            self,
+            python=plan.python,
+            frameworks=tuple(f for f in self.frameworks if f.name in plan.frameworks),
+            exclude_newer=plan.exclude_newer or self.exclude_newer,
+            prefixes=(),
         )
 
     def cuda_of(self, framework: Framework) -> str | None:

@@ -279,7 +279,7 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
         "environment": model.Environment, "debian_package": model.DebianPackage, "bootstrap": model.Bootstrap,
         "base_lock": model.BaseLock, "artifact": model.Artifact, "prefix": model.Prefix, "missing": model.Missing,
         "remote_file": model.RemoteFile, "prefix_plan": model.PrefixPlan, "copied_file": model.CopiedFile,
-        "custom": model.Custom,
+        "service": model.Service, "custom": model.Custom,
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
