@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
@@ -102,20 +103,23 @@ class Index:
                 return target
             part = folder / f".{file.filename}.part"
             try:
-                self._stream(file, part, on_progress)
-                found = sha256_of(part)
-                if wanted and found != wanted:
-                    raise BuildError(
-                        f"{file.filename} from {host_of(file.url)} is not the expected file: sha256 {found}, not {wanted}.",
-                        code="hash-differs",
-                        hint="The download was damaged or the file was replaced: try again; if it stays, distrust the index.",
-                    )
+                with part.open("wb") as out:
+                    self._stream(file, out.write, on_progress)
+                    out.flush()
+                    os.fsync(out.fileno())
+                _must_match(file, sha256_of(part), wanted)
                 part.replace(target)
             except OSError as error:
                 raise explain_os_error(error, target) from error
             finally:
                 part.unlink(missing_ok=True)
         return target
+
+    def inspect(self, file: IndexFile, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> None:
+        """Read the file through to its end and check it as :meth:`download` does; nothing of it is kept."""
+        seen = hashlib.sha256()
+        self._stream(file, seen.update, on_progress)
+        _must_match(file, seen.hexdigest(), sha256 or file.sha256)
 
     def read_range(self, url: str, start: int, end: int | None) -> tuple[bytes, int] | None:
         """Bytes ``start`` to ``end`` (inclusive; the last ``-start`` bytes where ``start`` is negative) and the whole size.
@@ -202,23 +206,21 @@ class Index:
     def _place(self, index: str) -> str:
         return " and ".join(host_of(url) for url in (self.settings.indexes if index == "default" else (index,)))
 
-    def _stream(self, file: IndexFile, part: Path, on_progress: OnProgress) -> None:
+    def _stream(self, file: IndexFile, write: Callable[[bytes], object], on_progress: OnProgress) -> None:
         import requests
         import urllib3
 
-        with self._get(file.url, headers={"Accept-Encoding": "identity"}, stream=True) as answer, part.open("wb") as out:
+        with self._get(file.url, headers={"Accept-Encoding": "identity"}, stream=True) as answer:
             length = answer.headers.get("Content-Length", "")
             total = float(length) if length.isdigit() else None
             done = 0
             try:
                 for piece in answer.iter_content(_PIECE):
-                    out.write(piece)
+                    write(piece)
                     done += len(piece)
                     on_progress(Progress(stage="download", message=file.filename, done=done, total=total, unit="bytes"))
             except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
                 raise _unreachable(file.url, f"the download of {file.filename} broke off: {_why(error)}") from error
-            out.flush()
-            os.fsync(out.fileno())
             if total is not None and done != total:
                 raise _unreachable(file.url, f"the download of {file.filename} broke off after {done} of {length} bytes")
 
@@ -290,6 +292,15 @@ def _make_session(settings: Settings) -> requests.Session:
     if settings.trusted_hosts:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return session
+
+
+def _must_match(file: IndexFile, found: str, wanted: str) -> None:
+    if wanted and found != wanted:
+        raise BuildError(
+            f"{file.filename} from {host_of(file.url)} is not the expected file: sha256 {found}, not {wanted}.",
+            code="hash-differs",
+            hint="The download was damaged or the file was replaced: try again; if it stays, distrust the index.",
+        )
 
 
 def _must_be_ok(answer: requests.Response, url: str) -> None:
