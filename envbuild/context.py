@@ -104,7 +104,8 @@ def _tools(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnPr
         for artifact in prefix.build_artifacts if prefix.backend == "pip" else ():
             if artifact.name in _TOOL_WHEELS:
                 wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
-                tools[f"tools/{_TOOL_WHEELS[artifact.name]}"] = wheel
+                folder = "tools" if len(lock.prefixes) == 1 else f"tools/{prefix.name}"
+                tools[f"{folder}/{_TOOL_WHEELS[artifact.name]}"] = wheel
     return tools
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from envbuild.errors import InvalidInputError, UsageError
 from envbuild.model import Lock
 from envbuild.recipes import Recipe
-from envbuild.render.requirements import split
+from envbuild.render import prefixes
+from envbuild.render.requirements import check_names, split
 
 DIALECTS = ("baseline",)
 _UNSUPPORTED = {
@@ -34,15 +35,18 @@ def render(
             code="unknown-dialect",
             hint=f"Use {' or '.join(DIALECTS)}, which Docker Engine 20.10 and newer build.",
         )
-    from envbuild.render.dockerfile import dockerfile
+    from envbuild.render.dockerfile import STAGES, dockerfile
 
     _check(lock, recipes)
     used = [recipes[framework.recipe] for framework in lock.environment.frameworks]
     patterns = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.large))
     compiled = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.compiled))
     files = [split(prefix, patterns, compiled, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
+    check_names(files, STAGES)
     rendering = {file.name: file.text() for each in files for file in each.all()}
     rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
+    if len(lock.prefixes) > 1:
+        rendering[prefixes.FILE] = prefixes.listed(lock, recipes)
     return dict(sorted(rendering.items()))
 
 
@@ -64,6 +68,13 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
             )
     if not lock.prefixes:
         raise InvalidInputError(f"The lock of {environment.name} installs nothing.", hint="Make the lock again: envbuild lock.")
+    if [prefix.name for prefix in lock.prefixes] != [plan.name for plan in environment.plans()]:
+        raise InvalidInputError(
+            f"The lock of {environment.name} holds other sets of packages than its environment: "
+            f"{', '.join(prefix.name for prefix in lock.prefixes)} for {', '.join(plan.name for plan in environment.plans())}.",
+            code="invalid-lock",
+            hint="Make the lock again: envbuild lock.",
+        )
     known = {framework.name for framework in environment.frameworks}
     if strange := sorted({name for prefix in lock.prefixes for name in prefix.frameworks} - known):
         raise InvalidInputError(

@@ -12,12 +12,14 @@ from envbuild.errors import InvalidInputError
 from envbuild.model import AptPackage, Environment, Framework, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
+from envbuild.render.prefixes import variables
 from envbuild.render.requirements import PrefixFiles
 
 if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
+STAGES = frozenset({"os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "built", "frameworks", "image"})
 
 
 def _header(lock: Lock) -> str:
@@ -75,17 +77,18 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "header": _header(lock),
         "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
-        "apt_runtime": _apt(lock, [name for recipe in used for name in recipe.apt_runtime]),
-        "apt_build": _apt(lock, [name for recipe in used for name in recipe.apt_build]),
+        "apt_runtime": _apt(lock, {f.name: recipes[f.recipe].apt_runtime for f in environment.frameworks}),
+        "apt_build": _apt(lock, {f.name: recipes[f.recipe].apt_build for f in environment.frameworks}),
         "fetched_packages": fetched,
         "package_argument": _package_argument,
+        "pythons": list(dict.fromkeys(prefix.python for prefix in lock.prefixes)),
         "prefixes": [_prefix(each) for each in files],
         "has_sdists": any(each.sdists for each in files),
         "large": [file for each in files for file in each.large],
         "small": [file for each in files for file in each.small],
         "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
         "has_builds": any(recipe.builds for recipe in used),
-        "env": _env(environment, used),
+        "env": _env(environment, recipes),
         "labels": _labels(lock, used),
     }
 
@@ -125,10 +128,10 @@ def _package_argument(package: AptPackage) -> str:
     return f"{package.name}={package.version}"
 
 
-def _env(environment: Environment, used: Sequence[Recipe]) -> list[tuple[str, str]]:
-    values: dict[str, str] = {}
-    for recipe in used:
-        values.update(recipe.env)
+def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
+    """The image's variables. Of several prefixes none may see those of another: there envbuild-use sets them."""
+    plans = environment.plans()
+    values = variables(environment, plans[0], recipes) if len(plans) == 1 else {}
     if environment.cuda is not None:
         values.update(NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="compute,utility")
         if environment.require_cuda:
@@ -141,7 +144,7 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
     titles = dict(zip((f.name for f in environment.frameworks), (recipe.title for recipe in used), strict=True))
     holds = [f"{titles[f.name]} {f.version}" for f in environment.frameworks]
     holds.append(f"CUDA {environment.cuda}" if environment.cuda else "CPU")
-    holds.append(f"Python {environment.python.version}")
+    holds.append(f"Python {' and '.join(dict.fromkeys(plan.python.version for plan in environment.plans()))}")
     labels = {
         "org.envbuild.lock": hashlib.sha256(codec.dumps(lock).encode()).hexdigest(),
         "org.envbuild.name": environment.name,
@@ -160,11 +163,16 @@ def _digest(lock: Lock) -> str:
     return "" if lock.environment.base.provider == "local" else lock.base.digest or ""
 
 
-def _apt(lock: Lock, names: Sequence[str]) -> list[str]:
-    """``names`` with the distribution's Pythons in place of ``{python}``: one that the base brings has no packages there."""
-    versions = [prefix.python.version for prefix in lock.prefixes if prefix.python.provided_by == "distribution"]
-    meant = [[name.replace("{python}", version) for version in versions] if "{python}" in name else [name] for name in names]
-    return _unique([name for each in meant for name in each])
+def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    """The packages of each framework, ``{python}`` being its own: one that the distribution does not carry has none there."""
+    named: list[str] = []
+    for plan, prefix in zip(lock.environment.plans(), lock.prefixes, strict=True):
+        for name in (name for framework in plan.frameworks for name in wanted[framework]):
+            if "{python}" not in name:
+                named.append(name)
+            elif prefix.python.provided_by == "distribution":
+                named.append(name.replace("{python}", prefix.python.version))
+    return _unique(named)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

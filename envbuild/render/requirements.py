@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from envbuild.errors import InvalidInputError
@@ -91,6 +91,14 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
     )
     _check_build_tools(files)
     return files
+
+
+def check_names(files: Sequence[PrefixFiles], stages: Collection[str]) -> None:
+    """Refuse files or stages that two of the prefixes, or one and the ``stages`` that every image has, would share."""
+    held = [file for each in files for file in each.all()]
+    named = [*stages, *(file.name for file in held), *(file.stage for file in held if file.stage)]
+    if twice := sorted({name for name in named if named.count(name) > 1}):
+        raise _invalid(f"Sets of packages of these names cannot stand side by side: {', '.join(twice)} would mean two things.")
 
 
 def canonical(name: str) -> str:

@@ -15,6 +15,7 @@ from envbuild.model import (
     Framework,
     Lock,
     Prefix,
+    PrefixPlan,
     Python,
     System,
 )
@@ -142,4 +143,21 @@ def image_base() -> Lock:
     return replace(lock, environment=environment, base=base, prefixes=(replace(lock.prefixes[0], python=python),))
 
 
-ALL = {"cpu": cpu, "gpu": gpu, "wheels": wheels, "image-base": image_base}
+def several() -> Lock:
+    """Two sets of packages side by side, each under a Python of its own: the old one of ``gpu``, and one with wheels only."""
+    lock = gpu()
+    python = Python(version="3.6", provided_by="distribution", executable="/usr/bin/python3.6", packages=("python3.6",))
+    beta = framework("beta", version="2.1.0", index="https://wheels.example/cu90", cuda_libraries="bundled", variant="gpu")
+    old = replace(lock.prefixes[0], name="old", path="/opt/envs/old")
+    new = replace(
+        old, name="new", path="/opt/envs/new", python=python, frameworks=("beta",), backend="uv", build_artifacts=(),
+        artifacts=(artifact("beta", "2.1.0", index="https://wheels.example/cu90"), artifact("numpy", "1.19.5")),
+    )  # fmt: skip
+    environment = replace(
+        lock.environment, name="toy-stack", frameworks=(*lock.environment.frameworks, beta),
+        prefixes=tuple(PrefixPlan(name=p.name, python=p.python, frameworks=p.frameworks) for p in (old, new)),
+    )  # fmt: skip
+    return replace(lock, environment=environment, prefixes=(old, new))
+
+
+ALL = {"cpu": cpu, "gpu": gpu, "wheels": wheels, "image-base": image_base, "several": several}

@@ -49,10 +49,11 @@ def test_rendering_is_the_golden_one(name: str, update_golden: bool) -> None:
 def test_every_artifact_is_in_exactly_one_requirements_file_with_its_hash(name: str) -> None:
     lock = locks.ALL[name]()
     made = rendering(lock)
-    lines = [line for file, text in made.items() if file != "Dockerfile" for line in text.splitlines()[1:]]
-    wanted = list(lock.prefixes[0].artifacts)
-    if any(not artifact.filename.endswith(".whl") for artifact in wanted):
-        wanted += lock.prefixes[0].build_artifacts
+    lines = [line for file, text in made.items() if file.startswith("requirements") for line in text.splitlines()[1:]]
+    wanted = [artifact for prefix in lock.prefixes for artifact in prefix.artifacts]
+    for prefix in lock.prefixes:
+        if any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts):
+            wanted += prefix.build_artifacts
     assert sorted(lines) == sorted(f"{a.name}=={a.version} --hash=sha256:{a.sha256}" for a in wanted)
 
 
@@ -86,6 +87,55 @@ def test_stages_stand_in_the_order_in_which_environments_share_them() -> None:
     assert list(stages(rendering(locks.wheels())["Dockerfile"])) == [
         "os", "python", "libraries", "sdists", "vendor", "alpha", "beta", "packages", "image",
     ]  # fmt: skip
+
+
+def test_several_prefixes_stand_side_by_side_each_with_its_own_python_packages_and_variables() -> None:
+    recipes = {**locks.RECIPES, "beta": replace(locks.RECIPES["beta"], env={"PYTHONPATH": "/opt/beta/python"})}
+    recipes["beta"] = replace(recipes["beta"], apt_runtime=("python{python}-dev",))
+    made = render(locks.several(), recipes, TEMPLATES)
+    text = stages(made["Dockerfile"])
+    assert list(text) == [
+        "os", "python", "cuda-files", "cuda", "libraries", "sdists", "old-alpha", "new-beta", "packages", "image",
+    ]  # fmt: skip
+    assert "/usr/bin/python2.7 -m virtualenv" in text["python"]
+    assert "/usr/bin/python3.6 -m venv --without-pip /opt/envs/new" in text["python"]
+    assert "ENV VIRTUAL_ENV=/opt/envs/old PATH=/opt/envs/old/bin:" in text["python"]
+    assert " python3.6-dev;" in text["libraries"]
+    assert "python2.7-dev" not in made["Dockerfile"]
+    assert "PYTHONPATH" not in text["image"]
+    assert "ALPHA_LOG" not in text["image"]
+    assert "Python 2.7 and 3.6" in text["image"]
+    assert made["prefixes"].splitlines()[1:] == [
+        "/opt/envs/old  Python 2.7   Alpha 1.12.3",
+        "  ALPHA_LOG=1",
+        "/opt/envs/new  Python 3.6   Beta 2.1.0",
+        "  PYTHONPATH=/opt/beta/python",
+    ]
+
+
+def test_prefixes_under_one_python_install_it_once() -> None:
+    lock = locks.several()
+    python = lock.prefixes[0].python
+    both = tuple(replace(prefix, python=python) for prefix in lock.prefixes)
+    text = stages(rendering(replace(lock, prefixes=both))["Dockerfile"])["python"]
+    assert text.count("apt-get install") == 1
+
+
+def test_prefixes_whose_stages_would_have_one_name_are_refused() -> None:
+    lock = locks.several()
+    data = codec.encode(lock)
+    for where in (data["prefixes"][1], data["environment"]["prefixes"][1]):
+        where["name"] = "cuda"
+    data["prefixes"][1]["artifacts"][0]["name"] = "files"
+    recipes = {**locks.RECIPES, "beta": replace(locks.RECIPES["beta"], large=("files",))}
+    with pytest.raises(InvalidInputError, match="cuda-files"):
+        render(codec.decode(Lock, data, "lock"), recipes, TEMPLATES)
+
+
+def test_a_lock_of_other_prefixes_than_its_environment_is_refused() -> None:
+    lock = locks.several()
+    with pytest.raises(InvalidInputError, match="other sets of packages"):
+        rendering(replace(lock, prefixes=lock.prefixes[:1]))
 
 
 def test_every_file_says_first_how_to_make_it_again() -> None:

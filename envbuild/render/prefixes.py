@@ -1,0 +1,42 @@
+"""What an image with several sets of packages says of them: a plain list for the guest and for envbuild-use.
+
+A line ``PATH  WORDS`` for each, and below it, indented, the variables that its frameworks need and the others must not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envbuild.errors import InvalidInputError
+from envbuild.model import Environment, Lock, PrefixPlan
+from envbuild.recipes import Recipe
+
+FILE = "prefixes"
+_HEADER = "Rendered from lock.json by envbuild, do not edit. The Dockerfile beside it says how to make it again."
+
+
+def listed(lock: Lock, recipes: Mapping[str, Recipe]) -> str:
+    """The text of the list, in the environment's order: the first is the one that the image starts in."""
+    environment = lock.environment
+    width = max(len(prefix.path) for prefix in lock.prefixes)
+    lines = [f"# {_HEADER}"]
+    for plan, prefix in zip(environment.plans(), lock.prefixes, strict=True):
+        held = environment.part(plan).frameworks
+        words = ", ".join(f"{recipes[framework.recipe].title} {framework.version}" for framework in held)
+        lines.append(f"{prefix.path:<{width}}  Python {prefix.python.version:<4}  {words}")
+        lines += [f"  {name}={_one_line(name, value)}" for name, value in sorted(variables(environment, plan, recipes).items())]
+    return "\n".join(lines) + "\n"
+
+
+def variables(environment: Environment, plan: PrefixPlan, recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """What the recipes of the frameworks of ``plan`` set; of two, the last one's."""
+    merged: dict[str, str] = {}
+    for framework in environment.part(plan).frameworks:
+        merged.update(recipes[framework.recipe].env)
+    return merged
+
+
+def _one_line(name: str, value: str) -> str:
+    if value.splitlines() not in ([value], []):
+        raise InvalidInputError(f"The variable {name} holds more than one line.", hint="Correct the recipe that sets it.")
+    return value
