@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envbuild.errors import UsageError
 
+PRIVATE = ".envbuild"
 _MARKER = "matrix.yaml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
@@ -19,13 +20,25 @@ class Workspace:
     """``root`` holds facts and recipes (perhaps read-only); ``output`` takes what tools write; ``home`` is ours.
 
     In a writable checkout locks, renderings and evidence go to the checkout; with an installed package, below ``home``.
-    ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning.
+    ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning. ``recipe`` is a
+    user's own recipe, None where none is being made: its lock lies beside it, and all else that is written for it in
+    ``.envbuild/`` there.
     """
 
     root: Path
     output: Path
     home: Path
     overlays: tuple[Path, ...] = ()
+    recipe: Path | None = None
+
+    def beside(self, recipe: Path) -> Workspace:
+        """The same facts, writing beside a user's own recipe."""
+        return replace(self, recipe=recipe, output=recipe.parent / PRIVATE)
+
+    @property
+    def state(self) -> Path:
+        """What this machine knows of environments: builds, contexts, verdicts, reports. Not for others, unlike ``output``."""
+        return self.home if self.recipe is None else self.output
 
     @property
     def matrix(self) -> Path:
@@ -41,6 +54,20 @@ class Workspace:
     def recipes(self) -> Path:
         """One folder per framework."""
         return self.images / "recipes"
+
+    @property
+    def stacks(self) -> Path:
+        """One file per named set of frameworks."""
+        return self.images / "stacks"
+
+    def stack_file(self, name: str) -> Path:
+        """Where the stack ``name`` would lie."""
+        return self.stacks / f"{name}.yaml"
+
+    @property
+    def services(self) -> Path:
+        """What users' own images can start, one YAML file and one script each."""
+        return self.images / "services"
 
     @property
     def partials(self) -> Path:
@@ -86,11 +113,19 @@ class Workspace:
         """The folder to write for ``name``."""
         return self.environments / name
 
+    def rendering(self, name: str) -> Path:
+        """The folder where the rendering of ``name`` is looked for: with the lock that came with the root, else ours."""
+        return self.environment(name) if self.recipe else self.lock_file(name).parent
+
     def lock_file(self, name: str) -> Path:
         """The lock of ``name``: the writable one where it exists, else the one that came with the root."""
-        ours = self.environment(name) / "lock.json"
+        ours = self.written_lock(name)
         shipped = self.images / "environments" / name / "lock.json"
-        return ours if ours.exists() or not shipped.exists() else shipped
+        return ours if self.recipe or ours.exists() or not shipped.exists() else shipped
+
+    def written_lock(self, name: str) -> Path:
+        """Where a lock of ``name`` is written: a user's own lies beside the recipe, to be kept with it."""
+        return self.recipe.with_suffix(".lock.json") if self.recipe else self.environment(name) / "lock.json"
 
     def evidence_file(self, name: str) -> Path:
         """What was proved of ``name``."""
@@ -98,15 +133,23 @@ class Workspace:
 
     def build_record(self, name: str) -> Path:
         """What the last build of ``name`` here made, and from what."""
-        return self.home / "builds" / f"{name}.json"
+        return self.state / "builds" / f"{name}.json"
 
     def context(self, name: str) -> Path:
         """The assembled build context of ``name``."""
-        return self.home / "contexts" / name
+        return self.state / "contexts" / name
+
+    def stored_answer(self, name: str, stage: str) -> Path:
+        """What a stage that looks at an image answered last."""
+        return self.state / "stages" / name / f"{stage}.json"
+
+    def running(self, name: str, stage: str) -> Path:
+        """Held by the one process that is in ``stage`` of ``name``."""
+        return self.state / "locks" / f"{name}.{stage}"
 
     def report_folder(self, name: str) -> Path:
         """Where the smoke reports of ``name`` go."""
-        return self.home / "reports" / name
+        return self.state / "reports" / name
 
 
 def can_be_name(text: str) -> bool:

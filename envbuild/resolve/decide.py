@@ -87,7 +87,7 @@ def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environ
     drivers = [facts.driver_min(build.variant.cuda) for build in builds]
     return Environment(
         name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen)),
-        frameworks=tuple(_framework(build, place, cuda) for build in builds),
+        frameworks=tuple(framework_of(build, place.python.version, cuda) for build in builds),
         python=place.python,
         system=_system(place.system),
         cuda=cuda or None,
@@ -206,9 +206,9 @@ def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str
     return tuple(word for word in dict.fromkeys(words) if word != taken.provider)
 
 
-def _framework(build: Build, place: Place, cuda: str) -> Framework:
+def framework_of(build: Build, python: str, cuda: str) -> Framework:
+    """A build as an environment of that Python and that CUDA holds it."""
     table, release, variant = build.framework, build.release, build.variant
-    python = place.python.version
     return Framework(
         name=table.name,
         version=release.version,

@@ -61,7 +61,8 @@ def _rows(matrix: Matrix, environment: Environment) -> Iterator[tuple[str, Prove
     for framework in environment.frameworks:
         yield from _build(matrix, framework.name, framework.version, framework.variant)
     yield from ((row.key, row.origin) for row in matrix.systems if row.name == environment.system.name)
-    yield from ((row.key, row.origin) for row in matrix.pythons if row.version == environment.python.version)
+    pythons = {plan.python.version for plan in environment.plans()}
+    yield from ((row.key, row.origin) for row in matrix.pythons if row.version in pythons)
     for version in dict.fromkeys(cuda for each in environment.frameworks if (cuda := environment.cuda_of(each))):
         major = version.partition(".")[0]
         yield from ((row.key, row.origin) for row in matrix.cuda if row.version == version)

@@ -21,8 +21,17 @@ def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Envi
 
 
 def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
-    place = chosen.place
     need = together([build.variant for build in chosen.builds])
+    yield from of_builds(request, chosen)
+    yield from of_libraries(facts, chosen, environment)
+    yield of_python(facts, request, chosen, need)
+    yield from of_place(request, chosen, environment)
+    yield of_dependencies(chosen)
+
+
+def of_builds(request: Request, chosen: Candidate) -> Iterator[Reason]:
+    """Why each framework in that version, and in that build."""
+    place = chosen.place
     for build in chosen.builds:
         release = build.release
         yield Reason(
@@ -37,10 +46,19 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
         )
         yield from _cuda(build)
         yield from _processor(build)
+
+
+def of_libraries(facts: Facts, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+    """Why that driver at least, that cuDNN and that NCCL."""
+    need, offer = together([build.variant for build in chosen.builds]), chosen.place.offer
     yield from _driver(facts, environment)
-    yield from _library("cudnn", need.cudnn, place.offer.cudnn, need)
-    yield from _library("nccl", need.nccl, place.offer.nccl, need)
-    yield _python(facts, request, chosen, need)
+    yield from _library("cudnn", need.cudnn, offer.cudnn, need)
+    yield from _library("nccl", need.nccl, offer.nccl, need)
+
+
+def of_place(request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+    """Why that system, and that base."""
+    place, need = chosen.place, together([build.variant for build in chosen.builds])
     yield Reason(
         choice=f"os {place.system.name}",
         because=("asked for" if request.systems else "the best system that serves the choices above")
@@ -48,10 +66,9 @@ def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Env
         source=place.system.origin.source,
     )
     yield _base(request, chosen, environment)
-    yield _dependencies(chosen)
 
 
-def _dependencies(chosen: Candidate) -> Reason:
+def of_dependencies(chosen: Candidate) -> Reason:
     """Whose day bounds the dependencies."""
     latest = max(chosen.builds, key=lambda build: build.release.exclude_newer)
     release = latest.release
@@ -164,7 +181,8 @@ def _library(name: str, need: LibraryNeed | None, chosen: Library | None, varian
     yield Reason(choice=f"{name} {chosen.version}", because=because, source=source)
 
 
-def _python(facts: Facts, request: Request, chosen: Candidate, variant: Variant) -> Reason:
+def of_python(facts: Facts, request: Request, chosen: Candidate, variant: Variant) -> Reason:
+    """Why that Python; ``variant`` is what the chosen builds need together."""
     place = chosen.place
     supporting = " and ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
     verb = "supports" if len(chosen.builds) == 1 else "support"

@@ -26,17 +26,8 @@ _WORDS = {
 def refusal(search: Search) -> ConflictError:
     """The error for a request that nothing satisfies."""
     request = search.request
-    # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
-    always = [part for part in asked(request) if kind_of(part) in ("version", "cuda")]
     found = cores(search)
-    relieved = takes_compat(search.facts, request)
-    told = []
-    for core in found:
-        names = {part.partition(" ")[0] for part in core}
-        kept = [part for part in always if " " not in part or part.partition(" ")[0] in names]
-        narrow = (restricted(request, {*core, *kept, *base}) for base in ((), ("base",)))
-        told += [(core, conflicts(search.facts, each, relieved)) for each in narrow]
-    core, facts = min(told, key=lambda pair: len(pair[1]))
+    core, facts = clash(search, found)
     nearest = alternatives(search, found)
     shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
     return ConflictError(
@@ -45,6 +36,21 @@ def refusal(search: Search) -> ConflictError:
         conflicts=marked(search.facts.matrix, facts),
         alternatives=nearest,
     )
+
+
+def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part, ...], list[Conflict]]:
+    """Of the ``found`` smallest sets of parts that do not go together, the one against which the fewest facts stand."""
+    request = search.request
+    # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
+    always = [part for part in asked(request) if kind_of(part) in ("version", "cuda")]
+    relieved = takes_compat(search.facts, request)
+    told = []
+    for core in found:
+        names = {part.partition(" ")[0] for part in core}
+        kept = [part for part in always if " " not in part or part.partition(" ")[0] in names]
+        narrow = (restricted(request, {*core, *kept, *base}) for base in ((), ("base",)))
+        told += [(core, conflicts(search.facts, each, relieved)) for each in narrow]
+    return min(told, key=lambda pair: len(pair[1]))
 
 
 def _change(core: tuple[Part, ...]) -> str:

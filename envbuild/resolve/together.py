@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple, cast
@@ -106,6 +106,11 @@ def join(one: Need, other: Need) -> Need | None:
         holds=held,
         pins=pins,
     )
+
+
+def shared(need: Need) -> Need:
+    """What a need asks of the image: of the packages beside it, and of their Python, it asks nothing."""
+    return need._replace(pythons=("",), holds=frozenset(), pins=frozenset())
 
 
 def _common(one: Need, other: Need) -> tuple[str, ...]:
@@ -223,16 +228,26 @@ def clashes(facts: Facts, builds: Sequence[Build]) -> list[Objection]:
 
 def clashes_with(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
     """What keeps ``build`` out of one environment with each of the ``others``: of each the first thing that does."""
+    kinds = (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash)
+    return _first_clashes(facts, build, others, kinds)
+
+
+def image_clashes(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
+    """What keeps ``build`` out of one image with each of the ``others``, in whichever prefixes."""
+    return _first_clashes(facts, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
+
+
+_Side = tuple[Build, Need]
+_Clash = Callable[[_Side, _Side], Iterator[Objection]]
+
+
+def _first_clashes(facts: Facts, build: Build, others: Sequence[Build], kinds: Sequence[_Clash]) -> list[Objection]:
     ours = (build, need_of(facts, build))
     found: list[Objection] = []
     for other in others:
         theirs = (other, need_of(facts, other))
-        kinds = (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash)
         found += next(filter(None, (list(clash(theirs, ours)) for clash in kinds)), [])
     return found
-
-
-_Side = tuple[Build, Need]
 
 
 def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:

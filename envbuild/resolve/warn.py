@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
@@ -20,12 +20,8 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
         found += hardware_warnings(facts, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
         found += _bad_for_gpus(search, build)
-    for one, other in same_packages(chosen.builds):
-        found.append(
-            f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
-            "names: whether these can be installed together is known when the environment is locked."
-        )
-    found += _status_warnings(facts, request, chosen)
+    found += package_warnings(chosen.builds)
+    found += status_warnings(facts, request, chosen)
     return tuple(dict.fromkeys(found))
 
 
@@ -56,7 +52,17 @@ def _bad_for_gpus(search: Search, build: Build) -> Iterator[str]:
                 yield f"{build.row} uses no GPU: {option.build.row} is {item.conflict.reason}"
 
 
-def _status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
+def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
+    """Builds in one set of packages that bring the same ones in different versions."""
+    for one, other in same_packages(builds):
+        yield (
+            f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
+            "names: whether these can be installed together is known when the environment is locked."
+        )
+
+
+def status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
+    """The rows behind a candidate that nobody has proved, or that are gone upstream."""
     place = chosen.place
     rows = [(build.row, build.variant.origin) for build in chosen.builds]
     rows.append((place.system.key, place.system.origin))

@@ -1,0 +1,170 @@
+"""From a stack to one environment of several prefixes, with the clash that forced each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.errors import ConflictError, InvalidInputError, Problem
+from envbuild.matrix.types import Matrix
+from envbuild.model import Base, Environment, PrefixPlan, Reason, Resolution
+from envbuild.resolve import reasons
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate
+from envbuild.resolve.decide import environment_of, framework_of
+from envbuild.resolve.details import details_of
+from envbuild.resolve.explanation import Explanation
+from envbuild.resolve.facts import Facts, hardware_objections, hardware_warnings
+from envbuild.resolve.overlaid import marked, overlaid
+from envbuild.resolve.parse import parse
+from envbuild.resolve.places import offers_on
+from envbuild.resolve.request import Request
+from envbuild.resolve.search import Search
+from envbuild.resolve.stack_groups import Grouping, Shares, in_image
+from envbuild.resolve.together import LIBRARIES, together
+from envbuild.resolve.warn import package_warnings, status_warnings
+from envbuild.stacks import Stack
+
+
+def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Resolution:
+    """The environment of a stack, with reasons and warnings.
+
+    ``driver`` and ``gpu`` are checked against it and change nothing of it. Raises :class:`ConflictError` where a framework has
+    no place in it, or where it does not run on them.
+    """
+    facts, request = Facts(matrix), request_of(matrix, stack)
+    shares = Grouping(Search(facts, request), stack).shares()
+    hardware = request_of(matrix, stack, driver=driver, gpu=gpu) if driver or gpu else request
+    _check_hardware(facts, stack, hardware, shares.whole.builds)
+    environment = _environment(facts, stack, request, shares)
+    return Resolution(
+        request=stack.name,
+        environment=environment,
+        reasons=tuple(_reasons(facts, stack, request, shares, environment)),
+        warnings=tuple(dict.fromkeys(_warnings(facts, stack, hardware, shares))),
+        overlaid=overlaid(matrix, environment, hardware.gpus),
+        details=details_of(matrix, environment),
+    )
+
+
+def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Explanation:
+    """Why a stack is divided as it is. A refusal is part of the answer here, not raised."""
+    try:
+        resolution = resolve_stack(matrix, stack, driver=driver, gpu=gpu)
+    except ConflictError as error:
+        return Explanation(request=stack.name, resolution=None, choices=(), passed_over=(), error=error)
+    return Explanation(request=stack.name, resolution=resolution, choices=(), passed_over=(), error=None)
+
+
+def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:
+    """What a stack asks for, as one request; its own driver and GPUs where no other is given.
+
+    Raises :class:`UnknownNameError` for what is in no row, :class:`InvalidInputError` for a framework that is named twice.
+    """
+    words = [member.request for member in stack.members]
+    words += [f"cuda=={stack.cuda}"] if stack.cuda else ["cpu"]
+    words += [f"{library}=={version}" for library, version in (("cudnn", stack.cudnn), ("nccl", stack.nccl)) if version]
+    request = parse(
+        words, matrix=matrix, system=stack.system, driver=driver or stack.driver or None, gpu=gpu or stack.gpus or None
+    )
+    if len(request.wanted) < len(stack.members):
+        problem = Problem(where=f"stack {stack.name}", line=0, message="a framework is named twice")
+        raise InvalidInputError(
+            f"The stack {stack.name} names a framework twice.",
+            hint="One image holds one version of a framework: name it once.",
+            problems=[problem],
+        )
+    return replace(request, text=stack.name)
+
+
+def _check_hardware(facts: Facts, stack: Stack, hardware: Request, builds: Sequence[Build]) -> None:
+    found = [item.conflict for build in builds for item in hardware_objections(facts, hardware, build.row, build.variant)]
+    if found:
+        raise ConflictError(
+            f"The stack {stack.name} does not run there.",
+            hint="A stack's versions are fixed: take another driver or GPU, or a stack of other versions.",
+            conflicts=marked(facts.matrix, dict.fromkeys(found)),
+        )
+
+
+# --- the environment ----------------------------------------------------------------------------------------------------
+
+
+def _environment(facts: Facts, stack: Stack, request: Request, shares: Shares) -> Environment:
+    """What an environment of all frameworks would be, but for the Python and the dependencies of each prefix."""
+    whole = environment_of(facts, request, shares.whole)
+    plans = tuple(_plan(name, candidate, whole) for name, candidate in zip(_names(shares), shares.candidates, strict=True))
+    python = {name: plan.python.version for plan in plans for name in plan.frameworks}
+    builds = {build.framework.name: build for build in shares.whole.builds}
+    return replace(
+        whole,
+        name=stack.name,
+        frameworks=tuple(framework_of(builds[f.name], python[f.name], whole.cuda or "") for f in whole.frameworks),
+        python=plans[0].python,
+        base=_base(facts, shares, whole.base),
+        prefixes=plans if len(plans) > 1 else (),
+    )
+
+
+def _names(shares: Shares) -> list[str]:
+    """A prefix is called after its Python, a further one of the same Python after its first framework too."""
+    found: list[str] = []
+    for group in shares.groups:
+        name = f"py{group.python.replace('.', '')}"
+        found.append(f"{name}-{group.wanted[0].framework.short}" if name in found else name)
+    return found
+
+
+def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
+    ours = {build.framework.name for build in candidate.builds}
+    until = max(build.release.exclude_newer for build in candidate.builds)
+    return PrefixPlan(
+        name=name,
+        python=candidate.place.python,
+        frameworks=tuple(framework.name for framework in whole.frameworks if framework.name in ours),
+        exclude_newer="" if until == whole.exclude_newer else until,
+    )
+
+
+def _base(facts: Facts, shares: Shares, base: Base) -> Base:
+    """The base by its stack's name: what else would serve all prefixes, and nobody can insist on."""
+    variant = together([build.variant for build in shares.whole.builds])
+    offers, _ = offers_on(facts, variant, shares.place.system, "")
+    ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))
+    others = dict.fromkeys(offer.provider for offer in ordered if offer.provider != base.provider)
+    return replace(base, is_default=True, other_providers=tuple(others))
+
+
+# --- in words -----------------------------------------------------------------------------------------------------------
+
+
+def _reasons(facts: Facts, stack: Stack, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
+    names = _names(shares)
+    yield from reasons.of_builds(request, shares.whole)
+    yield from reasons.of_libraries(facts, shares.whole, environment)
+    for index, (group, candidate) in enumerate(zip(shares.groups, shares.candidates, strict=True)):
+        prefix = f"{names[index]}: " if len(names) > 1 else ""
+        variant = together([build.variant for build in candidate.builds])
+        python = reasons.of_python(facts, replace(request, python=f"=={group.python}"), candidate, variant)
+        dependencies = reasons.of_dependencies(candidate)
+        yield replace(python, choice=f"{prefix}{python.choice}")
+        yield replace(dependencies, choice=f"{prefix}{dependencies.choice}")
+        ours = {wanted.framework.name for wanted in group.wanted}
+        for split in (each for each in shares.splits if each.framework.name in ours):
+            for conflict in split.conflicts:
+                because = f"not in {names[split.group]}: {conflict.row}: {conflict.reason}"
+                yield Reason(choice=f"{prefix}{split.framework.name}", because=because, source=conflict.source or stack.source)
+    yield from reasons.of_place(request, shares.whole, environment)
+
+
+def _warnings(facts: Facts, stack: Stack, request: Request, shares: Shares) -> Iterator[str]:
+    yield from request.warnings
+    for candidate in shares.candidates:
+        for build in candidate.builds:
+            yield from hardware_warnings(facts, request, build.row, build.variant)
+        yield from package_warnings(candidate.builds)
+        yield from status_warnings(facts, request, candidate)
+    whole = together([build.variant for build in shares.whole.builds])
+    for library in LIBRARIES:
+        if getattr(request, library) and not in_image(whole, library):
+            yield f"{stack.name} names {library}, which nothing in it takes from the image: each framework brings its own."

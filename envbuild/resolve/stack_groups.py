@@ -1,0 +1,211 @@
+"""Which frameworks of a stack share one set of packages: as few sets as taking the first that fits gives.
+
+All sets are in one image: one system, one base, one CUDA in it, one release of each library that is installed there. What
+builds of one set need of each other besides (a Python, packages, what they stand upon) is the set's own affair.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from envbuild.errors import Conflict, ConflictError
+from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
+from envbuild.model import Python
+from envbuild.resolve.build import Build
+from envbuild.resolve.choose import Candidate, mismatches
+from envbuild.resolve.core import cores
+from envbuild.resolve.places import Place, places, python_on
+from envbuild.resolve.refuse import clash, refusal
+from envbuild.resolve.request import Request, Wanted
+from envbuild.resolve.search import Option, Search
+from envbuild.resolve.together import LIBRARIES, Need, image_clashes, join, shared, together
+from envbuild.stacks import Member, Stack
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Frameworks that share a set of packages under one Python (X.Y), which the first of them brought."""
+
+    python: str
+    wanted: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """What keeps a framework out of an earlier group, which ``group`` counts from 0."""
+
+    framework: FrameworkTable
+    group: int
+    conflicts: tuple[Conflict, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """A stack in groups, with one candidate of each; they have one system and one base in common, ``place``."""
+
+    groups: tuple[Group, ...]
+    candidates: tuple[Candidate, ...]
+    place: Place
+    splits: tuple[Split, ...]
+
+    @property
+    def whole(self) -> Candidate:
+        """All builds as if they were one set."""
+        return Candidate(builds=tuple(build for each in self.candidates for build in each.builds), place=self.place)
+
+
+class Grouping:
+    """Puts the frameworks of a stack into groups, in the order of its file."""
+
+    def __init__(self, search: Search, stack: Stack) -> None:
+        self._search = search
+        self._stack = stack
+        self._levels: dict[str, list[Option]] = {}
+
+    def shares(self) -> Shares:
+        """The groups. Raises :class:`ConflictError` where a framework fits into none, not even one of its own."""
+        groups: tuple[Group, ...] = ()
+        splits: list[Split] = []
+        for member, wanted in zip(self._stack.members, self._search.request.wanted, strict=True):
+            added = next((index for index in range(len(groups)) if self._fits(groups, index, member, wanted)), None)
+            kept_out = len(groups) if added is None else added
+            splits += [self._split(group, index, member, wanted) for index, group in enumerate(groups[:kept_out])]
+            groups = self._opened(groups, member, wanted) if added is None else _joined(groups, added, wanted)
+        candidates, place = next(self._solutions(groups))
+        return Shares(groups=groups, candidates=candidates, place=place, splits=tuple(splits))
+
+    def _fits(self, groups: tuple[Group, ...], index: int, member: Member, wanted: Wanted) -> bool:
+        group = groups[index]
+        if group.python not in member.pythons or any(self._apart(group, member, wanted)):
+            return False
+        return any(True for _ in self._solutions(_joined(groups, index, wanted)))
+
+    def _opened(self, groups: tuple[Group, ...], member: Member, wanted: Wanted) -> tuple[Group, ...]:
+        for python in member.pythons:
+            trial = (*groups, Group(python=python, wanted=(wanted,)))
+            if any(True for _ in self._solutions(trial)):
+                return trial
+        raise self._refusal(groups, member, wanted)
+
+    # --- what goes together -------------------------------------------------------------------------------------------
+
+    def _solutions(self, groups: Sequence[Group]) -> Iterator[tuple[tuple[Candidate, ...], Place]]:
+        flat = [(index, wanted) for index, group in enumerate(groups) for wanted in group.wanted]
+        for chosen in self._descend(flat, groups, {}, None):
+            for place, pythons in self._places(chosen, groups):
+                rest = iter(chosen)
+                builds = [tuple(itertools.islice(rest, len(group.wanted))) for group in groups]
+                yield (
+                    tuple(
+                        Candidate(builds=each, place=replace(place, python=python))
+                        for each, python in zip(builds, pythons, strict=True)
+                    ),
+                    place,
+                )
+
+    def _descend(
+        self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, Need], of_all: Need | None
+    ) -> Iterator[tuple[Build, ...]]:
+        """Builds for ``rest`` beside what is chosen, which needs ``own`` in each group and ``of_all`` in the image."""
+        if not rest:
+            yield ()
+            return
+        (index, wanted), *later = rest
+        for option in self._options(wanted):
+            need = option.need._replace(pythons=tuple(p for p in option.need.pythons if p == groups[index].python))
+            ours = join(own[index], need) if index in own else need
+            both = join(of_all, shared(need)) if of_all else shared(need)
+            if need.pythons and ours and both:
+                for others in self._descend(later, groups, {**own, index: ours}, both):
+                    yield (option.build, *others)
+
+    def _options(self, wanted: Wanted) -> list[Option]:
+        """The builds of a framework that nothing speaks against alone."""
+        name = wanted.framework.name
+        if name not in self._levels:
+            self._levels[name] = [option for option in self._search.options(wanted) if not option.objections]
+        return self._levels[name]
+
+    def _places(self, builds: Sequence[Build], groups: Sequence[Group]) -> Iterator[tuple[Place, list[Python]]]:
+        """Where builds can live together, with the Python of each group."""
+        facts, request = self._search.facts, self._search.request
+        whole = replace(together([build.variant for build in builds]), python=(groups[0].python,))
+        free = [library for library in LIBRARIES if not in_image(whole, library)]
+        for place in places(facts, whole, asked=(request.cudnn, request.nccl)):
+            found = [python_on(facts, group.python, place.system, "") for group in groups]
+            pythons = [python for python in found if isinstance(python, Python)]
+            if len(pythons) == len(groups) and all(part in free for part in mismatches(request, place)):
+                yield place, pythons
+
+    # --- what does not --------------------------------------------------------------------------------------------------
+
+    def _split(self, group: Group, index: int, member: Member, wanted: Wanted) -> Split:
+        found = list(self._apart(group, member, wanted))
+        if not found and group.python not in member.pythons:
+            asked = f"asked for on Python {', '.join(member.pythons)}, not {group.python}"
+            found = [self._said(wanted, asked, self._stack.source)]
+        return Split(framework=wanted.framework, group=index, conflicts=tuple(found or self._clash(group, wanted)))
+
+    def _apart(self, group: Group, member: Member, wanted: Wanted) -> Iterator[Conflict]:
+        """What the stack itself says against putting a framework beside those of a group."""
+        for other, said in itertools.product(group.wanted, member.apart):
+            if said.framework == other.framework.name:
+                yield self._said(wanted, f"apart from {said.framework}: {said.because}", said.source)
+
+    def _said(self, wanted: Wanted, reason: str, source: str) -> Conflict:
+        return Conflict(row=f"stack {self._stack.name}: {wanted.framework.name}", reason=reason, source=source)
+
+    def _clash(self, group: Group, wanted: Wanted) -> list[Conflict]:
+        """The facts of the fewest parts that do not go together: of it alone on that Python, else of both."""
+        for several in ((wanted,), (*group.wanted, wanted)):
+            search = Search(self._search.facts, self._narrowed(several, group.python))
+            if next(search.solutions(), None) is None:
+                return clash(search, cores(search))[1]
+        return [
+            self._said(wanted, "no builds of it share these packages and go with the rest of the stack", self._stack.source)
+        ]
+
+    def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
+        """The request for some frameworks alone. Where none of them is for GPUs, nothing of GPUs is asked for."""
+        text = f"{self._stack.name} ({', '.join(each.framework.name for each in wanted)})"
+        request = replace(self._search.request, text=text, wanted=wanted, python=python and f"=={python}", cudnn="", nccl="")
+        if any(option.build.variant.cuda for each in wanted for option in self._search.options(each)):
+            return request
+        return replace(request, device="", cuda="", driver="", gpus=())
+
+    def _refusal(self, groups: Sequence[Group], member: Member, wanted: Wanted) -> ConflictError:
+        """Why a framework fits nowhere: for reasons of its own, else of what the image has for the others."""
+        python = member.pythons[0] if len(member.pythons) == 1 else ""
+        alone = Search(self._search.facts, self._narrowed((wanted,), python))
+        found = refusal(alone) if next(alone.solutions(), None) is None else None
+        others = [each.framework.name for group in groups for each in group.wanted]
+        beside = f"No build of it goes with the system, the CUDA and the libraries of {', '.join(others)}."
+        return ConflictError(
+            f"The stack {self._stack.name} cannot be: {member.request} has no place in it.",
+            hint=found.hint if found else f"{beside} Change the stack's file.",
+            conflicts=found.conflicts if found else self._image_clashes(groups, wanted),
+        )
+
+    def _image_clashes(self, groups: Sequence[Group], wanted: Wanted) -> list[Conflict]:
+        """What stands against the best build of a framework beside each of the others, whatever the packages."""
+        if not groups:
+            return []
+        facts = self._search.facts
+        candidates, _ = next(self._solutions(groups))
+        builds = [build for each in candidates for build in each.builds]
+        found = [image_clashes(facts, option.build, builds) for option in self._options(wanted)]
+        return [item.conflict for item in min(found, key=len, default=[])]
+
+
+def in_image(builds: Variant, library: str) -> bool:
+    """Whether builds, taken as one, use a library that is installed in the image; what a stack says of it is said of that."""
+    need: LibraryNeed | None = getattr(builds, library)
+    return need is not None and need.taken_from == "system"
+
+
+def _joined(groups: tuple[Group, ...], index: int, wanted: Wanted) -> tuple[Group, ...]:
+    """The groups with a framework added to one of them."""
+    group = groups[index]
+    return (*groups[:index], replace(group, wanted=(*group.wanted, wanted)), *groups[index + 1 :])

@@ -1,0 +1,146 @@
+"""Stacks, read strictly: a name for several frameworks that one image holds together, as data that people write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import strictyaml
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.workspace import Workspace
+
+SCHEMA = 1
+
+_NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+_CLAUSE = r"(==|~=|!=|>=|<=|>|<)[0-9][A-Za-z0-9.]*"
+_REQUEST = rf"[a-z][a-z0-9_-]*({_CLAUSE}(,{_CLAUSE})*)?"
+_SHORT = r"\d+\.\d+"
+_LONG = r"\d+(\.\d+)*"
+_SOURCE = r"(https?://|pkg:)\S+"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Apart:
+    """A framework that one cannot share packages with, for a reason that no row of the matrix tells."""
+
+    framework: str
+    because: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One framework of a stack: the request for it, and the Pythons that do for it, best first."""
+
+    request: str
+    pythons: tuple[str, ...]
+    apart: tuple[Apart, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """A named set of frameworks in one image, in the order in which they are put into prefixes.
+
+    ``cuda`` (X.Y) is empty for a stack that is for CPUs alone. ``cudnn``, ``nccl``, ``driver`` and ``source`` are empty where
+    nothing is said. ``driver`` and ``gpus`` are what it has to run on.
+    """
+
+    name: str
+    title: str
+    note: str
+    source: str
+    system: str
+    pythons: tuple[str, ...]
+    cuda: str
+    cudnn: str
+    nccl: str
+    driver: str
+    gpus: tuple[str, ...]
+    members: tuple[Member, ...]
+
+
+def load(workspace: Workspace) -> dict[str, Stack]:
+    """Every stack of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    problems: list[Problem] = []
+    found = [_read(path, workspace.root, problems) for path in sorted(workspace.stacks.glob("*.yaml"))]
+    strictyaml.raise_for(problems, "The stacks")
+    return {stack.name: stack for stack in found if stack is not None}
+
+
+def read(workspace: Workspace, name: str) -> Stack | None:
+    """The stack of that name, None where there is none; :class:`InvalidInputError` where its file has problems."""
+    path = workspace.stack_file(name)
+    if not path.is_file():
+        return None
+    problems: list[Problem] = []
+    stack = _read(path, workspace.root, problems)
+    strictyaml.raise_for(problems, f"The stack {name}")
+    return stack
+
+
+def _read(path: Path, root: Path, problems: list[Problem]) -> Stack | None:
+    where = str(path.relative_to(root))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read the stack {path}: {error.strerror}.", hint="Restore the file.") from error
+    table = strictyaml.load(content, where, problems)
+    return None if table is None else _stack(table, path.stem)
+
+
+def _stack(table: strictyaml.Table, stem: str) -> Stack:
+    if table.integer("schema") != SCHEMA:
+        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
+    name = table.text("stack", pattern=_NAME)
+    if name and name != stem:
+        table.problem(f"{name!r} must be the file's name, {stem!r}", "stack")
+    pythons = table.texts("python", required=True, pattern=_SHORT)
+    stack = Stack(
+        name=name,
+        title=table.text("title"),
+        note=table.text("note", ""),
+        source=table.text("source", "", pattern=_SOURCE),
+        system=table.text("system"),
+        pythons=pythons,
+        cuda=table.text("cuda", "", pattern=_SHORT),
+        cudnn=table.text("cudnn", "", pattern=_LONG),
+        nccl=table.text("nccl", "", pattern=_LONG),
+        driver=table.text("driver", "", pattern=_LONG),
+        gpus=table.texts("gpus"),
+        members=table.mixed(
+            "frameworks",
+            lambda text: Member(request=_request(table, text), pythons=pythons, apart=()),
+            lambda member: _member(member, pythons),
+        ),
+    )
+    if not stack.members:
+        table.problem("at least one is needed", "frameworks")
+    if not stack.cuda:
+        for key in ("cudnn", "nccl", "driver", "gpus"):
+            if key in table:
+                table.problem("a stack without cuda is for CPUs alone", key)
+    table.finish()
+    return stack
+
+
+def _request(table: strictyaml.Table, text: str) -> str:
+    if not re.fullmatch(_REQUEST, text):
+        table.problem(f"{text!r} is not a framework with conditions on its version, such as name==1.12.0", "frameworks")
+    return text
+
+
+def _member(table: strictyaml.Table, pythons: tuple[str, ...]) -> Member:
+    member = Member(
+        request=table.text("request", pattern=_REQUEST),
+        pythons=table.texts("python", pattern=_SHORT) or pythons,
+        apart=tuple(_apart(each) for each in table.tables("apart")),
+    )
+    table.finish()
+    return member
+
+
+def _apart(table: strictyaml.Table) -> Apart:
+    apart = Apart(framework=table.text("from"), because=table.text("because"), source=table.text("source", pattern=_SOURCE))
+    table.finish()
+    return apart
