@@ -1,4 +1,4 @@
-"""Environment → lock (the networked step), lock ↔ JSON, and whether a lock still holds."""
+"""Environment → lock (the networked step), lock ↔ JSON, whether a lock still holds, and how two differ."""
 
 from typing import TYPE_CHECKING
 
@@ -6,9 +6,16 @@ from envbuild.lazily import exported
 
 if TYPE_CHECKING:
     from envbuild.lock.checking import check
+    from envbuild.lock.comparison import Change, Difference, compare
     from envbuild.lock.making import complete, make
     from envbuild.lock.store import digest, dumps, read, write
 
-__all__ = ["check", "complete", "digest", "dumps", "make", "read", "write"]
+__all__ = ["Change", "Difference", "check", "compare", "complete", "digest", "dumps", "make", "read", "write"]
 
-__getattr__ = exported(__name__, checking="check", making="complete make", store="digest dumps read write")
+__getattr__ = exported(
+    __name__,
+    checking="check",
+    comparison="Change Difference compare",
+    making="complete make",
+    store="digest dumps read write",
+)

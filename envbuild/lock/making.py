@@ -53,11 +53,15 @@ def make(
     pin_base: PinBase,
     downloads: Path,
     ignored: Sequence[str] = (),
+    like: Lock | None = None,
+    upgrading: Sequence[Requirement] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """Choose and pin every Python package of ``environment``; the base is pinned by ``pin_base``.
 
-    What packages ask of ``ignored`` projects is not followed.
+    What packages ask of ``ignored`` projects is not followed. The files of ``like``, an earlier lock, are taken again wherever
+    they still fit, but for the projects of ``upgrading``: those are chosen anew, within their bounds if they have any, and then
+    however new they are.
     What cannot be pinned stands in the lock's ``missing``. Same environment and same index, same lock, byte for byte. Raises
     :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
     cannot be asked.
@@ -65,7 +69,9 @@ def make(
     maker = _PrefixMaker(environment, index, downloads, on_progress, ignored)
     gaps = [gap for framework in environment.frameworks if (gap := maker.unreachable(framework))]
     absent = {gap.framework for gap in gaps}
-    prefix = maker.make([f for f in environment.frameworks if f.name not in absent], recipe_requirements)
+    earlier = like.prefixes[0] if like else None
+    frameworks = [f for f in environment.frameworks if f.name not in absent]
+    prefix = maker.make(frameworks, recipe_requirements, like=earlier, upgrading=upgrading)
     base, base_gap = _pin_base(environment, pin_base, on_progress)
     missing = (*_unpinned(environment), *(gap.missing for gap in gaps), *base_gap)
     return Lock(environment=environment, base=base, prefixes=(prefix,), missing=missing)
@@ -164,6 +170,16 @@ def _unpinned(environment: Environment) -> list[Missing]:
     ]
 
 
+class _Keep:
+    """What of an earlier lock is to stay, and what is to be chosen anew."""
+
+    def __init__(self, artifacts: Sequence[Artifact], upgrading: Sequence[Requirement]) -> None:
+        self.upgrading = frozenset(canonicalize_name(requirement.name) for requirement in upgrading)
+        self.bounds = [requirement for requirement in upgrading if requirement.specifier]
+        self.preferred = {a.name: a.filename for a in artifacts if canonicalize_name(a.name) not in self.upgrading}
+        self.filenames = frozenset(self.preferred.values())
+
+
 class _PrefixMaker:
     """Locks the packages of one prefix; holds what its steps share."""
 
@@ -198,11 +214,18 @@ class _PrefixMaker:
         return None
 
     def make(
-        self, frameworks: Sequence[Framework], recipe_requirements: Sequence[str], *, pins: Mapping[str, Artifact] | None = None
+        self,
+        frameworks: Sequence[Framework],
+        recipe_requirements: Sequence[str],
+        *,
+        pins: Mapping[str, Artifact] | None = None,
+        like: Prefix | None = None,
+        upgrading: Sequence[Requirement] = (),
     ) -> Prefix:
         """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
 
-        ``pins`` are files already locked, by name: none of them changes.
+        ``pins`` are files already locked, by name: none of them changes. Those of ``like`` change where they have to, and the
+        projects of ``upgrading`` wherever something better is offered.
         """
         pins = pins or {}
         for note in self._index.notes:
@@ -211,10 +234,12 @@ class _PrefixMaker:
         constraints = self._read([text for f in frameworks for text in f.constraints])
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
         self._say(f"asking for {', '.join(sorted({str(r) for r in asked}))}")
-        book = self._book(undated=frozenset(canonicalize_name(f.package) for f in frameworks))
-        chosen = self._resolve(asked, constraints, book)
+        undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
+        keep = _Keep(like.artifacts if like else (), upgrading)
+        book = self._book(undated=frozenset(map(canonicalize_name, undated)), exempt=keep.filenames)
+        chosen = self._resolve(asked, constraints, book, keep)
         backend: Literal["uv", "pip"] = "uv" if self._target.python_info >= _OLDEST_FOR_UV else "pip"
-        tools = self._tools(chosen, backend)
+        tools = self._tools(chosen, backend, _Keep(like.build_artifacts if like else (), upgrading))
         return Prefix(
             name=PREFIX_NAME,
             path=PREFIX_PATH,
@@ -225,7 +250,7 @@ class _PrefixMaker:
             build_artifacts=self._artifacts(tools),
         )
 
-    def _tools(self, chosen: Sequence[Candidate], backend: Literal["uv", "pip"]) -> list[Candidate]:
+    def _tools(self, chosen: Sequence[Candidate], backend: Literal["uv", "pip"], keep: _Keep) -> list[Candidate]:
         """Wheels only: the installer's own at their last versions, the rest as old as the packages they build."""
         wanted: list[str] = list(_INSTALLERS) if backend == "pip" else []
         sources = [c for c in chosen if not c.offer.is_wheel]
@@ -238,13 +263,29 @@ class _PrefixMaker:
         for source in sources:
             declared = self._reader.read(source.offer.file, source.offer.version).build_requires
             requirements += [requirement for requirement in declared if self._target.wants(requirement)]
-        book = self._book(undated=frozenset(canonicalize_name(r.name) for r in self._read(_INSTALLERS)), wheels_only=True)
-        return self._resolve(list(dict.fromkeys(requirements)), [], book)
+        undated = frozenset(canonicalize_name(r.name) for r in self._read(_INSTALLERS))
+        book = self._book(undated=undated, exempt=keep.filenames, wheels_only=True)
+        return self._resolve(list(dict.fromkeys(requirements)), [], book, keep)
 
     def _resolve(
-        self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook
+        self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
     ) -> list[Candidate]:
+        """The packages; where some are to be kept, first those to be upgraded as if none were, then the rest around them."""
         self._prefetch(canonicalize_name(r.name) for r in requirements)
+        bounds = [*constraints, *keep.bounds]
+        chosen = self._search(requirements, bounds, book, {})
+        if not keep.filenames:
+            return chosen
+        best = [Requirement(f"{c.project}=={c.offer.version}") for c in chosen if c.project in keep.upgrading]
+        return self._search(requirements, [*bounds, *best], book, keep.preferred)
+
+    def _search(
+        self,
+        requirements: Sequence[Requirement],
+        constraints: Sequence[Requirement],
+        book: OfferBook,
+        preferred: Mapping[str, str],
+    ) -> list[Candidate]:
         return resolve(
             requirements,
             constraints=constraints,
@@ -253,15 +294,17 @@ class _PrefixMaker:
             reader=self._reader,
             prefetch=self._prefetch,
             on_pick=self._news,
+            preferred=preferred,
             ignored=self._ignored,
         )
 
-    def _book(self, *, undated: frozenset[str], wheels_only: bool = False) -> OfferBook:
+    def _book(self, *, undated: frozenset[str], exempt: frozenset[str], wheels_only: bool = False) -> OfferBook:
         return OfferBook(
             target=self._target,
             pages=lambda project: self._index.project_files(project, self._index_of.get(project, DEFAULT_INDEX)),
             exclude_newer=self._environment.exclude_newer,
             undated=undated,
+            exempt=exempt,
             wheels_only=wheels_only,
         )
 

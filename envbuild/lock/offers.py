@@ -60,12 +60,15 @@ class OfferBook:
         pages: Callable[[str], list[IndexFile]],
         exclude_newer: str,
         undated: frozenset[str],
+        exempt: frozenset[str] = frozenset(),
         wheels_only: bool = False,
     ) -> None:
+        """The date ``exclude_newer`` bounds every project but the ``undated`` ones, and every file but the ``exempt`` ones."""
         self._target = target
         self._pages = pages
         self._cutoff = cutoff(exclude_newer)
         self._undated = undated
+        self._exempt = exempt
         self._wheels_only = wheels_only
         self._known: dict[str, Offers] = {}
 
@@ -87,7 +90,7 @@ class OfferBook:
                 hint="Use an index that gives them (PEP 700); a proxy that passes the original pages on is enough.",
             )
         for file in files:
-            found = self._judge(file, bool(dated))
+            found = self._judge(file, bool(dated) and file.filename not in self._exempt)
             if isinstance(found, str):
                 refused[found] += 1
                 continue

@@ -46,6 +46,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         book: OfferBook,
         reader: MetadataReader,
         constraints: Mapping[str, SpecifierSet],
+        preferred: Mapping[str, str],
         ignored: frozenset[str],
         prefetch: Callable[[Iterable[str]], None],
         on_pick: Callable[[Candidate], None],
@@ -54,6 +55,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self._book = book
         self._reader = reader
         self._constraints = constraints
+        self._preferred = preferred
         self._ignored = ignored
         self._prefetch = prefetch
         self._on_pick = on_pick
@@ -91,16 +93,18 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         requirements: Mapping[_Key, Iterator[Requirement]],
         incompatibilities: Mapping[_Key, Iterator[Candidate]],
     ) -> list[Candidate]:
-        """The versions that every requirement and constraint allows, best first."""
+        """The versions that every requirement and constraint allows: the preferred file, then best first."""
         bounds = self._constraints.get(identifier.project, SpecifierSet())
         for requirement in requirements[identifier]:
             bounds &= requirement.specifier
         refused = {candidate.offer.version for candidate in incompatibilities[identifier]}
-        return [
+        preferred = self._preferred.get(identifier.project)
+        fitting = [
             Candidate(identifier.project, identifier.extras, offer)
             for offer in allowed(self._book.of(identifier.project), bounds)
             if offer.version not in refused and offer.file.filename not in self.unusable
         ]
+        return sorted(fitting, key=lambda candidate: candidate.offer.file.filename != preferred)
 
     def is_satisfied_by(self, requirement: Requirement, candidate: Candidate) -> bool:
         """Pre-releases count here: whether they may be taken at all was settled in :meth:`find_matches`."""
@@ -138,11 +142,13 @@ def resolve(
     reader: MetadataReader,
     prefetch: Callable[[Iterable[str]], None],
     on_pick: Callable[[Candidate], None],
+    preferred: Mapping[str, str] | None = None,
     ignored: frozenset[str] = frozenset(),
 ) -> list[Candidate]:
     """One candidate per project, sorted by name, that together satisfy ``requirements`` within ``constraints``.
 
-    What packages ask of ``ignored`` projects is not followed.
+    ``preferred`` names, by project, a file that is taken before better ones. What packages ask of ``ignored`` projects is not
+    followed.
     Same pages and metadata, same answer. Raises :class:`ConflictError` (``unsatisfiable``) with the requirements that clash.
     """
     bounds: dict[str, SpecifierSet] = {}
@@ -150,7 +156,14 @@ def resolve(
         name = canonicalize_name(constraint.name)
         bounds[name] = bounds.get(name, SpecifierSet()) & constraint.specifier
     provider = _Provider(
-        target=target, book=book, reader=reader, constraints=bounds, ignored=ignored, prefetch=prefetch, on_pick=on_pick
+        target=target,
+        book=book,
+        reader=reader,
+        constraints=bounds,
+        preferred=preferred or {},
+        ignored=ignored,
+        prefetch=prefetch,
+        on_pick=on_pick,
     )
     while True:
         resolver: resolvelib.Resolver[Requirement, Candidate, _Key]

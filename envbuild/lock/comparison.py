@@ -1,0 +1,113 @@
+"""What differs between two locks of one environment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from envbuild import codec
+from envbuild.model import Artifact, BaseLock, DebianPackage, Lock, Missing, Prefix
+
+Kind = Literal["added", "removed", "changed"]
+Role = Literal["package", "build tool"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One package of one prefix. ``before`` is None for one that was added, ``after`` for one that was removed."""
+
+    prefix: str
+    role: Role
+    kind: Kind
+    name: str
+    before: Artifact | None
+    after: Artifact | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """All that differs. ``base`` has a line for each difference of the base, ``decision`` the path of each changed choice."""
+
+    changes: tuple[Change, ...]
+    base: tuple[str, ...]
+    decision: tuple[str, ...]
+    missing_added: tuple[Missing, ...]
+    missing_removed: tuple[Missing, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether both are the same."""
+        return not (self.changes or self.base or self.decision or self.missing_added or self.missing_removed)
+
+
+def compare(before: Lock, after: Lock) -> Difference:
+    """From ``before`` to ``after``, packages by prefix and name."""
+    return Difference(
+        changes=tuple(_changes(before, after)),
+        base=tuple(_base(before.base, after.base)),
+        decision=tuple(_paths("", codec.encode(before.environment), codec.encode(after.environment))),
+        missing_added=tuple(gap for gap in after.missing if gap not in before.missing),
+        missing_removed=tuple(gap for gap in before.missing if gap not in after.missing),
+    )
+
+
+def _changes(before: Lock, after: Lock) -> Iterator[Change]:
+    old, new = ({prefix.name: prefix for prefix in lock.prefixes} for lock in (before, after))
+    for name in dict.fromkeys((*old, *new)):
+        for role in ("package", "build tool"):
+            yield from _of_prefix(name, role, _files(old.get(name), role), _files(new.get(name), role))
+
+
+def _files(prefix: Prefix | None, role: Role) -> dict[str, Artifact]:
+    if prefix is None:
+        return {}
+    return {artifact.name: artifact for artifact in (prefix.artifacts if role == "package" else prefix.build_artifacts)}
+
+
+def _of_prefix(prefix: str, role: Role, old: Mapping[str, Artifact], new: Mapping[str, Artifact]) -> Iterator[Change]:
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            kind: Kind = "added" if before is None else "removed" if after is None else "changed"
+            yield Change(prefix=prefix, role=role, kind=kind, name=name, before=before, after=after)
+
+
+def _base(before: BaseLock, after: BaseLock) -> Iterator[str]:
+    if before.image != after.image:
+        yield f"image {before.image} → {after.image}"
+    if before.digest != after.digest:
+        yield f"digest {before.digest or 'none'} → {after.digest or 'none'}"
+    old, new = _packages(before), _packages(after)
+    for name in sorted({*old, *new}):
+        one, two = old.get(name), new.get(name)
+        if one and two and one != two:
+            yield (
+                f"{name} {one.version} → {two.version}" if one.version != two.version else f"{name} {one.version}: another file"
+            )
+        elif one and not two:
+            yield f"{name} {one.version} removed"
+        elif two and not one:
+            yield f"{name} {two.version} added"
+
+
+def _packages(base: BaseLock) -> dict[str, DebianPackage]:
+    return {package.name: package for package in base.bootstrap.packages} if base.bootstrap else {}
+
+
+def _paths(path: str, before: Any, after: Any) -> Iterator[str]:
+    """The places where two JSON values differ, at the depth where a person would name them: lists of texts are one place."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            yield from _paths(f"{path}.{key}" if path else key, before.get(key), after.get(key))
+    elif _are_objects(before) and _are_objects(after) and len(before) == len(after):
+        for place, (one, two) in enumerate(zip(before, after, strict=True)):
+            yield from _paths(f"{path}[{place}]", one, two)
+    else:
+        yield path
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
