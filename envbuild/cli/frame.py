@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "Why a request resolves as it does: each choice, and each row left out."),
     "resolve": ("resolve", "The environment that a request means, or a refusal that explains itself."),
     "lock": ("lock", "Pin every file of an environment by hash (needs a package index)."),
+    "fetch": ("fetch", "Download every file that locks pin, and check each by its hash."),
     "render": ("render", "Write the Dockerfile and requirements of a locked environment."),
     "build": ("build", "Build the image of a locked environment."),
     "verify": ("verify", "Compare what the image holds with its lock."),

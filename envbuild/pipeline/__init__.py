@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from envbuild.lazily import exported
 
 if TYPE_CHECKING:
+    from envbuild.pipeline.fetching import Fetched, fetch
     from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
     from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Constraints",
     "Difference",
+    "Fetched",
     "Locked",
     "Made",
     "MakeOptions",
@@ -48,6 +50,7 @@ __all__ = [
     "check_one",
     "doubts",
     "explain_request",
+    "fetch",
     "held_evidence",
     "lock_environment",
     "make",
@@ -69,6 +72,7 @@ __all__ = [
 
 __getattr__ = exported(
     __name__,
+    fetching="Fetched fetch",
     listing="catalogue doubts",
     judge="Smoked Verified prove read_report require_image smoke_image verify_image",
     order="Made MakeOptions StageNote make",

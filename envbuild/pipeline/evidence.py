@@ -10,9 +10,9 @@ from envbuild import codec, files
 from envbuild.pipeline import stored
 from envbuild.workspace import Workspace
 
-Kind = Literal["locked", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
+Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
 # The order in which an environment earns them, and in which they are written.
-KINDS: tuple[Kind, ...] = ("locked", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
+KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

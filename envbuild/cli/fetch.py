@@ -1,0 +1,64 @@
+"""``envbuild fetch NAME``: every file that the lock pins, downloaded once and checked by its hash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from envbuild import errors
+from envbuild.cli import options
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import Fetched
+
+
+@click.command("fetch")
+@click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder, those with the least to fetch first.")
+@click.option("--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep the files there, in one folder.")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path | None, **constraints: str | None) -> int:
+    """Download every file that the lock of each NAME pins, check it by its hash, and record that as evidence.
+
+    Nothing is kept but the notes of what was checked: a run that was stopped goes on from there, and no file is read twice.
+    With --to the files stay, for a machine without network: `pip install --no-index --find-links FOLDER` takes them.
+    """
+    from envbuild import codec, pipeline
+
+    if bool(names) == every:
+        raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        canonical = [
+            pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
+        ] or pipeline.names(tools)
+
+        def tell(done: Fetched) -> None:
+            shown.line(_line(done))
+
+        fetched = pipeline.fetch(tools, canonical, into=into, on_done=tell)
+    whole = [done for done in fetched if not done.failed]
+    if len(whole) < len(fetched):
+        raise errors.BuildError(
+            f"Files of {len(fetched) - len(whole)} of {len(fetched)} environments could not be had.",
+            code="not-fetched",
+            problems=[errors.Problem(where=done.name, line=0, message=why) for done in fetched for why in done.failed],
+            hint="What was had is noted. Run it again where the network reaches the rest; a lock whose files are gone "
+            "needs `envbuild lock NAME --relock`.",
+        )
+    session.out(f"{len(whole)} environment{'s' if len(whole) != 1 else ''}: every file is there and is what the lock says")
+    session.document({"schema": 1, "fetched": codec.encode(fetched)})
+    return 0
+
+
+def _line(done: Fetched) -> str:
+    if done.failed:
+        return f"{done.name}: {done.failed[0]}"
+    known = f", {done.known} of them known" if done.known else ""
+    return f"{done.name}: {done.files} files, {done.size / 1e9:.2f} GB{known}"

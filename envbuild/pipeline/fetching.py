@@ -1,0 +1,219 @@
+"""Every file that locks pin, had once and checked by its hash: proof that a build can have them, or a folder to carry along.
+
+What was checked is noted by hash as it is done, so that an interrupted run goes on from there, and no file is read twice.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from envbuild import files
+from envbuild.errors import BuildError, EnvbuildError, UsageError
+from envbuild.model import Artifact, Lock, Progress
+from envbuild.pipeline import evidence, judge, stages
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.index import IndexFile
+
+_PARALLEL = 4  # downloads at a time; more only share the same line
+_TRIES = 3
+_WAIT_S = 2.0  # after the first download that broke off; longer after each
+_CONTRADICTS = ("hash-differs", "artifact-gone")  # not a network that is down
+_NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pin:
+    """One file that a lock pins: on a package index, or at a URL of its own. ``size`` is 0 where nobody gave it."""
+
+    filename: str
+    sha256: str
+    size: int
+    artifact: Artifact | None
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fetched:
+    """What became of one environment's files. ``failed`` are those that could not be had, in words; empty where all were.
+
+    ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before.
+    """
+
+    name: str
+    files: int
+    size: int
+    known: int
+    failed: tuple[str, ...]
+
+
+def pins(lock: Lock) -> tuple[Pin, ...]:
+    """The files that ``lock`` names by where they are and by hash: packages, the tools that build, interpreters, CUDA."""
+    environment = lock.environment
+    found = [
+        Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each, url="")
+        for prefix in lock.prefixes
+        for each in (*prefix.artifacts, *prefix.build_artifacts)
+    ]
+    remote = [(file.url, file.sha256) for plan in environment.plans() for file in plan.python.files]
+    remote += [(package.url, package.sha256) for package in environment.base.packages]
+    found += [
+        Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, artifact=None, url=url)
+        for url, sha256 in remote
+        if url and sha256
+    ]
+    return tuple({pin.sha256: pin for pin in found}.values())
+
+
+def fetch(
+    tools: Tools, names: Sequence[str], *, into: Path | None = None, on_done: Callable[[Fetched], None] = lambda _: None
+) -> list[Fetched]:
+    """Have every file that the locks of ``names`` pin, each once, and check it; ``into`` keeps them in that folder.
+
+    The environments with the least to fetch come first. What was had whole is recorded as evidence (``downloaded``); a file
+    that could not be had is told with its environments and stops nothing else.
+    """
+    run = _Run(tools, into, {name: stages.require_lock(tools, name) for name in names}, on_done)
+    run.work()
+    return [run.told[name] for name in names]
+
+
+class _Run:
+    def __init__(
+        self, tools: Tools, into: Path | None, locked: Mapping[str, stages.Locked], on_done: Callable[[Fetched], None]
+    ) -> None:
+        self._tools = tools
+        self._into = into
+        self._locked = locked
+        self._on_done = on_done
+        self._pins = {name: pins(each.lock) for name, each in locked.items()}
+        self._notes = tools.workspace.home / "fetched"
+        self._had = frozenset(_read(self._notes)) if into is None else frozenset()
+        self._failed: dict[str, EnvbuildError] = {}
+        self._bytes: dict[str, float] = {}
+        self.told: dict[str, Fetched] = {}
+
+    def work(self) -> None:
+        """Everything that is not known yet, smallest environments first; they are told of as they are complete."""
+        from envbuild.index.pool import DaemonPool
+
+        order = sorted(self._pins, key=lambda name: (sum(pin.size for pin in self._open(name)), name))
+        if self._into is not None:
+            _refuse_clashes(pin for name in order for pin in self._pins[name])
+        queue = {pin.sha256: pin for name in order for pin in self._open(name)}
+        left = {name: {pin.sha256 for pin in self._open(name)} for name in order}
+        known: dict[str, int] = {name: len(self._pins[name]) - len(left[name]) for name in order}
+        total = float(sum(pin.size for pin in queue.values()))
+        pool = DaemonPool(_PARALLEL)
+        jobs: dict[Future[None], Pin] = {pool.submit(self._have, pin, len(queue), total): pin for pin in queue.values()}
+        for name in [name for name in order if not left[name]]:
+            self._finish(name, known[name])
+        for job in as_completed(jobs):
+            pin = jobs[job]
+            self._note(pin, job.exception())
+            for name in [name for name in order if pin.sha256 in left[name]]:
+                left[name].remove(pin.sha256)
+                if not left[name]:
+                    self._finish(name, known[name])
+
+    def _open(self, name: str) -> list[Pin]:
+        return [pin for pin in self._pins[name] if pin.sha256 not in self._had]
+
+    def _have(self, pin: Pin, count: int, total: float) -> None:
+        """One file, in a thread of the pool; a download that broke off is tried again."""
+
+        def tell(news: Progress) -> None:
+            self._bytes[pin.sha256] = news.done or 0
+            done = sum(list(self._bytes.values()))
+            message = f"{count} files, each checked by its hash"
+            self._tools.on_progress(Progress(stage="fetch", message=message, done=done, total=total or None, unit="bytes"))
+
+        index = self._tools.index
+        for attempt in range(1, _TRIES + 1):
+            try:
+                file = _remote(pin) if pin.artifact is None else index.file_of(pin.artifact)
+                if self._into is None:
+                    index.inspect(file, tell, sha256=pin.sha256)
+                else:
+                    index.download(file, self._into, tell, sha256=pin.sha256)
+                return
+            except BuildError as error:
+                if error.code == "artifact-gone" or attempt == _TRIES:
+                    raise
+                time.sleep(_WAIT_S * attempt)
+
+    def _note(self, pin: Pin, error: BaseException | None) -> None:
+        if isinstance(error, EnvbuildError):
+            self._failed[pin.sha256] = error
+        elif error is not None:
+            raise error
+        else:
+            _write(self._notes, pin)
+
+    def _finish(self, name: str, known: int) -> None:
+        mine = self._pins[name]
+        failed = [self._failed[pin.sha256] for pin in mine if pin.sha256 in self._failed]
+        lock = self._locked[name].lock
+        pinned = {framework for prefix in lock.prefixes for framework in prefix.frameworks}
+        if any(error.code in _CONTRADICTS for error in failed):
+            evidence.withdraw(self._tools.workspace, name, "downloaded")
+        if not failed and pinned >= {framework.name for framework in lock.environment.frameworks}:
+            judge.prove(self._tools, name, self._locked[name].digest, "downloaded", with_engine=False)
+        messages = tuple(dict.fromkeys(error.message for error in failed))
+        told = Fetched(name=name, files=len(mine), size=sum(pin.size for pin in mine), known=known, failed=messages)
+        self.told[name] = told
+        self._on_done(told)
+
+
+def _remote(pin: Pin) -> IndexFile:
+    from envbuild.index import IndexFile
+
+    return IndexFile(
+        index="",
+        project="",
+        filename=pin.filename,
+        url=pin.url,
+        sha256=pin.sha256,
+        size=None,
+        uploaded="",
+        requires_python="",
+        yanked=False,
+        metadata=None,
+    )
+
+
+def _refuse_clashes(wanted: Iterable[Pin]) -> None:
+    """Two files of one name cannot lie in one folder: builds of a package on two indexes may bear the same."""
+    seen: dict[str, str] = {}
+    for pin in wanted:
+        if seen.setdefault(pin.filename, pin.sha256) != pin.sha256:
+            raise UsageError(
+                f"The locks pin two different files named {pin.filename}.",
+                hint="Fetch these environments into folders of their own.",
+            )
+
+
+def _read(notes: Path) -> list[str]:
+    """The hashes on file; a line that a kill cut short is none."""
+    try:
+        lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError:
+        return []
+    return [match[1] for match in map(_NOTE.fullmatch, lines) if match is not None]
+
+
+def _write(notes: Path, pin: Pin) -> None:
+    try:
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        with notes.open("a", encoding="utf-8") as stream:
+            stream.write(f"{pin.sha256}  {pin.filename}\n")
+    except OSError as error:
+        raise files.explain_os_error(error, notes) from error

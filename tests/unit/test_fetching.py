@@ -1,0 +1,148 @@
+"""Which files a lock pins, in what order they are had, what is noted on the way, and what counts as evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import verify_locks
+
+from envbuild import lock as locks
+from envbuild.errors import BuildError, UsageError
+from envbuild.model import Lock, Progress, RemoteFile
+from envbuild.pipeline import Tools, evidence, fetching, stages
+from envbuild.workspace import Workspace
+
+
+class Index:
+    """Serves everything at once, but for what ``refuses`` says of a file name: an error, as often as it holds some."""
+
+    def __init__(self, refuses: dict[str, list[BuildError]] | None = None) -> None:
+        self.refuses = refuses or {}
+        self.asked: list[str] = []
+        self.kept: list[str] = []
+
+    def file_of(self, artifact):
+        return artifact
+
+    def inspect(self, file, tell, *, sha256):
+        self.asked.append(file.filename)
+        errors = self.refuses.get(file.filename, [])
+        if errors:
+            raise errors.pop(0)
+        tell(Progress(stage="download", message=file.filename, done=1.0, total=1.0, unit="bytes"))
+        assert sha256 == file.sha256
+
+    def download(self, file, folder, tell, *, sha256):
+        self.inspect(file, tell, sha256=sha256)
+        self.kept.append(f"{folder.name}/{file.filename}")
+
+
+def numbered(name: str, start: int, stem: str) -> Lock:
+    """The toy lock under another name: files with hashes and sizes counted from ``start``, and a tool that all share."""
+    lock = verify_locks.lock()
+    prefix = lock.prefixes[0]
+    artifacts = tuple(
+        replace(each, filename=f"{stem}-{each.filename}", sha256=f"{start + place:064x}", size=100 * (start + place))
+        for place, each in enumerate(prefix.artifacts)
+    )
+    prefix = replace(prefix, artifacts=artifacts, build_artifacts=(verify_locks.artifact("tool", "1.0"),))
+    return replace(lock, environment=replace(lock.environment, name=name), prefixes=(prefix,))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Environments that share a tool; ``large`` has more to fetch than ``small``, and ``twin`` files of the names of its."""
+    (tmp_path / "root/images").mkdir(parents=True)
+    tools = Tools(Workspace(root=tmp_path / "root", output=tmp_path / "out", home=tmp_path / "home"))
+    known = {
+        name: numbered(name, start, stem) for name, start, stem in (("large", 500, "a"), ("small", 1, "b"), ("twin", 900, "b"))
+    }
+    monkeypatch.setattr(
+        stages,
+        "require_lock",
+        lambda _, name: stages.Locked(lock=known[name], digest=locks.digest(known[name]), path=tmp_path, kept=True),
+    )
+    monkeypatch.setattr(fetching, "_WAIT_S", 0.0)
+    tools.__dict__["index"] = Index()
+    return tools
+
+
+def proved(tools: Tools, name: str) -> tuple[str, ...]:
+    return tuple(proof.kind for proof in evidence.read(tools.workspace, name))
+
+
+def broken(code: str) -> BuildError:
+    return BuildError("It broke.", code=code)
+
+
+def test_each_file_is_had_once_and_the_least_comes_first(world):
+    told: list[str] = []
+    fetched = fetching.fetch(world, ["large", "small"], on_done=lambda done: told.append(done.name))
+    assert told == ["small", "large"]
+    assert [done.name for done in fetched] == ["large", "small"]
+    assert len(world.index.asked) == len(set(world.index.asked)) == sum(done.files for done in fetched) - 1
+    assert proved(world, "small") == proved(world, "large") == ("downloaded",)
+
+
+def test_what_was_had_is_not_had_again_not_even_after_a_note_was_cut_short(world):
+    fetching.fetch(world, ["small"])
+    notes = world.workspace.home / "fetched"
+    notes.write_text(notes.read_text()[:-3])
+    world.index.asked.clear()
+    (again,) = fetching.fetch(world, ["small"])
+    assert len(world.index.asked) == 1
+    assert again.known == again.files - 1
+
+
+def test_a_folder_takes_all_files_whatever_was_noted(world, tmp_path):
+    fetching.fetch(world, ["small"])
+    (done,) = fetching.fetch(world, ["small"], into=tmp_path / "carried")
+    assert len(world.index.kept) == done.files
+    assert all(each.startswith("carried/") for each in world.index.kept)
+
+
+def test_two_files_of_one_name_do_not_go_into_one_folder(world, tmp_path):
+    with pytest.raises(UsageError, match="two different files"):
+        fetching.fetch(world, ["small", "twin"], into=tmp_path)
+
+
+def test_a_download_that_broke_off_is_tried_again_and_one_that_cannot_be_had_stops_nothing_else(world):
+    first, second, *_ = (pin.filename for pin in fetching.pins(stages.require_lock(world, "small").lock))
+    world.index.refuses = {first: [broken("index-unreachable")], second: [broken("artifact-gone")]}
+    evidence.record(
+        world.workspace,
+        "small",
+        evidence.Proof(kind="downloaded", date="2026-01-01", engine="", lock=stages.require_lock(world, "small").digest),
+    )
+    small, large = fetching.fetch(world, ["small", "large"])
+    assert (small.failed, large.failed) == (("It broke.",), ())
+    assert proved(world, "small") == ()
+    assert proved(world, "large") == ("downloaded",)
+
+
+def test_a_network_that_is_down_contradicts_no_evidence(world):
+    fetching.fetch(world, ["small"])
+    (world.workspace.home / "fetched").unlink()
+    first, *_ = (pin.filename for pin in fetching.pins(stages.require_lock(world, "small").lock))
+    world.index.refuses = {first: [broken("index-unreachable")] * 3}
+    (small,) = fetching.fetch(world, ["small"])
+    assert small.failed
+    assert proved(world, "small") == ("downloaded",)
+
+
+def test_a_lock_without_its_framework_is_no_evidence(world, monkeypatch):
+    locked = stages.require_lock(world, "small")
+    bare = replace(locked.lock, prefixes=(replace(locked.lock.prefixes[0], frameworks=()),))
+    monkeypatch.setattr(stages, "require_lock", lambda _, __: replace(locked, lock=bare))
+    fetching.fetch(world, ["small"])
+    assert proved(world, "small") == ()
+
+
+def test_files_at_urls_of_their_own_count_too():
+    lock = verify_locks.lock()
+    file = RemoteFile(url="https://files.example.org/a/python%2B1.tar.gz", sha256="f" * 64)
+    lock = replace(lock, environment=replace(lock.environment, python=replace(lock.environment.python, files=(file,))))
+    (pin,) = [each for each in fetching.pins(lock) if each.artifact is None]
+    assert (pin.filename, pin.sha256, pin.url) == ("python+1.tar.gz", file.sha256, file.url)
