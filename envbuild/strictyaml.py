@@ -109,6 +109,22 @@ class Table:
             return default or 0
         return int(value) if value else default or 0
 
+    def integers(self, key: str, *, least: int = 0, most: int = _MOST) -> tuple[int, ...]:
+        """A list of plain integers, each from ``least`` to ``most`` and only once."""
+        node = self._take(key, required=False)
+        found: list[int] = []
+        for item in self._sequence(node, key) if node is not None else ():
+            text = item.value if isinstance(item, yaml.ScalarNode) and item.tag.removeprefix(_TAG) == "int" else ""
+            if not _INTEGER.fullmatch(text):
+                self.problem(f"integers expected, found {getattr(item, 'value', None)!r}", key)
+            elif not least <= int(text) <= most:
+                self.problem(f"{text} is not between {least} and {most}", key)
+            elif int(text) in found:
+                self.problem(f"{text} is listed twice", key)
+            else:
+                found.append(int(text))
+        return tuple(found)
+
     def number(self, key: str, *, most: float = _MOST) -> float | None:
         """A plain number above 0 and not above ``most``, or None where the key is absent."""
         value = self._plain(key, ("int", "float"), re.compile(r"\d{1,99}(\.\d{1,99})?").fullmatch, required=False)

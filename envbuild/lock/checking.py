@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement
@@ -16,14 +17,17 @@ from envbuild.lock.offers import version_of
 from envbuild.lock.target import Target, read_requirement
 from envbuild.model import Artifact, Lock, Prefix
 
+ByFramework = Mapping[str, Sequence[str]]
+_NOTHING: ByFramework = {}
+
 
 def check(
-    lock: Lock, refusals: Sequence[Conflict], recipe_requirements: Sequence[str] = (), *, path: Path | None = None
+    lock: Lock, refusals: Sequence[Conflict], recipe_requirements: ByFramework = _NOTHING, *, path: Path | None = None
 ) -> list[Problem]:
     """Everything that is wrong with ``lock``, at once; empty where it holds.
 
     ``refusals`` is what today's matrix says against the decision, ``recipe_requirements`` what today's recipes ask for beside
-    the frameworks. ``path`` is where the lock lies, for its folder's name.
+    each framework. ``path`` is where the lock lies, for its folder's name.
     """
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
@@ -38,7 +42,7 @@ def check(
     return [Problem(where=where, line=0, message=message) for message in messages]
 
 
-def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: Sequence[str]) -> Iterator[str]:
+def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: ByFramework) -> Iterator[str]:
     target = Target(python=prefix.python.version, glibc=lock.environment.system.glibc)
     for kind, artifacts in (("artifact", prefix.artifacts), ("build artifact", prefix.build_artifacts)):
         names = [artifact.name for artifact in artifacts]
@@ -54,8 +58,12 @@ def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: Sequence[str]
         if framework.name in prefix.frameworks:
             asked = [(text, True) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
-    recipes = [(text, True) for text in recipe_requirements]
-    yield from (f"{prefix.name}: {message}" for message in _check_asked("the recipe", recipes, by_name, target))
+    ours = (plan.frameworks for plan in lock.environment.plans() if plan.name == prefix.name)
+    recipes = [(text, True) for name in itertools.chain(*ours) for text in recipe_requirements.get(name, ())]
+    yield from (f"{prefix.name}: {message}" for message in _check_asked("the recipe", dict.fromkeys(recipes), by_name, target))
+    if lock.environment.custom is not None and prefix is lock.prefixes[0]:
+        own = [(text, True) for text in lock.environment.custom.requirements()]
+        yield from (f"{prefix.name}: {message}" for message in _check_asked("envbuild.yaml", own, by_name, target))
 
 
 def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:

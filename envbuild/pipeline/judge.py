@@ -48,7 +48,7 @@ def require_image(tools: Tools, name: str) -> str:
         raise BuildError(
             f"There is no image of {name} in the engine ({tools.engine.endpoint}).",
             code="no-image",
-            hint=f"`envbuild build {name}` builds it.",
+            hint=f"`envbuild build {tools.spoken(name)}` builds it.",
         )
     return record.image
 
@@ -83,7 +83,8 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
         raise VerifyError(
             f"The image of {name} does not hold what its lock says.",
             problems=[Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]],
-            hint=f"Build it anew with `envbuild build {name} --no-cache`; if it stays, the lock or the recipe is wrong.",
+            hint=f"Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
+            "if it stays, the lock or the recipe is wrong.",
         )
     prove(tools, name, digest, "verified")
     return Verified(report=known["report"], replayed=replayed)

@@ -101,7 +101,7 @@ def make(
         environment = stages.resolve_buildable(tools, texts, constraints).environment
         note.outcome, note.detail = "kept", environment.name
     waiting = f"another run is making {environment.name}; waiting for it"
-    lock_file = tools.workspace.home / "locks" / f"{environment.name}.make"
+    lock_file = tools.workspace.running(environment.name, "make")
     with files.locked(lock_file, lambda: tools.say("make", waiting)):
         locked = _lock_and_render(tools, environment, log)
         record = _build(tools, locked, log, options.aliases)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import files
 from envbuild.errors import InvalidInputError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import evidence, rendering
+from envbuild.pipeline import evidence, own, rendering
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
+    from envbuild.custom import UserRecipe
     from envbuild.recipes import Recipe
     from envbuild.resolve import Explanation, Request
 
@@ -54,28 +55,50 @@ class Rendered:
     kept: bool
 
 
-def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
+def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
     """The environment that ``texts`` mean.
 
     The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
-    accepts it, preferred or not. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
+    accepts it, preferred or not. So does a user's own recipe, unless it is to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
     """
+    if tools.own is not None:
+        return _resolve_own(tools, tools.own, constraints, anew=anew)
+    locked = _locked_environment(tools, texts, constraints)
+    return _resolve_words(tools, texts, constraints) if locked is None else _held(tools, texts[0], locked)
+
+
+def _resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     from envbuild import resolve
 
-    locked = _locked_environment(tools, texts, constraints)
-    if locked is not None:
-        own = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
-        told = resolve.details_of(tools.matrix, locked)
-        return Resolution(request=texts[0], environment=locked, reasons=(), warnings=(), overlaid=own, details=told)
     return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
 
 
-def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
+def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
+    """The decision of a lock, as the answer to ``text``."""
+    from envbuild import resolve
+
+    overlaid = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
+    told = resolve.details_of(tools.matrix, locked)
+    return Resolution(request=text, environment=locked, reasons=(), warnings=(), overlaid=overlaid, details=told)
+
+
+def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, anew: bool) -> Resolution:
+    """A user's own recipe: the decision of the lock beside it while that was made for the same request, else a new one."""
+    own.require_alone(recipe, insisted=constraints.any())
+    own.require_free_name(tools, recipe)
+    locked = None if anew else read_locked(tools, recipe.name)
+    environment = own.as_locked(recipe, locked.lock) if locked is not None else None
+    if environment is not None:
+        return _held(tools, str(recipe.path), environment)
+    return own.named(_resolve_words(tools, recipe.request, Constraints(**recipe.insists)), recipe)
+
+
+def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
     """The environment that ``texts`` mean, for the verbs that go beyond planning: its frameworks have recipes.
 
     Raises :class:`InvalidInputError` (``no-recipe``) where one has none.
     """
-    resolution = resolve_request(tools, texts, constraints)
+    resolution = resolve_request(tools, texts, constraints, anew=anew)
     require_recipes(tools, resolution.environment)
     return resolution
 
@@ -84,6 +107,9 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
     from envbuild import resolve
 
+    if tools.own is not None:
+        own.require_alone(tools.own, insisted=constraints.any())
+        texts, constraints = tools.own.request, Constraints(**tools.own.insists)
     return resolve.explain(tools.matrix, _parse(tools, texts, constraints))
 
 
@@ -124,13 +150,15 @@ def check_lock(tools: Tools, locked: Locked) -> None:
     from envbuild import resolve
 
     environment = locked.lock.environment
-    recipes = [tools.recipes[each.recipe] for each in environment.frameworks if each.recipe in tools.recipes]
-    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment), _asked_by(recipes))
+    known = tools.recipes
+    asked = {each.name: known[each.recipe].requirements for each in environment.frameworks if each.recipe in known}
+    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment), asked)
+    problems += own.pinned_differences(tools.own, locked.lock) if tools.own is not None else []
     if problems:
         raise InvalidInputError(
             f"The lock of {environment.name} is stale: the matrix or the recipe no longer accepts what it holds.",
             code="stale-lock",
-            hint=f"Make it again with `envbuild lock {environment.name} --relock`, and look at what changed."
+            hint=f"Make it again with `envbuild lock {tools.spoken(environment.name)} --relock`, and look at what changed."
             + ("" if tools.workspace.overlays else " If it was made with rows of your own, name their file: --matrix FILE."),
             problems=problems,
         )
@@ -141,9 +169,12 @@ def require_lock(tools: Tools, name: str) -> Locked:
     locked = read_locked(tools, name)
     if locked is None:
         raise InvalidInputError(
-            f"{name} has no lock.", code="no-lock", hint=f"`envbuild lock {name}` makes one (it needs a package index)."
+            f"{name} has no lock.",
+            code="no-lock",
+            hint=f"`envbuild lock {tools.spoken(name)}` makes one (it needs a package index).",
         )
     check_lock(tools, locked)
+    own.require_taken_over(tools, locked.lock)
     return locked
 
 
@@ -157,14 +188,15 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
     found = None if relock else read_locked(tools, environment.name)
     if found is not None:
         check_lock(tools, found)
-        if not found.lock.missing or _built_from(tools, found):
-            return found
-        lock = locks.complete(found.lock, **_lock_inputs(tools, environment))
+        # What a user's recipe says beyond its pins is taken over as it is now.
+        lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
+        if lock.missing and not _built_from(tools, found):
+            lock = locks.complete(lock, **_lock_inputs(tools, environment))
     else:
         lock = locks.make(environment, **_lock_inputs(tools, environment))
     if found is not None and lock == found.lock:
         return found
-    path = tools.workspace.environment(environment.name) / rendering.LOCK
+    path = tools.workspace.written_lock(environment.name)
     locks.write(path, lock)
     return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
 
@@ -182,17 +214,13 @@ def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
 
     recipes = require_recipes(tools, environment)
     return {
-        "recipe_requirements": _asked_by(recipes.values()),
-        "ignored": tuple(dict.fromkeys(name for recipe in recipes.values() for name in recipe.ignore)),
+        "recipe_requirements": {each.name: recipes[each.recipe].requirements for each in environment.frameworks},
+        "ignored": {each.name: recipes[each.recipe].ignore for each in environment.frameworks},
         "index": tools.index,
         "pin_base": lambda target: bases.pin(target, tools.engine_or_none(), tools.workspace, tools.on_progress),
         "downloads": tools.workspace.downloads,
         "on_progress": tools.on_progress,
     }
-
-
-def _asked_by(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(requirement for recipe in recipes for requirement in recipe.requirements))
 
 
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
@@ -223,10 +251,11 @@ def render_environment(tools: Tools, lock: Lock) -> Rendered:
     """The rendering on disk, beside the lock."""
     text = render_text(tools, lock)
     folder = tools.workspace.environment(lock.environment.name)
-    shipped = tools.workspace.lock_file(lock.environment.name).parent
+    shipped = tools.workspace.rendering(lock.environment.name)
+    own.keep_private(tools)
     if shipped != folder and not rendering.differences(shipped, text):
         return Rendered(folder=shipped, files=text, kept=True)
-    with files.locked(tools.workspace.home / "locks" / f"{lock.environment.name}.render"):
+    with files.locked(tools.workspace.running(lock.environment.name, "render")):
         changed = rendering.write(folder, text)
     return Rendered(folder=folder, files=text, kept=not changed)
 

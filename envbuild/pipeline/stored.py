@@ -61,4 +61,4 @@ def read_json(path: Path) -> Any:
 
 
 def _path(workspace: Workspace, name: str, stage: str) -> Path:
-    return workspace.home / "stages" / name / f"{stage}.json"
+    return workspace.stored_answer(name, stage)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild.errors import EnvbuildError
-from envbuild.pipeline import evidence, rendering, stages
+from envbuild.pipeline import evidence, own, rendering, stages
 from envbuild.pipeline.rendering import Difference
 from envbuild.pipeline.tools import Tools
 
@@ -27,7 +27,10 @@ def check_all(tools: Tools) -> list[Difference]:
 
 def check_one(tools: Tools, name: str) -> list[Difference]:
     """The same for the environment called ``name`` alone; its lock is required."""
-    return _check_folder(tools, stages.require_lock(tools, name).path.parent)
+    locked = stages.require_lock(tools, name)
+    if tools.own is not None:
+        return rendering.differences(tools.workspace.rendering(name), stages.render_text(tools, locked.lock))
+    return _check_folder(tools, locked.path.parent)
 
 
 def _folders(tools: Tools) -> list[Path]:
@@ -92,14 +95,16 @@ def standing(tools: Tools, name: str) -> dict[str, Any]:
         "sha256": locked.digest,
         "missing": codec.encode(locked.lock.missing),
     }
-    found = rendering.differences(locked.path.parent, stages.render_text(tools, locked.lock))
+    folder = tools.workspace.rendering(name)
+    found = rendering.differences(folder, stages.render_text(tools, locked.lock))
     state = "current" if not found else ("none" if all(each.kind == "missing" for each in found) else "differs")
-    return {"lock": lock, "rendering": {"state": state, "path": str(locked.path.parent)}, "image": image, "reports": reports}
+    return {"lock": lock, "rendering": {"state": state, "path": str(folder)}, "image": image, "reports": reports}
 
 
 def _lock_state(tools: Tools, locked: stages.Locked) -> str:
     try:
         stages.check_lock(tools, locked)
+        own.require_taken_over(tools, locked.lock)
     except EnvbuildError:
         return "stale"
     return "incomplete" if locked.lock.missing else "complete"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from envbuild.errors import EngineError
@@ -11,6 +12,7 @@ from envbuild.model import OnProgress, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
+    from envbuild.custom import UserRecipe
     from envbuild.engine import Engine
     from envbuild.index import Index
     from envbuild.matrix import Matrix
@@ -24,6 +26,34 @@ class Tools:
         self.workspace = workspace
         self.on_progress = on_progress
         self._start_engine = start_engine
+
+    def at(self, texts: Sequence[str]) -> Tools:
+        """These tools for what ``texts`` name: themselves, or, for the path of a user's own recipe, ones that write beside it.
+
+        Raises :class:`UsageError` for a path where no recipe lies.
+        """
+        from envbuild.custom import path_in
+
+        recipe = path_in(texts)
+        if recipe is None:
+            return self
+        aimed = copy.copy(self)  # what was already made for one is shared
+        aimed.workspace = self.workspace.beside(recipe)
+        aimed.__dict__.pop("own", None)
+        return aimed
+
+    @functools.cached_property
+    def own(self) -> UserRecipe | None:
+        """The user's own recipe that these tools are aimed at, strictly read; None where they are at no such thing."""
+        from envbuild import custom
+
+        path = self.workspace.recipe
+        return None if path is None else custom.load(path, custom.load_services(self.workspace))
+
+    def spoken(self, name: str) -> str:
+        """How a command line says ``name``: a user's own recipe by its path."""
+        path = self.workspace.recipe
+        return name if path is None else str(path) if path.is_absolute() else f"./{path}"
 
     @functools.cached_property
     def matrix(self) -> Matrix:

@@ -1,0 +1,21 @@
+"""A user's own recipe, ``envbuild.yaml``: read strictly, and written by ``envbuild init``."""
+
+from typing import TYPE_CHECKING
+
+from envbuild.lazily import exported
+
+if TYPE_CHECKING:
+    from envbuild.custom.places import FILE, find, path_in
+    from envbuild.custom.reading import UserRecipe, load
+    from envbuild.custom.services import load_services
+    from envbuild.custom.writing import Wishes, name_for, text
+
+__all__ = ["FILE", "UserRecipe", "Wishes", "find", "load", "load_services", "name_for", "path_in", "text"]
+
+__getattr__ = exported(
+    __name__,
+    places="FILE find path_in",
+    reading="UserRecipe load",
+    services="load_services",
+    writing="Wishes name_for text",
+)

@@ -1,0 +1,90 @@
+"""Files of the user's that go into an image: which may, where to, and what a folder of them holds."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from envbuild import strictyaml
+from envbuild.model import CopiedFile
+
+# What a tool keeps beside one's files and nobody means by "my folder".
+_LEFT_OUT = {".git", ".envbuild", "__pycache__", ".ipynb_checkpoints"}
+_TARGET = re.compile(r"/[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*/?")
+# Ours, which a lock accounts for file by file, and the kernel's.
+_TAKEN = ("/opt/env", "/opt/envs", "/opt/envbuild", "/proc", "/sys", "/dev", "/run", "/tmp")  # noqa: S108 - in the image
+
+
+def copied_file(table: strictyaml.Table, folder: Path) -> CopiedFile | None:
+    """One entry of ``files``; None, and a problem, where it cannot be copied."""
+    source, target = table.text("source"), table.text("target")
+    table.finish()
+    if not source or not target:
+        return None
+    found = inside(table, "source", source, folder)
+    whole = target + Path(source).name if target.endswith("/") and found and not found.is_dir() else target.rstrip("/")
+    if not _TARGET.fullmatch(target) or posixpath.normpath(whole) != whole:
+        table.problem(f"{target!r} is not the path of a file in the image, from / on, in plain characters", "target")
+    elif taken := next((place for place in _TAKEN if whole == place or whole.startswith(f"{place}/")), None):
+        table.problem(f"{taken} is not yours to fill: choose a place such as /workspace/", "target")
+    elif found is not None and _readable(table, found, folder):
+        ending = "/" if found.is_dir() else ""
+        return CopiedFile(source=posixpath.normpath(source) + ending, target=whole + ending)
+    return None
+
+
+def inside(table: strictyaml.Table, key: str, text: str, folder: Path) -> Path | None:
+    """The file or folder that ``text`` names below ``folder``; None, and a problem, where it is not there or leads outside."""
+    path = folder / text
+    if Path(text).is_absolute() or not _within(path, folder):
+        table.problem(f"{text} is outside the folder of this file; only what lies beside it or below can be used", key)
+    elif not path.exists():
+        table.problem(f"{text} does not exist", key)
+    else:
+        return path
+    return None
+
+
+def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
+    """Each file that is copied: its path below the target (empty for a file alone) and the file, in order of names.
+
+    Links are followed; :func:`copied_file` has seen that they stay inside.
+    """
+    start = folder / copied.source
+    if not copied.source.endswith("/"):
+        yield "", start
+        return
+    for path in _walk(start):
+        yield path.relative_to(start).as_posix(), path
+
+
+def _walk(start: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(start):
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # not walked into: to be told, not left out
+        yield from (Path(parent, name) for name in sorted([*names, *links]))
+
+
+def _readable(table: strictyaml.Table, found: Path, folder: Path) -> bool:
+    """Whether every file below is one that can be copied, and inside the user's folder."""
+    for path in _walk(found) if found.is_dir() else (found,):
+        if not _within(path, folder):
+            table.problem(f"{path.relative_to(folder)} is a link that leads outside the folder of this file", "source")
+        elif not path.is_file():
+            table.problem(f"{path.relative_to(folder)} is no file, or a link to a folder: name that folder itself", "source")
+        elif not os.access(path, os.R_OK):
+            table.problem(f"{path.relative_to(folder)} cannot be read", "source")
+        else:
+            continue
+        return False
+    return True
+
+
+def _within(path: Path, folder: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name that no file can have
+        return False

@@ -1,0 +1,124 @@
+"""``envbuild.yaml`` read strictly: everything that is wrong with it at once, each with its line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import strictyaml
+from envbuild.custom.copying import copied_file, inside
+from envbuild.custom.places import FILE
+from envbuild.custom.requirements import NoRequirementError, read_file, read_requirement
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.model import Custom, Service
+
+SCHEMA = 1
+NAME = r"[a-z0-9]+([._-][a-z0-9]+)*"
+# What a request leaves open, by the words of the file: each has an option of the command line.
+INSISTS = {"python": "python", "os": "system", "base": "base", "driver": "driver"}
+_APT = r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?"
+_PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+_USER = r"[a-z_][a-z0-9_-]{0,31}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserRecipe:
+    """A user's recipe. ``request`` are the frameworks as they would be typed, ``insists`` what stands beside them."""
+
+    path: Path
+    name: str
+    request: tuple[str, ...]
+    insists: Mapping[str, str]
+    custom: Custom
+
+
+def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
+    """The recipe at ``path``; :class:`InvalidInputError` lists everything that is wrong with it, and with what it names."""
+    problems: list[Problem] = []
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Name a file that you may read.") from error
+    table = strictyaml.load(content, str(path), problems)
+    recipe = None if table is None else _recipe(table, path, services, problems)
+    strictyaml.raise_for(problems, str(path))
+    assert recipe is not None
+    return recipe
+
+
+def default_name(path: Path) -> str:
+    """The name of a recipe that gives itself none: its folder's, or its own where it is not called as usual."""
+    return path.absolute().parent.name if path.name == FILE else path.stem
+
+
+def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service], problems: list[Problem]) -> UserRecipe:
+    if table.integer("schema") != SCHEMA:
+        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
+    request = table.texts("frameworks", required=True)
+    insists = {ours: text for key, ours in INSISTS.items() if (text := table.text(key, ""))}
+    if gpus := table.texts("gpu", one=True):
+        insists["gpu"] = ",".join(gpus)
+    custom = Custom(
+        request=(*request, *(f"--{'os' if key == 'system' else key}={text}" for key, text in insists.items())),
+        pip=_pip(table, path, problems),
+        newer=tuple(sorted({_canonical(name) for name in table.texts("newer", pattern=_PROJECT)})),
+        apt=table.texts("apt", pattern=_APT),
+        files=tuple(filter(None, (copied_file(each, path.parent) for each in table.tables("files")))),
+        user=_user(table),
+        ports=table.integers("ports", least=1, most=65535),
+        services=_services(table, services),
+    )
+    recipe = UserRecipe(path=path, name=_name(table, path), request=request, insists=insists, custom=custom)
+    table.finish()
+    return recipe
+
+
+def _name(table: strictyaml.Table, path: Path) -> str:
+    if "name" in table:
+        return table.text("name", pattern=NAME)
+    name = default_name(path)
+    if not re.fullmatch(NAME, name):
+        table.problem(f"name is missing, and {name!r} cannot be the name of an image: give one, such as my-lab")
+    return name
+
+
+def _user(table: strictyaml.Table) -> str:
+    user = table.text("user", "", pattern=_USER)
+    if user == "root":
+        table.problem("images run as a user without rights; `docker run --user 0` makes one run as root", "user")
+    return user
+
+
+def _pip(table: strictyaml.Table, path: Path, problems: list[Problem]) -> tuple[str, ...]:
+    found = []
+    for text in table.texts("pip"):
+        try:
+            found.append(read_requirement(text))
+        except NoRequirementError as error:
+            table.problem(str(error), "pip")
+    if listed := table.text("requirements", ""):
+        file = inside(table, "requirements", listed, path.parent)
+        if file is not None and not file.is_file():
+            table.problem(f"{listed} is not a file", "requirements")
+        elif file is not None:
+            found += read_file(file, str(path.parent / listed), problems)
+    return tuple(dict.fromkeys(found))
+
+
+def _services(table: strictyaml.Table, known: Mapping[str, Service]) -> tuple[Service, ...]:
+    found = []
+    for name in table.texts("services"):
+        if name in known:
+            found.append(known[name])
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        table.problem(f"{name!r} is no service, {meant}", "services")
+    return tuple(found)
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

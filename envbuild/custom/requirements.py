@@ -1,0 +1,55 @@
+"""What a user wants from the package index: PEP 508 lines, told from what pip would also take and no lock could hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from envbuild.errors import Problem
+
+_ELSEWHERE = re.compile(r"(?:[a-z+]+:)?//|^[./~]|^git\+|\.whl$|\.tar\.gz$")
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+
+
+class NoRequirementError(ValueError):
+    """This text is not a requirement that can be locked; the message says why."""
+
+
+def read_requirement(text: str) -> str:
+    """``text`` in PEP 508's normal spelling. Raises :class:`NoRequirementError`."""
+    text = text.strip()
+    if text.startswith("-"):
+        raise NoRequirementError(f"{text!r} is an option of pip; only requirements are read here")
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        if _ELSEWHERE.search(text):
+            raise NoRequirementError(_not_of_an_index(text)) from error
+        raise NoRequirementError(f"{text!r} is not a requirement: {str(error).splitlines()[0]}") from error
+    if requirement.url:
+        raise NoRequirementError(_not_of_an_index(text))
+    return str(requirement)
+
+
+def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
+    """The requirements in a file of pip's form; what is none is a problem with its line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(Problem(where=where, line=0, message=f"cannot be read: {error}"))
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        bare = _COMMENT.sub("", line).strip()
+        if not bare:
+            continue
+        try:
+            yield read_requirement(bare)
+        except NoRequirementError as error:
+            problems.append(Problem(where=where, line=number, message=str(error)))
+
+
+def _not_of_an_index(text: str) -> str:
+    return f"{text!r} is not from a package index, so no date bounds it: name a release, or copy the code with `files`"

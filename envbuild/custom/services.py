@@ -1,0 +1,46 @@
+"""The services that images can start, read strictly: a YAML file each, and a script of the same name beside it."""
+
+from __future__ import annotations
+
+from envbuild import strictyaml
+from envbuild.errors import Problem
+from envbuild.model import Service
+from envbuild.workspace import Workspace
+
+SCHEMA = 1
+_NAME = r"[a-z][a-z0-9-]*"
+_REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*([<>=!~][A-Za-z0-9.*+!<>=~, ]*)?"
+_APT = r"[a-z0-9][a-z0-9+.-]+"
+
+
+def load_services(workspace: Workspace) -> dict[str, Service]:
+    """Every service by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    problems: list[Problem] = []
+    found: dict[str, Service] = {}
+    for path in sorted(workspace.services.glob("*.yaml")):
+        where = str(path.relative_to(workspace.root))
+        table = strictyaml.load(path.read_bytes(), where, problems)
+        if table is None:
+            continue
+        if not path.with_suffix(".sh").is_file():
+            table.problem(f"{path.stem}.sh, which starts it, is missing")
+        service = _service(table, path.stem)
+        found[service.name] = service
+    strictyaml.raise_for(problems, "The services")
+    return found
+
+
+def _service(table: strictyaml.Table, stem: str) -> Service:
+    if table.integer("schema") != SCHEMA:
+        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
+    name = table.text("service", pattern=_NAME)
+    if name and name != stem:
+        table.problem(f"{name!r} must be the file's name, {stem!r}", "service")
+    service = Service(
+        name=name,
+        pip=table.texts("pip", pattern=_REQUIREMENT),
+        apt=table.texts("apt", pattern=_APT),
+        ports=table.integers("ports", least=1, most=65535),
+    )
+    table.finish()
+    return service

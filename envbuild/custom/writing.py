@@ -1,0 +1,46 @@
+"""The text of a new ``envbuild.yaml``: what was asked for, and every other key as a comment to take up."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+_TEMPLATE = "envbuild.yaml.j2"
+_NOT_OF_A_NAME = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What a new recipe starts with."""
+
+    name: str
+    frameworks: tuple[str, ...]
+    python: str
+    pip: tuple[str, ...]
+    apt: tuple[str, ...]
+    services: tuple[str, ...]
+
+
+def name_for(folder: Path) -> str:
+    """A name that the recipe of ``folder`` may have, near to the folder's own."""
+    return _NOT_OF_A_NAME.sub("-", folder.absolute().name.lower()).strip("-") or "my-environment"
+
+
+def text(wishes: Wishes, services: tuple[str, ...]) -> str:
+    """The file's text: a pure function of its arguments. ``services`` are those that there are."""
+    import jinja2
+
+    source = resources.files("envbuild.custom").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - YAML, in which every value is a JSON string
+    )
+    environment.filters["quoted"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.filters["listed"] = lambda values: json.dumps(list(values), ensure_ascii=False)
+    return environment.from_string(source).render(wishes=wishes, services=services)

@@ -1,0 +1,96 @@
+"""A user's own recipe among the stages: what it resolves to, and when the lock beside it still serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from envbuild import files
+from envbuild.errors import EnvbuildError, InvalidInputError, Problem, UsageError
+from envbuild.model import Custom, Environment, Lock, Resolution
+
+if TYPE_CHECKING:
+    from envbuild.custom import UserRecipe
+    from envbuild.pipeline.tools import Tools
+
+# What a lock pins, or was pinned for, and what the file calls it. The rest may change without a package index.
+_PINNED = {"request": "frameworks", "pip": "pip", "newer": "newer"}
+
+
+def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
+    """``resolution`` of a recipe's request, under the recipe's name and with all that it adds."""
+    environment = replace(resolution.environment, name=recipe.name, custom=recipe.custom)
+    return replace(resolution, request=str(recipe.path), environment=environment)
+
+
+def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
+    """The lock's decision as the recipe's environment, where it was made for the same request; else None."""
+    held = lock.environment.custom
+    if held is None or held.request != recipe.custom.request:
+        return None
+    return replace(lock.environment, name=recipe.name, custom=recipe.custom)
+
+
+def pinned_differences(recipe: UserRecipe, lock: Lock) -> list[Problem]:
+    """What the recipe asks for and the lock was not made for; empty where every pin still serves."""
+    return [Problem(where=str(recipe.path), line=0, message=message) for message in _differences(recipe.custom, lock)]
+
+
+def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
+    held = lock.environment.custom
+    if held is None:
+        yield "the lock beside it is not that of a recipe of one's own"
+        return
+    for field, key in _PINNED.items():
+        now, then = getattr(custom, field), getattr(held, field)
+        yield from (f"{key}: {text} is asked for, and the lock was made without" for text in now if text not in then)
+        yield from (f"{key}: {text} is no longer asked for, and the lock was made with it" for text in then if text not in now)
+    now, then = custom.requirements(), held.requirements()
+    if set(now) - set(custom.pip) != set(then) - set(held.pip):
+        yield "services: they need other packages than the lock was made for"
+
+
+def require_taken_over(tools: Tools, lock: Lock) -> None:
+    """Raise :class:`InvalidInputError` (``stale-lock``) where the recipe says something new, pinned or not."""
+    recipe = tools.own
+    if recipe is not None and as_locked(recipe, lock) != lock.environment:
+        raise InvalidInputError(
+            f"{recipe.path} has changed since it was locked; every package stays as it is.",
+            code="stale-lock",
+            hint=f"`envbuild make {tools.spoken('')}` takes it over, or `envbuild lock {tools.spoken('')}` alone; "
+            "neither needs a package index for that.",
+        )
+
+
+def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
+    """Raise :class:`UsageError` where the command line insists on something beside a recipe, which would not be recorded."""
+    if insisted:
+        raise UsageError(
+            f"{recipe.path} stands alone: what is insisted on beside it would be in no file.",
+            hint="Write it there: driver, gpu, python, os and base are keys of it.",
+        )
+
+
+def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
+    """Raise :class:`InvalidInputError` where the recipe's name is a request: its images would take that one's tags."""
+    from envbuild import resolve
+
+    try:
+        resolve.parse([recipe.name], matrix=tools.matrix)
+    except EnvbuildError:
+        return
+    raise InvalidInputError(
+        f"{recipe.path} would be called {recipe.name}, which already means something to envbuild.",
+        code="taken-name",
+        hint=f"Give it a name of its own: `name: my-{recipe.name}`.",
+    )
+
+
+def keep_private(tools: Tools) -> None:
+    """Tell git to leave alone what is written beside a recipe for this machine only."""
+    workspace = tools.workspace
+    if workspace.recipe is not None and not (note := workspace.output / ".gitignore").exists():
+        files.write_atomic(
+            note, "# Written by envbuild for this machine; safe to delete. The lock beside the recipe is not.\n*\n"
+        )

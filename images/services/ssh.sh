@@ -1,0 +1,70 @@
+#!/bin/bash
+# An SSH server on port 2222 for the image's user, by key only. Keys that may log in: SSH_AUTHORIZED_KEYS, the file
+# /etc/ssh/authorized_keys and ~/.ssh/authorized_keys, whichever are there. Further words are options of sshd.
+# It runs as whoever started the container. Its host key is made now, so that no two containers share one; a key of your own,
+# readable for that user, goes to /etc/ssh/host_key.
+set -euo pipefail
+umask 077
+own="$(mktemp -d /tmp/ssh-XXXXXX)"
+
+cat <(printf '%s\n' "${SSH_AUTHORIZED_KEYS:-}") /etc/ssh/authorized_keys "$HOME/.ssh/authorized_keys" 2>/dev/null \
+    | sed '/^[[:space:]]*$/d' > "$own/authorized_keys" || true
+if [ ! -s "$own/authorized_keys" ]; then
+    echo "ssh: no key may log in: set SSH_AUTHORIZED_KEYS, or mount a file at /etc/ssh/authorized_keys" >&2
+    exit 1
+fi
+
+host_key=/etc/ssh/host_key
+if [ ! -r "$host_key" ]; then
+    host_key="$own/host_key"
+    ssh-keygen -q -t ed25519 -N '' -C '' -f "$host_key"
+fi
+
+# sshd wants its user in the password file. A container may run as any number: for it the image's user has that one.
+unset LD_PRELOAD
+if [ "$(id -u)" = 0 ]; then
+    mkdir -p -m 0755 /run/sshd
+    usermod --password '*' "$USER" # no password, yet not locked: sshd refuses locked accounts
+elif [ "$(id -u)" != "$(id -u "$USER")" ]; then
+    awk -F: -v OFS=: -v user="$USER" -v uid="$(id -u)" -v gid="$(id -g)" \
+        '$1 == user {$3 = uid; $4 = gid} $1 == user || $3 != uid' /etc/passwd > "$own/passwd"
+    export LD_PRELOAD=libnss_wrapper.so NSS_WRAPPER_PASSWD="$own/passwd" NSS_WRAPPER_GROUP=/etc/group
+fi
+
+# sshd starts a session with next to no variables: the image's own are said again, but for those that belong to the session.
+export -p | grep -vE '^declare -x (HOME|LOGNAME|MAIL|OLDPWD|PWD|SHELL|SHLVL|TERM|USER|SSH_[A-Z_]+)(=|$)' > "$own/variables"
+cat > "$own/session" <<SESSION
+#!/bin/bash
+. "$own/variables"
+cd "$PWD"
+if [ -n "\${SSH_ORIGINAL_COMMAND:-}" ]; then
+    exec /bin/bash -c "\$SSH_ORIGINAL_COMMAND"
+fi
+exec /bin/bash
+SESSION
+chmod 0700 "$own/session"
+if [ "$(id -u)" = 0 ]; then
+    chown -R "$USER:" "$own"
+fi
+
+# StrictModes looks at the home folder, which any user may write to: the keys lie in a folder of the server's own.
+cat > "$own/sshd_config" <<CONFIG
+Port 2222
+HostKey $host_key
+PidFile none
+AuthorizedKeysFile $own/authorized_keys
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+ChallengeResponseAuthentication no
+PermitRootLogin no
+AllowUsers $USER
+UsePAM no
+StrictModes no
+PrintMotd no
+X11Forwarding no
+ForceCommand $own/session
+Subsystem sftp /usr/lib/openssh/sftp-server
+CONFIG
+echo "ssh: $(ssh-keygen -l -f "$host_key") for $USER on port 2222"
+exec /usr/sbin/sshd -D -e -f "$own/sshd_config" "$@"
