@@ -26,6 +26,7 @@ from envbuild.model import (
     Missing,
     OnProgress,
     Prefix,
+    PrefixPlan,
     Progress,
     ignore_progress,
 )
@@ -33,8 +34,8 @@ from envbuild.model import (
 if TYPE_CHECKING:
     from envbuild.index import Index
 
-PREFIX_NAME = "env"
-PREFIX_PATH = "/opt/env"
+_ONLY = ("env", "/opt/env")
+_ONE_OF_SEVERAL = "/opt/envs"
 DEFAULT_INDEX = "default"
 # uv installs into 3.6 and newer ("does not support -I" below that); older interpreters need the last pip that knew them, and
 # a virtualenv that brings its own pip and setuptools, as 20.0 and later do not.
@@ -43,21 +44,24 @@ _INSTALLERS = ("pip", "virtualenv<20")
 _BUILDERS = ("pip", "setuptools", "wheel")
 
 PinBase = Callable[[Environment], BaseLock | Missing]
+# What the recipes say, by the name of the framework that each is for: it holds in that framework's prefix.
+ByFramework = Mapping[str, Sequence[str]]
+_NOTHING: ByFramework = {}
 
 
 def make(
     environment: Environment,
     *,
-    recipe_requirements: Sequence[str],
+    recipe_requirements: ByFramework,
     index: Index,
     pin_base: PinBase,
     downloads: Path,
-    ignored: Sequence[str] = (),
+    ignored: ByFramework = _NOTHING,
     like: Lock | None = None,
     upgrading: Sequence[Requirement] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
-    """Choose and pin every Python package of ``environment``; the base is pinned by ``pin_base``.
+    """Choose and pin every Python package of ``environment``, in each of its prefixes; the base is pinned by ``pin_base``.
 
     What packages ask of ``ignored`` projects is not followed. The files of ``like``, an earlier lock, are taken again wherever
     they still fit, but for the projects of ``upgrading``: those are chosen anew, within their bounds if they have any, and then
@@ -66,25 +70,29 @@ def make(
     :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
     cannot be asked.
     """
-    maker = _PrefixMaker(environment, index, downloads, on_progress, ignored)
-    gaps = [gap for framework in environment.frameworks if (gap := maker.unreachable(framework))]
-    absent = {gap.framework for gap in gaps}
-    earlier = like.prefixes[0] if like else None
-    frameworks = [f for f in environment.frameworks if f.name not in absent]
-    prefix = maker.make(frameworks, recipe_requirements, like=earlier, upgrading=upgrading)
+    earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
+    prefixes: list[Prefix] = []
+    gaps: list[_Gap] = []
+    for plan in environment.plans():
+        maker = _PrefixMaker(environment, plan, index, downloads, ignored=ignored, on_progress=on_progress)
+        ours = environment.part(plan).frameworks
+        gaps += [gap for framework in ours if (gap := maker.unreachable(framework))]
+        absent = {gap.framework for gap in gaps}
+        present = [framework for framework in ours if framework.name not in absent]
+        prefixes.append(maker.make(present, recipe_requirements, like=earlier.get(plan.name), upgrading=upgrading))
     base, base_gap = _pin_base(environment, pin_base, on_progress)
     missing = (*_unpinned(environment), *(gap.missing for gap in gaps), *base_gap)
-    return Lock(environment=environment, base=base, prefixes=(prefix,), missing=missing)
+    return Lock(environment=environment, base=base, prefixes=tuple(prefixes), missing=missing)
 
 
 def complete(
     lock: Lock,
     *,
-    recipe_requirements: Sequence[str],
+    recipe_requirements: ByFramework,
     index: Index,
     pin_base: PinBase,
     downloads: Path,
-    ignored: Sequence[str] = (),
+    ignored: ByFramework = _NOTHING,
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
@@ -92,34 +100,28 @@ def complete(
     An equal lock where nothing new could be had. No index is asked, and none has to answer, where none was missing.
     """
     environment = lock.environment
-    missing, base, prefixes = list(lock.missing), lock.base, lock.prefixes
-    pinned = {name for prefix in prefixes for name in prefix.frameworks}
-    absent = [framework for framework in environment.frameworks if framework.name not in pinned]
-    maker = _PrefixMaker(environment, index, downloads, on_progress, ignored)
-    if absent and (prefix := _retry(maker, environment, recipe_requirements, absent, prefixes[0])):
-        prefixes = (prefix, *prefixes[1:])
-        answered = {_gap_of(framework).missing for framework in absent}
-        missing = [gap for gap in missing if gap not in answered]
+    missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)
+    for place, (plan, prefix) in enumerate(zip(environment.plans(), lock.prefixes, strict=True)):
+        absent = [each for each in environment.part(plan).frameworks if each.name not in prefix.frameworks]
+        maker = _PrefixMaker(environment, plan, index, downloads, ignored=ignored, on_progress=on_progress)
+        if absent and (whole := _retry(maker, recipe_requirements, absent, prefix)):
+            prefixes[place] = whole
+            answered = {_gap_of(framework).missing for framework in absent}
+            missing = [gap for gap in missing if gap not in answered]
     if base.digest is None and base.bootstrap is None:
         base, still = _pin_base(environment, pin_base, on_progress)
         if not still:
             ours = {*_unpinned(environment), *(_gap_of(f).missing for f in environment.frameworks)}
             missing = [gap for gap in missing if gap in ours]
-    return Lock(environment=environment, base=base, prefixes=prefixes, missing=tuple(missing))
+    return Lock(environment=environment, base=base, prefixes=tuple(prefixes), missing=tuple(missing))
 
 
-def _retry(
-    maker: _PrefixMaker,
-    environment: Environment,
-    recipe_requirements: Sequence[str],
-    absent: Sequence[Framework],
-    prefix: Prefix,
-) -> Prefix | None:
+def _retry(maker: _PrefixMaker, recipe_requirements: ByFramework, absent: Sequence[Framework], prefix: Prefix) -> Prefix | None:
     """``prefix`` with the ``absent`` frameworks added, None where an index that is needed for that still does not answer."""
     if any(maker.unreachable(framework) for framework in absent):
         return None
     try:
-        return maker.make(environment.frameworks, recipe_requirements, pins={a.name: a for a in prefix.artifacts})
+        return maker.make(maker.environment.frameworks, recipe_requirements, pins={a.name: a for a in prefix.artifacts})
     except BuildError as error:
         if error.code != "index-unreachable":
             raise
@@ -185,14 +187,17 @@ class _PrefixMaker:
 
     def __init__(
         self,
-        environment: Environment,
+        whole: Environment,
+        plan: PrefixPlan,
         index: Index,
         downloads: Path,
+        *,
+        ignored: ByFramework,
         on_progress: OnProgress,
-        ignored: Sequence[str],
     ) -> None:
-        self._ignored = frozenset(canonicalize_name(name) for name in ignored)
-        self._environment = environment
+        self._name, self._path = (plan.name, f"{_ONE_OF_SEVERAL}/{plan.name}") if whole.prefixes else _ONLY
+        self.environment = environment = whole.part(plan)
+        self._ignored = frozenset(canonicalize_name(name) for f in environment.frameworks for name in ignored.get(f.name, ()))
         self._index = index
         self._downloads = downloads
         self._on_progress = on_progress
@@ -216,7 +221,7 @@ class _PrefixMaker:
     def make(
         self,
         frameworks: Sequence[Framework],
-        recipe_requirements: Sequence[str],
+        recipe_requirements: ByFramework,
         *,
         pins: Mapping[str, Artifact] | None = None,
         like: Prefix | None = None,
@@ -230,7 +235,8 @@ class _PrefixMaker:
         pins = pins or {}
         for note in self._index.notes:
             self._say(note, log=True)
-        asked = self._read([text for f in frameworks for text in f.requirements] + list(recipe_requirements))
+        recipes = [text for f in self.environment.frameworks for text in recipe_requirements.get(f.name, ())]
+        asked = self._read([text for f in frameworks for text in f.requirements] + recipes)
         constraints = self._read([text for f in frameworks for text in f.constraints])
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
         self._say(f"asking for {', '.join(sorted({str(r) for r in asked}))}")
@@ -241,9 +247,9 @@ class _PrefixMaker:
         backend: Literal["uv", "pip"] = "uv" if self._target.python_info >= _OLDEST_FOR_UV else "pip"
         tools = self._tools(chosen, backend, _Keep(like.build_artifacts if like else (), upgrading))
         return Prefix(
-            name=PREFIX_NAME,
-            path=PREFIX_PATH,
-            python=self._environment.python,
+            name=self._name,
+            path=self._path,
+            python=self.environment.python,
             frameworks=tuple(f.name for f in frameworks),
             backend=backend,
             artifacts=tuple(pins.get(artifact.name, artifact) for artifact in self._artifacts(chosen)),
@@ -302,7 +308,7 @@ class _PrefixMaker:
         return OfferBook(
             target=self._target,
             pages=lambda project: self._index.project_files(project, self._index_of.get(project, DEFAULT_INDEX)),
-            exclude_newer=self._environment.exclude_newer,
+            exclude_newer=self.environment.exclude_newer,
             undated=undated,
             exempt=exempt,
             wheels_only=wheels_only,
@@ -319,10 +325,10 @@ class _PrefixMaker:
             try:
                 found.append(read_requirement(text))
             except ValueError as error:
-                problems.append(Problem(where=self._environment.name, line=0, message=f"requirement {text!r}: {error}"))
+                problems.append(Problem(where=self.environment.name, line=0, message=f"requirement {text!r}: {error}"))
         if problems:
             raise InvalidInputError(
-                f"Requirements of {self._environment.name} cannot be read.",
+                f"Requirements of {self.environment.name} cannot be read.",
                 code="bad-requirement",
                 hint="Correct the row in the matrix, or the recipe.",
                 problems=problems,

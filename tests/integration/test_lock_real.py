@@ -66,8 +66,9 @@ def no_base(_environment):
 
 
 def make(env, downloads, on_progress=ignore_progress):
+    asked = {each.name: ("numpy",) for each in env.frameworks}
     return lock.make(
-        env, recipe_requirements=("numpy",), index=Index(), pin_base=no_base, downloads=downloads, on_progress=on_progress
+        env, recipe_requirements=asked, index=Index(), pin_base=no_base, downloads=downloads, on_progress=on_progress
     )
 
 

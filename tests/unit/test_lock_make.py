@@ -49,8 +49,10 @@ def world():
 @pytest.fixture
 def make(world, tmp_path):
     def call(env=None, *, pin_base=pinned_base, recipe=("numpy",), on_progress=lambda _: None):
+        wanted = env or environment()
+        asked = {each.name: recipe for each in wanted.frameworks}
         return lock.make(
-            env or environment(), recipe_requirements=recipe, index=world, pin_base=pin_base, downloads=tmp_path,
+            wanted, recipe_requirements=asked, index=world, pin_base=pin_base, downloads=tmp_path,
             on_progress=on_progress,
         )  # fmt: skip
 
@@ -211,7 +213,9 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
     assert made.prefixes[0].frameworks == ("alpha",)
 
     def complete(the_lock, pin_base):
-        return lock.complete(the_lock, recipe_requirements=("numpy",), index=world, pin_base=pin_base, downloads=tmp_path)
+        return lock.complete(
+            the_lock, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pin_base, downloads=tmp_path
+        )
 
     assert complete(made, no_base) == made
     world.down.clear()
@@ -230,8 +234,8 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
 
 def test_what_the_metadata_of_a_package_asks_for_can_be_left_out(world, tmp_path):
     world.add(f"alpha-1.0-{ANY}", ("beta>=1", "gone"), day="2018-06-30")
-    options = {"recipe_requirements": ("numpy",), "index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = lock.make(environment(), ignored=("Beta",), **options)
+    options = {"recipe_requirements": {"alpha": ("numpy",)}, "index": world, "pin_base": pinned_base, "downloads": tmp_path}
+    made = lock.make(environment(), ignored={"alpha": ("Beta",)}, **options)
     assert "beta" not in {artifact.name for artifact in made.prefixes[0].artifacts}
 
 
@@ -245,7 +249,9 @@ def test_a_source_that_the_matrix_names_by_a_tag_is_not_pinned(make):
 def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path):
     made = make(pin_base=no_base)
     world.asked.clear()
-    completed = lock.complete(made, recipe_requirements=("numpy",), index=world, pin_base=pinned_base, downloads=tmp_path)
+    completed = lock.complete(
+        made, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pinned_base, downloads=tmp_path
+    )
     assert (completed.missing, completed.base.digest, world.asked) == ((), "sha256:" + "1" * 64, [])
 
 
@@ -322,7 +328,9 @@ def test_check_says_all_that_is_wrong_at_once(make, tmp_path):
     env = replace(made.environment, frameworks=(framework(requirements=("alpha==1.0", "absent>1"), constraints=("beta<1.2",)),))
     bad = replace(made, environment=env, prefixes=(spoilt,), base=replace(made.base, digest="sha256:12"))
     refusal = Conflict(row="alpha 1.0", reason="is now known bad", source="https://x.example")
-    problems = [p.message for p in lock.check(bad, [refusal], ["numpy>=2", "gone"], path=tmp_path / "other" / "lock.json")]
+    problems = [
+        p.message for p in lock.check(bad, [refusal], {"alpha": ("numpy>=2", "gone")}, path=tmp_path / "other" / "lock.json")
+    ]
     text = "\n".join(problems)
     for part in (
         "no longer accepts this decision: alpha 1.0: is now known bad",

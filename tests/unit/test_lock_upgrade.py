@@ -33,7 +33,7 @@ def make(world, tmp_path):
     def call(env=None, **options):
         return lock.make(
             env or environment(),
-            recipe_requirements=("numpy",),
+            recipe_requirements={"alpha": ("numpy",)},
             index=world,
             pin_base=pinned_base,
             downloads=tmp_path,
