@@ -11,7 +11,7 @@ from envbuild.matrix.leftout import left_out
 from envbuild.matrix.needs import bad_capabilities, need
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME, URL, Context, date, minor, minors, requirement_list, unique, version
-from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, standing
+from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, bounds, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
     FrameworkTable,
@@ -220,7 +220,8 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
         version=number,
         series=parents.series.text("series"),
         released=released,
-        exclude_newer=date(table, "exclude_newer", "", whole=True) or _bound(parents, released, origin.checked, policy),
+        exclude_newer=date(table, "exclude_newer", "", whole=True)
+        or max([_bound(parents, released, origin.checked, policy), *bounds(variants, table, parents.find)]),
         variants=tuple(variants),
         origin=origin,
     )

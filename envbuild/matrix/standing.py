@@ -76,6 +76,12 @@ def standing(levels: Sequence[Table], number: str, find: Find, own: Own) -> list
     return list(found.values())
 
 
+def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
+    """Until when what the builds stand on takes its dependencies: a package may be older than the patch that it runs upon."""
+    below = dict.fromkeys(variant.upon[0][:2] for variant in variants if variant.upon)
+    return [release.exclude_newer for name, version in below if (release := _release(table, find, name, version))]
+
+
 def _release(table: Table, find: Find, name: str, version: str) -> Release | None:
     framework = find(table, name)
     if framework is None:

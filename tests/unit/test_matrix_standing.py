@@ -110,6 +110,14 @@ def test_builds_are_those_of_what_it_stands_upon(read):
     assert chosen(facts, "above-2.0").requirements == ("above==2.0.0", "below-gpu==1.0.1+one", "part==2")
 
 
+def test_its_dependencies_may_be_as_young_as_those_of_what_it_stands_upon(read):
+    late = BASE.replace('released: "2020-01-01"', 'released: "2020-08-01"')
+    facts = read(above(', upon: {below: "1.0.1"}'), late)
+    assert framework(facts, "above").releases[0].exclude_newer == "2020-09-30"
+    own = read(above(', upon: {below: "1.0.1"}, exclude_newer: "2020-02-02"'), late)
+    assert framework(own, "above").releases[0].exclude_newer == "2020-02-02"
+
+
 def test_pythons_are_narrowed_and_a_local_version_is_shared(read):
     facts = read(BASE, above(', upon: {below: "1.0.1"}, python: ["3.9", "3.13"], local_version: same'))
     (variant,) = framework(facts, "above").releases[0].variants
