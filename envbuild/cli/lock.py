@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import click
 
 from envbuild import errors
@@ -14,22 +16,73 @@ from envbuild.cli.session import Session
 @click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
 @click.option("--check", is_flag=True, help="Only check that locks are present and that the matrix accepts them; offline.")
 @click.option("--relock", is_flag=True, help="Make the lock anew, whatever is there.")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder; with --check.")
+@click.option("--upgrade", is_flag=True, help="Choose the pins of a lock anew and show what changes; see --package.")
+@click.option(
+    "--package", "packages", multiple=True, metavar="X", help="Upgrade X and what it needs alone; X==1.2 whatever its date."
+)
+@click.option("--base-image", is_flag=True, help="Upgrade the pin of the base image alone (with --package: it too).")
+@click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder; with --check or --upgrade.")
 @options.constraints
 @options.common
 @click.pass_obj
-def command(
-    session: Session, /, names: tuple[str, ...], check: bool, relock: bool, every: bool, **constraints: str | None
-) -> int:
+def command(session: Session, /, names: tuple[str, ...], every: bool, **values: Any) -> int:
     """Pin the Python packages and the base of each NAME by hash, as of the framework's own time.
 
     A lock that is present is kept; what it could not pin then is completed where that is possible now.
     """
-    if every and not check:
-        raise errors.UsageError("--all goes with --check.", hint="Name the environments to lock.")
+    asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
+    _refuse_contradictions(asked)
+    if every and not (asked.check or asked.upgrade):
+        raise errors.UsageError("--all goes with --check or --upgrade.", hint="Name the environments to lock.")
     if bool(names) == every:
-        raise errors.UsageError("Name environments, or give --all with --check.", hint="`envbuild list` shows the names.")
-    return _check(session, names, constraints) if check else _lock(session, names, constraints, relock)
+        raise errors.UsageError(
+            "Name environments, or give --all with --check or --upgrade.", hint="`envbuild list` shows the names."
+        )
+    if asked.check:
+        return _check(session, names, values)
+    return _upgrade(session, names, values, asked) if asked.upgrade else _lock(session, names, values, asked.relock)
+
+
+class _Asked(NamedTuple):
+    """What is to be done, as the options say it."""
+
+    check: bool
+    relock: bool
+    upgrade: bool
+    packages: tuple[str, ...]
+    base_image: bool
+    dry_run: bool
+
+
+def _refuse_contradictions(asked: _Asked) -> None:
+    if sum((asked.check, asked.relock, asked.upgrade)) > 1:
+        raise errors.UsageError("--check, --relock and --upgrade are three different things.", hint="Give one of them.")
+    of_upgrades = {"--package": asked.packages, "--base-image": asked.base_image, "--dry-run": asked.dry_run}
+    if not asked.upgrade and (given := [name for name, value in of_upgrades.items() if value]):
+        raise errors.UsageError(f"{' and '.join(given)} say how to upgrade.", hint="Add --upgrade.")
+
+
+def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], asked: _Asked) -> int:
+    from envbuild import pipeline
+    from envbuild.cli import lock_upgrade
+
+    documents = []
+    for name in names or pipeline.names(pipeline.Tools(session.workspace)):
+        with display(session) as shown:
+            tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+            resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
+            upgraded = pipeline.upgrade_environment(
+                tools,
+                resolution.environment,
+                packages=asked.packages,
+                base_image=asked.base_image,
+                write=not asked.dry_run,
+            )
+        lock_upgrade.tell(session, upgraded)
+        documents.append(lock_upgrade.document(upgraded))
+    session.document({"schema": 1, "upgrades": documents})
+    return 0
 
 
 def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], relock: bool) -> int:
@@ -39,8 +92,11 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
     for name in names:
         with display(session) as shown:
             tools = pipeline.Tools(session.workspace, on_progress=shown.news)
-            resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
-            locked = pipeline.lock_environment(tools, resolution.environment, relock=relock)
+            resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
+            environment = resolution.environment
+            if relock:
+                environment = pipeline.todays_decision(tools, environment)
+            locked = pipeline.lock_environment(tools, environment, relock=relock)
         lock = locked.lock
         wording.warnings(session, resolution.warnings)
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)

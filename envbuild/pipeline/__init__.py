@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
     from envbuild.pipeline.tools import Tools
+    from envbuild.pipeline.upgrading import Upgraded, todays_decision, upgrade_environment
 
 __all__ = [
     "Constraints",
@@ -42,6 +43,7 @@ __all__ = [
     "Smoked",
     "StageNote",
     "Tools",
+    "Upgraded",
     "Verified",
     "build_environment",
     "catalogue",
@@ -67,6 +69,8 @@ __all__ = [
     "smoke_image",
     "standing",
     "stored_reports",
+    "todays_decision",
+    "upgrade_environment",
     "verify_image",
 ]
 
@@ -81,4 +85,5 @@ __getattr__ = exported(
     "read_locked render_environment render_text require_lock resolve_buildable resolve_request",
     sweep="check_all check_one names standing stored_reports",
     tools="Tools",
+    upgrading="Upgraded todays_decision upgrade_environment",
 )

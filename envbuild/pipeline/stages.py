@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import files
-from envbuild.errors import InvalidInputError
+from envbuild.errors import InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import evidence, own, rendering
+from envbuild.pipeline import evidence, named, own, rendering
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -59,7 +59,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """The environment that ``texts`` mean.
 
     The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
-    accepts it, preferred or not. So does a user's own recipe, unless it is to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
+    accepts it, preferred or not. So does a user's own recipe, unless it is to be decided ``anew``.
+    Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
     """
     if tools.own is not None:
         return _resolve_own(tools, tools.own, constraints, anew=anew)
@@ -70,6 +71,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 def _resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     from envbuild import resolve
 
+    if (stack := named.stack_of(tools, texts)) is not None:
+        return resolve.resolve_stack(tools.matrix, stack, **named.hardware(stack, constraints))
     return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
 
 
@@ -110,13 +113,18 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     if tools.own is not None:
         own.require_alone(tools.own, insisted=constraints.any())
         texts, constraints = tools.own.request, Constraints(**tools.own.insists)
+    if (stack := named.stack_of(tools, texts)) is not None:
+        return resolve.explain_stack(tools.matrix, stack, **named.hardware(stack, constraints))
     return resolve.explain(tools.matrix, _parse(tools, texts, constraints))
 
 
 def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Request:
     from envbuild import resolve
 
-    return resolve.parse(texts, matrix=tools.matrix, **asdict(constraints))
+    try:
+        return resolve.parse(texts, matrix=tools.matrix, **asdict(constraints))
+    except UnknownNameError as error:
+        raise named.suggested(tools, texts, error) from error
 
 
 def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Environment | None:
@@ -152,7 +160,9 @@ def check_lock(tools: Tools, locked: Locked) -> None:
     environment = locked.lock.environment
     known = tools.recipes
     asked = {each.name: known[each.recipe].requirements for each in environment.frameworks if each.recipe in known}
-    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment), asked)
+    path = locked.path if tools.own is None else None
+    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment), asked, path=path)
+    problems += named.departures(tools, environment)
     problems += own.pinned_differences(tools.own, locked.lock) if tools.own is not None else []
     if problems:
         raise InvalidInputError(
@@ -191,9 +201,9 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         # What a user's recipe says beyond its pins is taken over as it is now.
         lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
         if lock.missing and not _built_from(tools, found):
-            lock = locks.complete(lock, **_lock_inputs(tools, environment))
+            lock = locks.complete(lock, **lock_inputs(tools, environment))
     else:
-        lock = locks.make(environment, **_lock_inputs(tools, environment))
+        lock = locks.make(environment, **lock_inputs(tools, environment))
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)
@@ -209,7 +219,8 @@ def _built_from(tools: Tools, locked: Locked) -> bool:
     return record is not None and record.lock == locked.digest
 
 
-def _lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
+def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
+    """What making a lock of ``environment`` takes beside it."""
     from envbuild.engine import bases
 
     recipes = require_recipes(tools, environment)

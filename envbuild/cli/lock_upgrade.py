@@ -1,0 +1,97 @@
+"""How ``envbuild lock --upgrade`` tells what an upgrade changes, as text and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from envbuild.cli import wording
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.lock import Change, Difference
+    from envbuild.model import Artifact, Lock
+    from envbuild.pipeline import Upgraded
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+def tell(session: Session, upgraded: Upgraded) -> None:
+    """The difference, then what follows from it."""
+    name, difference = upgraded.after.lock.environment.name, upgraded.difference
+    if upgraded.base_kept:
+        session.err(f"{name}: the base's pin was kept: {upgraded.base_kept}")
+    if difference.empty:
+        session.out(f"{name}: nothing to upgrade")
+        return
+    session.out(f"{name}: {_summary(difference)}")
+    session.out(_table(difference))
+    session.out(f"  {_total(upgraded.before.lock)} → {_total(upgraded.after.lock)}")
+    session.out(f"  {upgraded.after.path}{'' if upgraded.written else ' (not written: --dry-run)'}")
+    if upgraded.written and upgraded.outdated:
+        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved of the lock before, and is not of this one.")
+    if upgraded.written:
+        session.err(f"{name}: `envbuild make {name}` renders, builds and proves it anew.")
+
+
+def document(upgraded: Upgraded) -> dict[str, Any]:
+    """The same for scripts."""
+    difference = upgraded.difference
+    listed: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
+    for change in difference.changes:
+        told = {"prefix": change.prefix, "role": change.role, "name": change.name}
+        listed[change.kind].append({**told, "before": _file(change.before), "after": _file(change.after)})
+    return {
+        "name": upgraded.after.lock.environment.name,
+        "path": str(upgraded.after.path),
+        "sha256_before": upgraded.before.digest,
+        "sha256": upgraded.after.digest,
+        "changed": not difference.empty,
+        "written": upgraded.written,
+        "difference": {
+            **listed,
+            "base": list(difference.base),
+            "decision": list(difference.decision),
+            "missing_added": [gap.what for gap in difference.missing_added],
+            "missing_removed": [gap.what for gap in difference.missing_removed],
+        },
+        "base_kept": upgraded.base_kept,
+        "outdated_evidence": list(upgraded.outdated),
+    }
+
+
+def _file(artifact: Artifact | None) -> dict[str, Any] | None:
+    if artifact is None:
+        return None
+    return {"version": artifact.version, "filename": artifact.filename, "sha256": artifact.sha256, "size": artifact.size}
+
+
+def _summary(difference: Difference) -> str:
+    counts = [(kind, sum(change.kind == kind for change in difference.changes)) for kind in _SIGNS]
+    parts = [f"{count} {kind}" for kind, count in counts if count] + (["its base moved"] if difference.base else [])
+    parts += ["its decision changed"] if difference.decision else []
+    parts += ["what is missing changed"] if difference.missing_added or difference.missing_removed else []
+    return ", ".join(parts)
+
+
+def _table(difference: Difference) -> str:
+    rows = [_row(change) for change in difference.changes]
+    rows += [["~", "base", line] for line in difference.base]
+    rows += [["~", "decision", path] for path in difference.decision]
+    rows += [["+", "not pinned", f"{gap.what}: {gap.why}"] for gap in difference.missing_added]
+    rows += [["-", "not pinned", gap.what] for gap in difference.missing_removed]
+    return wording.columns(rows, indent="  ")
+
+
+def _row(change: Change) -> list[str]:
+    before, after = change.before, change.after
+    versions = list(dict.fromkeys(each.version for each in (before, after) if each))
+    if before and after and len(versions) == 1:
+        versions[0] += " (another file)" if before.filename != after.filename else " (its sha256 changed)"
+    sizes = [wording.size(each.size) if each.size is not None else "size unknown" for each in (before, after) if each]
+    where = "" if change.role == "package" else f"({change.role})"
+    return [_SIGNS[change.kind], change.name, " → ".join(versions), " → ".join(dict.fromkeys(sizes)), where]
+
+
+def _total(lock: Lock) -> str:
+    files = [artifact for prefix in lock.prefixes for artifact in (*prefix.artifacts, *prefix.build_artifacts)]
+    return f"{len(files)} files, {wording.size(sum(artifact.size or 0 for artifact in files))}"

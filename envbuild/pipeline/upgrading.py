@@ -1,0 +1,145 @@
+"""An environment's lock chosen anew, all of it or some packages, and what that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError, UsageError
+from envbuild.model import BaseLock, Environment, Lock, Missing
+from envbuild.pipeline import evidence, stages
+from envbuild.pipeline.stages import Locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+    from envbuild.lock import Difference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upgraded:
+    """A lock before and after. ``outdated`` is what was proved of the lock before, and proves nothing of the new one.
+
+    ``base_kept`` says why the base could not be asked for anew; it is empty where it was, or was not to be.
+    """
+
+    before: Locked
+    after: Locked
+    difference: Difference
+    base_kept: str
+    outdated: tuple[str, ...]
+    written: bool
+
+
+def todays_decision(tools: Tools, environment: Environment) -> Environment:
+    """What the matrix says today of the environment of this name; as it was where the matrix knows none of that name."""
+    from envbuild import resolve
+
+    if tools.own is not None:
+        return environment
+    try:
+        found = resolve.resolve(tools.matrix, resolve.parse([environment.name], matrix=tools.matrix)).environment
+    except (ConflictError, UnknownNameError):
+        return environment  # the check of its lock says why
+    return found if found.name == environment.name else environment
+
+
+def upgrade_environment(
+    tools: Tools, environment: Environment, *, packages: Sequence[str] = (), base_image: bool = False, write: bool = True
+) -> Upgraded:
+    """Choose the pins of ``environment`` anew: all of them, or only ``packages`` (names or requirements) or the base's image.
+
+    What is not to be chosen anew stays wherever it fits. A package with bounds of its own is taken however new it is, any other
+    as of the environment's time. Nothing is written unless something changed and ``write``.
+
+    Raises :class:`InvalidInputError` (``no-lock``) where there is nothing to upgrade, :class:`UnknownNameError` for a package
+    that is not pinned, and what locking raises.
+    """
+    from envbuild import lock as locks
+
+    before = stages.read_locked(tools, environment.name)
+    if before is None:
+        raise InvalidInputError(
+            f"{environment.name} has no lock to upgrade.",
+            code="no-lock",
+            hint=f"`envbuild lock {tools.spoken(environment.name)}` makes one (it needs a package index).",
+        )
+    everything = not packages and not base_image
+    inputs = stages.lock_inputs(tools, environment)
+    base = _Base(before.lock, inputs["pin_base"] if everything or base_image else None)
+    inputs["pin_base"] = base.pin
+    if everything:
+        lock = locks.make(todays_decision(tools, environment), **inputs)
+    elif packages:
+        lock = locks.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
+    else:
+        lock = base.repinned()
+    difference = locks.compare(before.lock, lock)
+    if write and not difference.empty:
+        locks.write(tools.workspace.written_lock(environment.name), lock)
+    proved = evidence.kinds(evidence.read(tools.workspace, environment.name), before.digest)
+    return Upgraded(
+        before=before,
+        after=replace(before, lock=lock, digest=locks.digest(lock), path=tools.workspace.written_lock(environment.name)),
+        difference=difference,
+        base_kept=base.kept,
+        outdated=() if difference.empty else proved,
+        written=write and not difference.empty,
+    )
+
+
+class _Base:
+    """The pin of the base: asked for anew by ``ask``, unless that is None or gives none while there was one."""
+
+    def __init__(self, lock: Lock, ask: Callable[[Environment], BaseLock | Missing] | None) -> None:
+        self._lock = lock
+        self._ask = ask
+        self._gap = next((gap for gap in lock.missing if gap.what == f"base {lock.base.image}"), None)
+        self.kept = ""
+
+    def pin(self, environment: Environment) -> BaseLock | Missing:
+        """What a lock of ``environment`` is to hold."""
+        held = self._gap or self._lock.base
+        found = self._ask(environment) if self._ask else held
+        if isinstance(found, Missing) and isinstance(held, BaseLock) and held.image == environment.base.image:
+            self.kept = found.why
+            return held
+        return found
+
+    def repinned(self) -> Lock:
+        """The lock with this pin, all else as it was."""
+        found = self.pin(self._lock.environment)
+        if isinstance(found, Missing):
+            return self._lock
+        return replace(self._lock, base=found, missing=tuple(gap for gap in self._lock.missing if gap != self._gap))
+
+
+def _read(packages: Sequence[str], lock: Lock) -> list[Requirement]:
+    """The packages as requirements, each of which the lock pins already."""
+    import difflib
+
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    pinned = sorted({artifact.name for prefix in lock.prefixes for artifact in (*prefix.artifacts, *prefix.build_artifacts)})
+    found = []
+    for text in packages:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as error:
+            raise UsageError(
+                f"--package takes a name or a requirement, not {text!r}: {error}.", hint="Such as: pillow==6.2.2"
+            ) from error
+        name = canonicalize_name(requirement.name)
+        if name not in pinned:
+            near = difflib.get_close_matches(name, pinned, n=3)
+            raise UnknownNameError(
+                f"{lock.environment.name} pins no package named {name}.",
+                code="unknown-package",
+                hint=f"Did you mean {' or '.join(near)}?" if near else "Its lock.json lists what it pins.",
+                details=pinned,
+            )
+        found.append(requirement)
+    return found
