@@ -11,6 +11,7 @@ from typing import Protocol
 
 from envbuild import files, sources
 from envbuild import lock as locks
+from envbuild.custom import copying
 from envbuild.model import Artifact, Lock, OnProgress, Progress
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
@@ -41,6 +42,8 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
     parts |= {path: source.read_bytes() for path, source in guest_files(workspace, lock, recipes).items()}
     for path, content in sorted(parts.items()):
         whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    for path, source in users_files(workspace, lock).items():
+        whole.update(f"{path}\0{files.sha256_of(source)} {_mode_of(source):o}\n".encode())
     return whole.hexdigest()
 
 
@@ -58,6 +61,23 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
         if adapter.is_file():
             guest[f"smoke/adapters/{name}.py"] = adapter
     return dict(sorted(guest.items()))
+
+
+def users_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
+    """What a user's own recipe copies into the image: path in the context → file here."""
+    custom, recipe = lock.environment.custom, workspace.recipe
+    if custom is None or recipe is None:
+        return {}
+    return {
+        f"files/{number}/{path}".rstrip("/"): source
+        for number, copied in enumerate(custom.files)
+        for path, source in copying.contents(recipe.parent, copied)
+    }
+
+
+def _mode_of(source: Path) -> int:
+    """Of a file's rights only whether it is a program goes into an image."""
+    return 0o755 if source.stat().st_mode & 0o100 else 0o644
 
 
 def assemble(  # noqa: PLR0917 - what a context is made from
@@ -88,6 +108,9 @@ def assemble(  # noqa: PLR0917 - what a context is made from
             _put(part, path, source.read_bytes(), mode=0o755 if path == "tools/uv" else 0o644)
         for path, source in _sources(workspace, lock, on_progress).items():
             shutil.copyfile(source, _place(part, path))
+        for path, source in users_files(workspace, lock).items():
+            shutil.copyfile(source, _place(part, path))
+            _place(part, path).chmod(_mode_of(source))
         _normalise(part)
         shutil.rmtree(final, ignore_errors=True)
         part.rename(final)

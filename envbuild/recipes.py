@@ -76,8 +76,11 @@ def _check_adapters(recipe: Recipe, known: Mapping[str, Recipe], folder: Path, p
 
 
 def templates(workspace: Workspace) -> dict[str, str]:
-    """The text of every Dockerfile template, named ``partials/<file>`` and ``recipes/<recipe>/<file>``."""
-    paths = [*workspace.partials.glob(_TEMPLATES), *workspace.recipes.glob(f"*/{_TEMPLATES}")]
+    """The text of every Dockerfile template, named ``partials/<file>`` and ``recipes/<recipe>/<file>``.
+
+    Beside them, as ``services/<file>``, the scripts that go into images as they are.
+    """
+    paths = [*workspace.partials.glob(_TEMPLATES), *workspace.recipes.glob(f"*/{_TEMPLATES}"), *workspace.services.glob("*.sh")]
     return {str(path.relative_to(workspace.images)): _text(path) for path in sorted(paths)}
 
 

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, InvalidInputError, Problem
 from envbuild.files import sha256_of
+from envbuild.lock.added import choose
 from envbuild.lock.metadata import MetadataReader
 from envbuild.lock.offers import OfferBook
 from envbuild.lock.resolver import Candidate, resolve
@@ -198,6 +199,7 @@ class _PrefixMaker:
         self._name, self._path = (plan.name, f"{_ONE_OF_SEVERAL}/{plan.name}") if whole.prefixes else _ONLY
         self.environment = environment = whole.part(plan)
         self._ignored = frozenset(canonicalize_name(name) for f in environment.frameworks for name in ignored.get(f.name, ()))
+        self._own = whole.custom if plan == whole.plans()[0] else None
         self._index = index
         self._downloads = downloads
         self._on_progress = on_progress
@@ -237,13 +239,15 @@ class _PrefixMaker:
             self._say(note, log=True)
         recipes = [text for f in self.environment.frameworks for text in recipe_requirements.get(f.name, ())]
         asked = self._read([text for f in frameworks for text in f.requirements] + recipes)
+        added = self._read(self._own.requirements()) if self._own else []
         constraints = self._read([text for f in frameworks for text in f.constraints])
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
-        self._say(f"asking for {', '.join(sorted({str(r) for r in asked}))}")
+        self._say(f"asking for {', '.join(sorted({str(r) for r in [*asked, *added]}))}")
         undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
+        undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
         book = self._book(undated=frozenset(map(canonicalize_name, undated)), exempt=keep.filenames)
-        chosen = self._resolve(asked, constraints, book, keep)
+        chosen = choose(asked, added, lambda wanted: self._resolve(wanted, constraints, book, keep), self.environment)
         backend: Literal["uv", "pip"] = "uv" if self._target.python_info >= _OLDEST_FOR_UV else "pip"
         tools = self._tools(chosen, backend, _Keep(like.build_artifacts if like else (), upgrading))
         return Prefix(

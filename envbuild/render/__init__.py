@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from envbuild.errors import InvalidInputError, UsageError
 from envbuild.model import Lock
 from envbuild.recipes import Recipe
-from envbuild.render import prefixes
+from envbuild.render import prefixes, services
 from envbuild.render.requirements import check_names, split
 
 DIALECTS = ("baseline",)
@@ -45,6 +45,7 @@ def render(
     check_names(files, STAGES)
     rendering = {file.name: file.text() for each in files for file in each.all()}
     rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
+    rendering |= services.scripts(lock, templates)
     if len(lock.prefixes) > 1:
         rendering[prefixes.FILE] = prefixes.listed(lock, recipes)
     return dict(sorted(rendering.items()))

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
-STAGES = frozenset({"os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "built", "frameworks", "image"})
+STAGES = frozenset(
+    {"os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "built", "frameworks", "custom", "image"}
+)
 
 
 def _header(lock: Lock) -> str:
     """What a Dockerfile says of itself: no date and no tool's version, so that nothing changes with them."""
-    return f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {lock.environment.name}"
+    again = lock.environment.name if lock.environment.custom is None else "PATH of the envbuild.yaml"
+    return f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {again}"
 
 
 def dockerfile(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles]) -> str:
@@ -88,6 +91,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "small": [file for each in files for file in each.small],
         "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
         "has_builds": any(recipe.builds for recipe in used),
+        "custom": environment.custom,
         "env": _env(environment, recipes),
         "labels": _labels(lock, used),
     }

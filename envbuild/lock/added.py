@@ -1,0 +1,63 @@
+"""What a user asks for beside the frameworks: chosen together with them, and named where it is what does not fit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from packaging.requirements import Requirement
+
+from envbuild.errors import Conflict, ConflictError
+from envbuild.lock.resolver import Candidate
+from envbuild.model import Environment
+
+Resolve = Callable[[Sequence[Requirement]], list[Candidate]]
+
+
+def choose(
+    asked: Sequence[Requirement], added: Sequence[Requirement], resolve: Resolve, environment: Environment
+) -> list[Candidate]:
+    """``resolve`` of both. Raises :class:`ConflictError` (``added-package``) that names what of ``added`` breaks ``asked``.
+
+    Where ``asked`` cannot be met alone, the error says nothing of ``added``.
+    """
+    try:
+        return resolve([*asked, *added])
+    except ConflictError as error:
+        if not added:
+            raise
+        together = error
+    resolve(asked)
+    failed = {requirement: cause for requirement in added if (cause := _failure(resolve, [*asked, requirement]))}
+    guilty = list(failed) or list(added)
+    shown = failed[guilty[0]] if failed else together
+    raise _refusal(guilty, shown, environment, alone=bool(failed)) from together
+
+
+def _failure(resolve: Resolve, wanted: Sequence[Requirement]) -> ConflictError | None:
+    try:
+        resolve(wanted)
+    except ConflictError as error:
+        return error
+    return None
+
+
+def _refusal(guilty: Sequence[Requirement], error: ConflictError, environment: Environment, *, alone: bool) -> ConflictError:
+    frameworks = " + ".join(f"{framework.name} {framework.version}" for framework in environment.frameworks)
+    named = ", ".join(map(str, guilty))
+    hint = f"Loosen it or leave it out, under `pip` in envbuild.yaml; or choose another version of {frameworks}."
+    if environment.exclude_newer and any("were published too late" in conflict.reason for conflict in error.conflicts):
+        hint += f" Only what was there on {environment.exclude_newer} is taken, but for packages that `newer` names."
+    return ConflictError(
+        f"{named} cannot be installed beside {frameworks}" + ("." if alone else ": each could, not all of them at once."),
+        code="added-package",
+        hint=hint,
+        conflicts=[_owned(conflict, guilty) for conflict in error.conflicts],
+    )
+
+
+def _owned(conflict: Conflict, guilty: Sequence[Requirement]) -> Conflict:
+    """The same fact, said of the user's file where it is what that asks for."""
+    if conflict.row == "requirements" and conflict.reason in {f"ask for {each.name}{each.specifier}" for each in guilty}:
+        return replace(conflict, row="envbuild.yaml pip", reason=conflict.reason.replace("ask", "asks", 1))
+    return conflict

@@ -1,0 +1,30 @@
+"""The scripts that start what a user's own image offers: part of its rendering, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envbuild.errors import InvalidInputError
+from envbuild.model import Lock
+
+START = "envbuild-start"
+
+
+def scripts(lock: Lock, templates: Mapping[str, str]) -> dict[str, str]:
+    """A script for each service, and the one that starts them; nothing where the image offers none."""
+    custom = lock.environment.custom
+    if custom is None or not custom.services:
+        return {}
+    found = {f"services/{service.name}": _script(service.name, templates) for service in custom.services}
+    return {START: _script(START, templates), **found}
+
+
+def _script(name: str, templates: Mapping[str, str]) -> str:
+    try:
+        return templates[f"services/{name}.sh"]
+    except KeyError:
+        raise InvalidInputError(
+            f"No script starts the service {name!r}.",
+            code="unknown-service",
+            hint=f"Add images/services/{name}.sh, or leave the service out.",
+        ) from None
