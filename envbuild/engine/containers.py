@@ -125,6 +125,8 @@ def _create(client: DockerClient, order: Order) -> str:
         entrypoint=None if order.entrypoint is None else list(order.entrypoint),
         environment=order.env,
         user=order.user,
+        # Without a network the engine gives a container's own name no address; libraries that look it up fail (Gloo is one).
+        hostname="localhost" if order.network == "none" else None,
         stdin_open=order.stdin is not None,
         host_config=host_config,
         labels={_OWNER: f"{socket.gethostname()}/{_identity(os.getpid())}"},

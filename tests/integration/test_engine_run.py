@@ -60,10 +60,10 @@ def test_a_program_that_does_not_read_its_input_does_not_hang(engine, image):
 def test_settings_reach_the_container(engine, image, tmp_path):
     (tmp_path / "given").write_text("from outside")
     tmp_path.chmod(0o755)
-    script = "cat /given/given; echo; id -u; echo $WORD; df -m /dev/shm | tail -1; ls /sys/class/net; touch /given/x"
+    script = "cat /given/given; echo; id -u; echo $WORD; df -m /dev/shm | tail -1; ls /sys/class/net; getent hosts $(uname -n)"
     result = engine.run(
         image,
-        ["sh", "-c", script],
+        ["sh", "-c", f"{script}; touch /given/x"],
         mounts=[Mount(source=str(tmp_path), target="/given")],
         env={"WORD": "a b"},
         user="1234:1234",
@@ -74,6 +74,7 @@ def test_settings_reach_the_container(engine, image, tmp_path):
     assert lines[:3] == ["from outside", "1234", "a b"]
     assert lines[3].split()[1] == "321"
     assert lines[4] == "lo"
+    assert lines[5].split()[0] in {"127.0.0.1", "::1"}  # the container finds itself by its own name
     assert "Read-only file system" in lines[-1] or "Permission denied" in lines[-1]
 
 
