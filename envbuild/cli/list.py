@@ -10,6 +10,7 @@ from envbuild.cli import options, wording
 from envbuild.cli.session import Session
 
 _HEAD = ["NAME", "CUDA", "PYTHON", "OS", "BASE", "DRIVER", "STATUS"]
+_STACKS = ["STACK", "WHAT IT IS"]
 
 
 def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -33,7 +34,10 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 @options.common
 @click.pass_obj
 def command(session: Session, /, framework: str | None, base: str | None, **filters: Any) -> int:
-    """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made."""
+    """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made.
+
+    Without anything said they are followed by the stacks: names of several frameworks in one image.
+    """
     from envbuild import pipeline
 
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
@@ -41,9 +45,10 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     found = pipeline.catalogue(tools, **wanted)
     warnings = pipeline.doubts(tools, wanted) if any(wanted.values()) else []
     wording.warnings(session, warnings)
+    stacks = [] if base or any(wanted.values()) else pipeline.list_stacks(tools)
     rows = [row for row in found if base in (None, row["provider"])]
     if session.json:
-        session.document({"schema": 1, "environments": rows, "warnings": warnings})
+        session.document({"schema": 1, "environments": rows, "stacks": stacks, "warnings": warnings})
         return 0
     table = [_HEAD]
     for row in rows:
@@ -52,6 +57,8 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
         rest = (row[part] or "-" for part in ("cuda", "python", "system", "provider"))
         table.append([name, *rest, driver, row["status"]])
     session.out(wording.columns(table))
+    if stacks:
+        session.out(f"\n{wording.columns([_STACKS, *([each['name'], each['title']] for each in stacks)])}")
     if not rows:
         session.err("Nothing in the matrix matches.")
     return 0

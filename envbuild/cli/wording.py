@@ -25,7 +25,7 @@ def environment(answer: Mapping[str, Any]) -> str:
         package = framework["package"]
         rows.append([framework["name"], framework["version"], "" if package == framework["name"] else package])
     rows += _upon(answer["frameworks"])
-    rows.append(["python", answer["python"], ""])
+    rows += _pythons(answer)
     rows.append(["os", answer["os"], ""])
     for part in ("cuda", "cudnn", "nccl"):
         own = [(each["name"], (each[part], "")) for each in answer["frameworks"] if each.get(part)]
@@ -62,6 +62,13 @@ def size(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def _pythons(answer: Mapping[str, Any]) -> list[list[str]]:
+    """The Python; of several prefixes each with its own, and what it holds."""
+    prefixes = answer.get("prefixes") or ()
+    told = [[each["name"], f"python {each['python']}: {', '.join(each['frameworks'])}"] for each in prefixes]
+    return [["" if index else "prefixes", *cells] for index, cells in enumerate(told)] or [["python", answer["python"], ""]]
 
 
 def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:

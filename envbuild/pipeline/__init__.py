@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.fetching import Fetched, fetch
     from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
     from envbuild.pipeline.listing import catalogue, doubts
+    from envbuild.pipeline.named import list_stacks
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
     from envbuild.pipeline.rendering import Difference
     from envbuild.pipeline.stages import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         resolve_buildable,
         resolve_request,
     )
+    from envbuild.pipeline.starting import Started, first_choice, start
     from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.upgrading import Upgraded, todays_decision, upgrade_environment
@@ -42,6 +44,7 @@ __all__ = [
     "Rendered",
     "Smoked",
     "StageNote",
+    "Started",
     "Tools",
     "Upgraded",
     "Verified",
@@ -53,7 +56,9 @@ __all__ = [
     "doubts",
     "explain_request",
     "fetch",
+    "first_choice",
     "held_evidence",
+    "list_stacks",
     "lock_environment",
     "make",
     "names",
@@ -68,6 +73,7 @@ __all__ = [
     "resolve_request",
     "smoke_image",
     "standing",
+    "start",
     "stored_reports",
     "todays_decision",
     "upgrade_environment",
@@ -79,10 +85,12 @@ __getattr__ = exported(
     fetching="Fetched fetch",
     listing="catalogue doubts",
     judge="Smoked Verified prove read_report require_image smoke_image verify_image",
+    named="list_stacks",
     order="Made MakeOptions StageNote make",
     rendering="Difference",
     stages="Constraints Locked Rendered build_environment check_lock explain_request held_evidence lock_environment "
     "read_locked render_environment render_text require_lock resolve_buildable resolve_request",
+    starting="Started first_choice start",
     sweep="check_all check_one names standing stored_reports",
     tools="Tools",
     upgrading="Upgraded todays_decision upgrade_environment",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from envbuild.resolve.accept import refusals
     from envbuild.resolve.explanation import Explanation, explain, explanation_json
     from envbuild.resolve.listing import Filters, Row, catalogue, doubts
+    from envbuild.resolve.stack import departures, explain_stack, resolve_stack
 
 __all__ = [
     "Explanation",
@@ -31,19 +32,26 @@ __all__ = [
     "Row",
     "answer",
     "catalogue",
+    "departures",
     "details_of",
     "doubts",
     "explain",
+    "explain_stack",
     "explanation_json",
     "overlaid",
     "parse",
     "refusals",
     "resolve",
+    "resolve_stack",
 ]
 
 # A module here must not have the name of what it offers: importing it would take that name's place in the package.
 __getattr__ = exported(
-    __name__, accept="refusals", explanation="Explanation explain explanation_json", listing="Filters Row catalogue doubts"
+    __name__,
+    accept="refusals",
+    explanation="Explanation explain explanation_json",
+    listing="Filters Row catalogue doubts",
+    stack="departures explain_stack resolve_stack",
 )
 
 

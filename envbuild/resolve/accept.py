@@ -13,7 +13,7 @@ from envbuild.model import Environment, Framework, Python
 from envbuild.resolve.build import Build
 from envbuild.resolve.facts import Facts, status_objection
 from envbuild.resolve.places import offers_on, python_on, system_objections
-from envbuild.resolve.together import LIBRARIES, clashes, together
+from envbuild.resolve.together import LIBRARIES, clashes, image_clashes, together
 
 
 def refusals(matrix: Matrix, environment: Environment) -> list[Conflict]:
@@ -48,23 +48,30 @@ def _builds(facts: Facts, environment: Environment, framework: Framework) -> lis
 
 
 def _all(facts: Facts, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
+    """Each prefix is judged as an environment of its own; the image, with its system, CUDA and libraries, is that of all."""
     whole = together([build.variant for build in builds])
-    for build, framework in zip(builds, environment.frameworks, strict=True):
-        yield from _build(facts, environment, framework, build)
-        yield from _libraries(environment, build, whole)
-    yield from (item.conflict for item in clashes(facts, builds))
+    pairs = list(zip(builds, environment.frameworks, strict=True))
+    sets = [[build for build, _ in pairs if build.framework.name in plan.frameworks] for plan in environment.plans()]
+    for plan, ours in zip(environment.plans(), sets, strict=True):
+        for build, framework in pairs:
+            if build in ours:
+                yield from _build(facts, plan.python.version, framework, build)
+                yield from _libraries(environment, build, whole)
+        yield from (item.conflict for item in clashes(facts, ours))
+    for one, other in itertools.combinations(sets, 2):
+        yield from (item.conflict for build in other for item in image_clashes(facts, build, one))
     yield from _place(facts, environment, whole)
 
 
-def _build(facts: Facts, environment: Environment, framework: Framework, build: Build) -> Iterator[Conflict]:
+def _build(facts: Facts, python: str, framework: Framework, build: Build) -> Iterator[Conflict]:
     row, variant = build.row, build.variant
     origin = variant.origin
     if origin.status == "known-bad":
         yield Conflict(row=row, reason=f"known not to work: {origin.note}", source=origin.source)
     if (cuda := facts.cuda.get(variant.cuda)) and (bad := status_objection(cuda.key, cuda.origin)):
         yield bad.conflict
-    if environment.python.version not in variant.python:
-        reason = f"supports Python {', '.join(variant.python)}, no longer {environment.python.version}"
+    if python not in variant.python:
+        reason = f"supports Python {', '.join(variant.python)}, no longer {python}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))
     for own in variant.pins(build.release.version):
         if own not in framework.requirements:
@@ -94,9 +101,10 @@ def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator
     if numbers(system.glibc) != numbers(environment.system.glibc):
         reason = f"has glibc {system.glibc}, not {environment.system.glibc}"
         yield Conflict(row=system.key, reason=reason, source=system.origin.source)
-    python = python_on(facts, environment.python.version, system, image)
-    if not isinstance(python, Python):
-        yield python.conflict
+    for version in dict.fromkeys(plan.python.version for plan in environment.plans()):
+        python = python_on(facts, version, system, image)
+        if not isinstance(python, Python):
+            yield python.conflict
     offers, against = offers_on(facts, variant, system, image)
     serving = [offer for offer in offers if offer.provider == base.provider]
     if not serving:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from envbuild.codec import encode
-from envbuild.model import SCHEMA, Base, Resolution
+from envbuild.model import SCHEMA, Base, Environment, Resolution
 
 
 def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
             for framework, details in zip(environment.frameworks, resolution.details, strict=True)
         ],
         "python": environment.python.version,
+        **_prefixes(environment),
         "os": environment.system.name,
         "cuda": environment.cuda,
         "cudnn": environment.cudnn,
@@ -46,6 +47,14 @@ def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
         "overlaid": list(resolution.overlaid),
         "evidence": list(evidence),
     }
+
+
+def _prefixes(environment: Environment) -> dict[str, Any]:
+    """The sets of packages, where there are several."""
+    plans = [
+        {"name": plan.name, "python": plan.python.version, "frameworks": list(plan.frameworks)} for plan in environment.prefixes
+    ]
+    return {"prefixes": plans} if plans else {}
 
 
 def _base(base: Base) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from envbuild.errors import ConflictError, InvalidInputError, Problem
 from envbuild.matrix.types import Matrix
+from envbuild.matrix.versions import within
 from envbuild.model import Base, Environment, PrefixPlan, Reason, Resolution
 from envbuild.resolve import reasons
 from envbuild.resolve.build import Build
@@ -18,7 +19,7 @@ from envbuild.resolve.facts import Facts, hardware_objections, hardware_warnings
 from envbuild.resolve.overlaid import marked, overlaid
 from envbuild.resolve.parse import parse
 from envbuild.resolve.places import offers_on
-from envbuild.resolve.request import Request
+from envbuild.resolve.request import Request, version_matches
 from envbuild.resolve.search import Search
 from envbuild.resolve.stack_groups import Grouping, Shares, in_image
 from envbuild.resolve.together import LIBRARIES, together
@@ -54,6 +55,32 @@ def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
     except ConflictError as error:
         return Explanation(request=stack.name, resolution=None, choices=(), passed_over=(), error=error)
     return Explanation(request=stack.name, resolution=resolution, choices=(), passed_over=(), error=None)
+
+
+def departures(matrix: Matrix, stack: Stack, environment: Environment) -> list[str]:
+    """In what an earlier decision is no longer what the stack asks for; each begins with a verb."""
+    return list(_departures(request_of(matrix, stack), stack, environment))
+
+
+def _departures(request: Request, stack: Stack, environment: Environment) -> Iterator[str]:
+    held = {framework.name: framework.version for framework in environment.frameworks}
+    asked = {wanted.framework.name: wanted for wanted in request.wanted}
+    yield from (f"no longer holds {name}" for name in held if name not in asked)
+    for member, (name, wanted) in zip(stack.members, asked.items(), strict=True):
+        if name not in held:
+            yield f"now asks for {member.request}"
+        elif not version_matches(held[name], wanted.version):
+            yield f"asks for {member.request}, not for {held[name]}"
+        python = next(plan.python.version for plan in environment.plans() if name in plan.frameworks) if name in held else ""
+        if python and python not in member.pythons:
+            yield f"asks for {name} on Python {', '.join(member.pythons)}, not {python}"
+    for what, now, then in (("on", stack.system, environment.system.name), ("for CUDA", stack.cuda, environment.cuda or "")):
+        if now != then:
+            yield f"is {what} {now or 'none'}, not {then or 'none'}"
+    for library, said in (("cudnn", request.cudnn), ("nccl", request.nccl)):
+        version = getattr(environment, library)
+        if said and version and not within(version, said):
+            yield f"asks for {library} {said.lstrip('=')}, not {version}"
 
 
 def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:

@@ -1,0 +1,85 @@
+"""Stacks among the requests: a name alone in the command line that has a file under ``images/stacks``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from envbuild.errors import Alternative, Problem, UnknownNameError, UsageError
+from envbuild.workspace import can_be_name
+
+if TYPE_CHECKING:
+    from envbuild.model import Environment
+    from envbuild.pipeline.stages import Constraints
+    from envbuild.pipeline.tools import Tools
+    from envbuild.stacks import Stack
+
+
+def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
+    """The stack that ``texts`` name, None for any other request: who asks for none only has a file looked for."""
+    name = texts[0].lower() if len(texts) == 1 else ""
+    if not can_be_name(name) or not tools.workspace.stack_file(name).is_file():
+        return None
+    from envbuild import stacks
+
+    return stacks.read(tools.workspace, name)
+
+
+def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
+    """What it has to run on besides. Raises :class:`UsageError` for what only a stack's own file can say."""
+    said = {"--python": constraints.python, "--os": constraints.system, "--base": constraints.base}
+    fixed = [option for option, value in said.items() if value is not None]
+    if fixed:
+        raise UsageError(
+            f"{' and '.join(fixed)} cannot be said of {stack.name}: the stack's file says it.",
+            code="stack-fixed",
+            hint="Copy the file under another name in images/stacks, and change it there.",
+        )
+    return {"driver": constraints.driver, "gpu": constraints.gpu}
+
+
+def departures(tools: Tools, environment: Environment) -> list[Problem]:
+    """In what a lock of a stack is not what the stack's file asks for today."""
+    stack = stack_of(tools, [environment.name])
+    if stack is None:
+        return []
+    from envbuild import resolve
+
+    where = str(tools.workspace.stack_file(stack.name))
+    found = resolve.departures(tools.matrix, stack, environment)
+    return [Problem(where=where, line=0, message=f"the stack {each}") for each in found]
+
+
+def suggested(tools: Tools, texts: Sequence[str], error: UnknownNameError) -> UnknownNameError:
+    """``error``, with the stack that was perhaps meant."""
+    known = sorted(path.stem for path in tools.workspace.stacks.glob("*.yaml"))
+    near = difflib.get_close_matches(texts[0].lower(), known, n=1) if len(texts) == 1 else []
+    if not near:
+        return error
+    return UnknownNameError(
+        error.message,
+        code=error.code,
+        hint=f"Did you mean the stack {near[0]}? {error.hint}",
+        alternatives=[Alternative(name=near[0], changes="the stack of that name"), *error.alternatives],
+        details=error.details,
+    )
+
+
+def list_stacks(tools: Tools) -> list[dict[str, Any]]:
+    """The stacks as ``list --json`` shows them."""
+    from envbuild import stacks
+
+    return [
+        {
+            "name": stack.name,
+            "title": stack.title,
+            "frameworks": [member.request for member in stack.members],
+            "python": list(stack.pythons),
+            "os": stack.system,
+            "cuda": stack.cuda or None,
+            "driver": stack.driver or None,
+            "gpus": list(stack.gpus),
+        }
+        for stack in stacks.load(tools.workspace).values()
+    ]
