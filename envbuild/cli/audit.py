@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("audit")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @click.option(
     "--database",
     type=click.Path(path_type=Path),
@@ -39,7 +39,7 @@ def command(
     from envbuild.errors import VulnerableError
     from envbuild.model import Progress
 
-    tools = pipeline.Tools(session.workspace)
+    tools = pipeline.Tools(session.workspace).at([name])
     locked = pipeline.require_lock(tools, pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     canonical = locked.lock.environment.name
     with display(session) as shown:

@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("build")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @click.option("--no-cache", is_flag=True, help="Build every layer again, whatever the engine holds.")
 @options.engine
 @options.constraints
@@ -21,7 +21,7 @@ def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, 
     from envbuild import codec, pipeline
 
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine)
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
         resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
         locked = pipeline.require_lock(tools, resolution.environment.name)
         pipeline.render_environment(tools, locked.lock)

@@ -9,7 +9,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("explain")
-@click.argument("request", nargs=-1, required=True, metavar="REQUEST…", shell_complete=options.complete_name)
+@options.naming("request", several=True, metavar="REQUEST…")
 @options.constraints
 @options.common
 @click.pass_obj
@@ -17,7 +17,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     """Say why REQUEST means what it means: every choice with its source, and every row left out with the reason."""
     from envbuild import pipeline, resolve
 
-    tools = pipeline.Tools(session.workspace)
+    tools = pipeline.Tools(session.workspace).at(request)
     explanation = pipeline.explain_request(tools, request, options.chosen(constraints))
     if explanation.resolution is not None:
         answer = resolve.answer(explanation.resolution, pipeline.held_evidence(tools, explanation.resolution.environment.name))

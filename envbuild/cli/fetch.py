@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("fetch")
-@click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
+@options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder, those with the least to fetch first.")
 @click.option("--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep the files there, in one folder.")
 @options.constraints
@@ -34,7 +34,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     if bool(names) == every:
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news).at(names)
         canonical = [
             pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
         ] or pipeline.names(tools)

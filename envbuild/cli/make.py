@@ -17,7 +17,7 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 
 
 @click.command("make")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @options.judging
 @options.engine
 @options.constraints
@@ -33,7 +33,7 @@ def command(session: Session, /, name: str, start_engine: bool, **values: Any) -
     constraints, judging = options.split(values)
     wanted = pipeline.MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints))
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine)
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
         made = pipeline.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
     document = {
         "schema": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -113,6 +114,10 @@ def engine(function: F) -> F:
 
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
     """The short request as a further tag, where it says everything that was asked: with other options it would mislead."""
+    from envbuild.custom import path_in
+
+    if path_in([request]):
+        return ()
     plain = request.replace("+", "_").lower()
     sayable = plain[:1].isalnum() and all(c.isalnum() or c in "._-" for c in plain) and len(plain) <= 128
     return (plain,) if sayable and not any(constraints.values()) else ()
@@ -155,6 +160,24 @@ def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, A
     """The options of a verb that takes both kinds, as (constraints, judging)."""
     constraints = {name: values[name] for name in ("driver", "gpu", "python", "system", "base")}
     return constraints, {name: value for name, value in values.items() if name not in constraints}
+
+
+def naming(argument: str = "name", *, several: bool = False, required: bool = True, **more: Any) -> Callable[[F], F]:
+    """The argument that names an environment, or ``several``; left out, it is the envbuild.yaml of the working folder."""
+
+    def named(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value or ctx.params.get("every") or ctx.resilient_parsing:
+            return value
+        from envbuild.custom import FILE
+
+        if Path(FILE).is_file():
+            return (FILE,) if several else FILE
+        if required:
+            raise click.MissingParameter(ctx=ctx, param=param)
+        return value
+
+    nargs = -1 if several else 1
+    return click.argument(argument, nargs=nargs, required=False, callback=named, shell_complete=complete_name, **more)
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature

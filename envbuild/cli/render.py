@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("render")
-@click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
+@options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
 @click.option("--check", is_flag=True, help="Recompute in memory and list what is missing, orphan or different; write nothing.")
 @options.constraints
@@ -24,7 +24,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, check: boo
         raise errors.UsageError(
             "Name environments, or give --all.", hint="`envbuild render --all --check` compares all of them."
         )
-    tools = pipeline.Tools(session.workspace)
+    tools = pipeline.Tools(session.workspace).at(names)
     if every and check:
         return _report(session, pipeline.check_all(tools), len(pipeline.names(tools)))
     canonical = [

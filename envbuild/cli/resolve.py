@@ -9,19 +9,19 @@ from envbuild.cli.session import Session
 
 
 @click.command("resolve")
-@click.argument("request", nargs=-1, required=True, metavar="REQUEST…", shell_complete=options.complete_name)
+@options.naming("request", several=True, metavar="REQUEST…")
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
     """Say which environment REQUEST means, choosing what it leaves open; nothing is written.
 
-    REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +, or
-    requirements such as 'name>=1.12,<2' 'cuda>=9'.
+    REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +,
+    requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.
     """
     from envbuild import pipeline, resolve
 
-    tools = pipeline.Tools(session.workspace)
+    tools = pipeline.Tools(session.workspace).at(request)
     resolution = pipeline.resolve_request(tools, request, options.chosen(constraints))
     answer = resolve.answer(resolution, pipeline.held_evidence(tools, resolution.environment.name))
     session.document(answer)

@@ -11,7 +11,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("sbom")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it there, not to standard output.")
 @options.constraints
 @options.common
@@ -20,7 +20,7 @@ def command(session: Session, /, name: str, output: Path | None, **constraints: 
     """Print the bill of materials of NAME's lock (CycloneDX 1.6, JSON): every file with its hash, and what is not pinned."""
     from envbuild import files, pipeline, sbom
 
-    tools = pipeline.Tools(session.workspace)
+    tools = pipeline.Tools(session.workspace).at([name])
     locked = pipeline.require_lock(tools, pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     text = sbom.dumps(locked.lock, locked.digest)
     if output is None:

@@ -11,7 +11,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("show")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @options.constraints
 @options.common
 @click.pass_obj
@@ -19,7 +19,7 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Show every version of NAME, why it was chosen, and what exists of it here: lock, rendering, image, reports."""
     from envbuild import pipeline, resolve
 
-    tools = pipeline.Tools(session.workspace)
+    tools = pipeline.Tools(session.workspace).at([name])
     resolution = pipeline.resolve_request(tools, [name], options.chosen(constraints))
     canonical = resolution.environment.name
     answer = resolve.answer(resolution, pipeline.held_evidence(tools, canonical))

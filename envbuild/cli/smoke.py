@@ -12,7 +12,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("smoke")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @options.judging
 @options.constraints
 @options.common
@@ -27,7 +27,7 @@ def command(session: Session, /, name: str, **values: Any) -> int:
     constraints, judging = options.split(values)
     smoke_options = options.smoke_options(judging)
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
         canonical = pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
         locked = pipeline.require_lock(tools, canonical)
         image = pipeline.require_image(tools, canonical)

@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 
 @click.command("verify")
-@click.argument("name", shell_complete=options.complete_name)
+@options.naming()
 @options.constraints
 @options.common
 @click.pass_obj
@@ -19,7 +19,7 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     from envbuild import pipeline
 
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
         canonical = pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
         locked = pipeline.require_lock(tools, canonical)
         image = pipeline.require_image(tools, canonical)

@@ -6,16 +6,16 @@ from envbuild.lazily import exported
 
 if TYPE_CHECKING:
     from envbuild.custom.places import FILE, find, path_in
-    from envbuild.custom.reading import UserRecipe, load
+    from envbuild.custom.reading import UserRecipe, load, read
     from envbuild.custom.services import load_services
     from envbuild.custom.writing import Wishes, name_for, text
 
-__all__ = ["FILE", "UserRecipe", "Wishes", "find", "load", "load_services", "name_for", "path_in", "text"]
+__all__ = ["FILE", "UserRecipe", "Wishes", "find", "load", "load_services", "name_for", "path_in", "read", "text"]
 
 __getattr__ = exported(
     __name__,
     places="FILE find path_in",
-    reading="UserRecipe load",
+    reading="UserRecipe load read",
     services="load_services",
     writing="Wishes name_for text",
 )

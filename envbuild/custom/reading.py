@@ -37,11 +37,16 @@ class UserRecipe:
 
 def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
     """The recipe at ``path``; :class:`InvalidInputError` lists everything that is wrong with it, and with what it names."""
-    problems: list[Problem] = []
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Name a file that you may read.") from error
+    return read(content, path, services)
+
+
+def read(content: bytes | str, path: Path, services: Mapping[str, Service]) -> UserRecipe:
+    """The recipe that would say ``content`` at ``path``; raises as :func:`load` does."""
+    problems: list[Problem] = []
     table = strictyaml.load(content, str(path), problems)
     recipe = None if table is None else _recipe(table, path, services, problems)
     strictyaml.raise_for(problems, str(path))

@@ -74,17 +74,23 @@ def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
 
 def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
     """Raise :class:`InvalidInputError` where the recipe's name is a request: its images would take that one's tags."""
+    if not is_free(tools, recipe.name):
+        raise InvalidInputError(
+            f"{recipe.path} would be called {recipe.name}, which already means something to envbuild.",
+            code="taken-name",
+            hint=f"Give it a name of its own: `name: my-{recipe.name}`.",
+        )
+
+
+def is_free(tools: Tools, name: str) -> bool:
+    """Whether ``name`` means nothing as a request."""
     from envbuild import resolve
 
     try:
-        resolve.parse([recipe.name], matrix=tools.matrix)
+        resolve.parse([name], matrix=tools.matrix)
     except EnvbuildError:
-        return
-    raise InvalidInputError(
-        f"{recipe.path} would be called {recipe.name}, which already means something to envbuild.",
-        code="taken-name",
-        hint=f"Give it a name of its own: `name: my-{recipe.name}`.",
-    )
+        return not tools.workspace.stack_file(name).exists()
+    return False
 
 
 def keep_private(tools: Tools) -> None:

@@ -1,0 +1,45 @@
+"""``envbuild init [FOLDER]``: an environment of the user's own to begin with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.session import Session
+
+
+@click.command("init")
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--framework", "frameworks", multiple=True, metavar="REQUEST", help="What it holds, as `resolve` takes it.")
+@click.option("--name", default="", help="Its name; the folder's where nothing is said.")
+@click.option("--python", default="", metavar="VERSION", help="Insist on a Python, e.g. 3.11.")
+@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package of the package index; may be repeated.")
+@click.option("--apt", multiple=True, metavar="PACKAGE", help="A package of the operating system; may be repeated.")
+@click.option("--service", "services", multiple=True, metavar="NAME", help="What the image can start, e.g. jupyter.")
+@click.option("--force", is_flag=True, help="Overwrite the file that is there.")
+@options.common
+@click.pass_obj
+def command(session: Session, /, folder: Path, force: bool, **wishes: str | tuple[str, ...]) -> int:
+    """Write an envbuild.yaml into FOLDER (else here): an environment of your own, with every key explained.
+
+    `envbuild make ./envbuild.yaml` builds it; edit it before that or at any time after.
+    """
+    from envbuild import custom, pipeline
+
+    tools = pipeline.Tools(session.workspace)
+    if not any(wishes.values()) and not session.json and sys.stdin.isatty() and sys.stderr.isatty():
+        wishes["frameworks"] = _ask(pipeline.first_choice(tools))
+    started = pipeline.start(tools, folder, custom.Wishes(**wishes), force=force)  # type: ignore[arg-type]
+    path = str(started.path) if started.path.is_absolute() else f"./{started.path}"
+    session.out(f"{path} written: {started.environment.name} to begin with")
+    session.err(f"Edit it, then: envbuild make {path}")
+    session.document({"schema": 1, "path": str(started.path), "environment": started.environment.name})
+    return 0
+
+
+def _ask(default: str) -> tuple[str, ...]:
+    answer = click.prompt("Which framework? A short name such as", default=default, err=True)
+    return tuple(answer.split())
