@@ -130,7 +130,7 @@ class EngineError(EnvbuildError):
 
 
 class BuildError(EnvbuildError):
-    """A build failed. ``code`` tells ``base-unreachable`` from ``build-step``, ``index-unreachable`` and ``no-space``."""
+    """A build failed. ``code`` tells ``base-unreachable`` from ``build-step``, ``index-unreachable`` and others."""
 
     exit_code = 7
     default_code = "build-step"

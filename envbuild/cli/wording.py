@@ -35,6 +35,7 @@ def environment(answer: Mapping[str, Any]) -> str:
         rows.append(["driver", f">= {answer['driver_min']}", ""])
     codes = [(each["name"], _code(each.get("compute_capability"))) for each in answer["frameworks"] if each.get("cuda")]
     rows += _told("gpu", _code(answer.get("compute_capability")), [(name, code) for name, code in codes if any(code)])
+    rows += _own(answer.get("custom") or {})
     rows.append(["evidence", ", ".join(answer["evidence"]) or "none yet", ""])
     text = f"{answer['name']}\n\n{columns(rows, indent='  ')}"
     text += "".join(f"\n  from your overlay: {row}" for row in answer.get("overlaid", ()))
@@ -69,6 +70,15 @@ def _pythons(answer: Mapping[str, Any]) -> list[list[str]]:
     prefixes = answer.get("prefixes") or ()
     told = [[each["name"], f"python {each['python']}: {', '.join(each['frameworks'])}"] for each in prefixes]
     return [["" if index else "prefixes", *cells] for index, cells in enumerate(told)] or [["python", answer["python"], ""]]
+
+
+def _own(custom: Mapping[str, Any]) -> list[list[str]]:
+    """What a user's own recipe adds."""
+    copied = [f"{each['source']} -> {each['target']}" for each in custom.get("files", ())]
+    ports = [str(port) for port in custom.get("ports", ())]
+    services = [f"{each['name']} ({', '.join(map(str, each['ports']))})" for each in custom.get("services", ())]
+    parts = {"pip": custom.get("pip"), "apt": custom.get("apt"), "files": copied, "ports": ports, "services": services}
+    return [[key, ", ".join(texts), ""] for key, texts in parts.items() if texts]
 
 
 def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -68,6 +68,11 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern("index-unreachable", r"invalid peer certificate", "invalid peer certificate: UnknownIssuer"),
     Pattern("index-unreachable", r"curl: \((?:5|6|7|28|35|60)\)", "curl: (28) Operation timed out"),
+    Pattern("unknown-package", r"E: Unable to locate package (\S+)", "E: Unable to locate package ffmpge"),
+    Pattern("unknown-package", r"E: Version '\S+' for '(\S+)' was not found", "E: Version '9' for 'git' was not found"),
+    Pattern(
+        "unknown-package", r"E: Package '(\S+)' has no installation candidate", "E: Package 'x' has no installation candidate"
+    ),
     Pattern("index-unreachable", r"E: Failed to fetch \S+", "E: Failed to fetch http://a.b/x.deb  404  Not Found"),
 )
 
@@ -75,6 +80,7 @@ _HINTS = {
     "no-space": "Free space where the engine keeps its data (`docker system prune`), or set ENVBUILD_HOME to a larger disk.",
     "base-unreachable": "`envbuild show NAME` lists the other providers of this environment; choose one with --base.",
     "index-unreachable": "Check the network, the proxy and the certificates of this machine; what was built so far is kept.",
+    "unknown-package": "Correct the name: what stands under `apt` in envbuild.yaml must be a package of the image's system.",
     "build-step": "The last lines of the failing step are above; -v shows all of them.",
 }
 
@@ -96,9 +102,17 @@ def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildErro
         "no-space": "The build ran out of disk space",
         "base-unreachable": "The base image cannot be reached",
         "index-unreachable": "A package source cannot be reached from the build",
+        "unknown-package": f"The image's system has no package {_named(tail)}",
         "build-step": "A build step failed",
     }[code]
     return BuildError(f"{what}{where} ({_shorten(reason)}).", code=code, hint=_HINTS[code], details=tail)
+
+
+def _named(lines: Sequence[str]) -> str:
+    """The packages that apt does not know, in its own words."""
+    patterns = [pattern.text for pattern in PATTERNS if pattern.code == "unknown-package"]
+    found = [match[1] for line in lines for text in patterns if (match := re.search(text, line))]
+    return ", ".join(dict.fromkeys(found)) or "of that name"
 
 
 def _shorten(text: str, limit: int = 300) -> str:

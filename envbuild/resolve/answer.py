@@ -46,6 +46,7 @@ def answer(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
         "warnings": list(resolution.warnings),
         "overlaid": list(resolution.overlaid),
         "evidence": list(evidence),
+        **({} if environment.custom is None else {"custom": encode(environment.custom)}),
     }
 
 

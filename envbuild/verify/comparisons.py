@@ -149,6 +149,9 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
     exact = {package.name: package.version for package in environment.base.packages}
     exact |= {package.name: package.version for package in bootstrap.packages} if bootstrap else {}
     wanted = [*environment.system.packages, *environment.python.packages, environment.system.init_package]
+    own = [name.partition("=") for name in environment.custom.system_packages()] if environment.custom else []
+    exact |= {name: version for name, _, version in own if version}
+    wanted += [name for name, _, version in own if not version]
     if packages is None:
         if exact or any(wanted):
             found.notes.append("the image has no dpkg database: its system packages were not compared")
