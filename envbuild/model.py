@@ -328,11 +328,15 @@ class Bootstrap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseLock:
-    """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list."""
+    """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
+
+    ``archive``: the apt sources that a pulled one gets where its own no longer answer.
+    """
 
     image: str
     digest: str | None
     bootstrap: Bootstrap | None
+    archive: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

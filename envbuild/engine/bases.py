@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from envbuild.engine import apt, bootstrap
@@ -32,14 +32,33 @@ class RealisedBase:
     apt_sources: bytes | None
 
 
-def pin(environment: Environment, engine: Engine | None, workspace: Workspace, on_progress: OnProgress) -> BaseLock | Missing:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What the matrix says of an image: the digest that its tag had, empty for none, and apt sources that outlive its own."""
+
+    digest: str = ""
+    archive: tuple[str, ...] = ()
+
+
+def pin(
+    environment: Environment,
+    engine: Engine | None,
+    workspace: Workspace,
+    on_progress: OnProgress,
+    known: Known = Known(),
+) -> BaseLock | Missing:
     """How to find this environment's base again: a digest, or a package list, or what is missing and why.
 
-    Nothing is pulled or installed. Without an engine no registry is asked. What is missing goes into a lock, which holds
-    nothing of this machine: the errors themselves, with hosts and addresses, are told as progress alone.
+    A known digest comes before the registry's, so that everybody's lock is the same; where the base can be bootstrapped as
+    well, a registry has to answer for it to be pulled at all. Nothing is pulled or installed. Without an engine no registry is
+    asked. What is missing goes into a lock, which holds nothing of this machine: the errors themselves, with hosts and
+    addresses, are told as progress alone.
     """
     image = environment.base.image
     on_progress(Progress(stage="lock", message=f"pinning the base {image}"))
+    pulled = BaseLock(image=image, digest=known.digest or None, bootstrap=None, archive=known.archive)
+    if known.digest and not _bootstrappable(environment):
+        return pulled
     reasons: list[str] = []
     if engine is None:
         reasons.append("no container engine to ask its registry")
@@ -47,7 +66,8 @@ def pin(environment: Environment, engine: Engine | None, workspace: Workspace, o
         if environment.base.provider == "local" and (found := engine.image(image)) is not None:
             return BaseLock(image=image, digest=found.id, bootstrap=None)
         try:
-            return BaseLock(image=image, digest=engine.registry_digest(image), bootstrap=None)
+            answered = engine.registry_digest(image)
+            return replace(pulled, digest=known.digest or answered)
         except EnvbuildError as error:
             on_progress(Progress(stage="lock", message=error.message, log=True))
             reasons.append("its registry gave no digest when this was locked")
@@ -57,6 +77,8 @@ def pin(environment: Environment, engine: Engine | None, workspace: Workspace, o
         except EnvbuildError as error:
             on_progress(Progress(stage="lock", message=error.message, log=True))
             reasons.append("no Debian mirror gave its package list")
+    if known.digest:
+        return pulled
     return Missing(what=f"base {image}", why="; ".join(reasons))
 
 

@@ -52,7 +52,8 @@ class SystemPython:
 class SystemRow:
     """An operating system for images. Higher ``preference`` is chosen first.
 
-    ``gcc`` is the compiler that it carries, ``mirror`` where its packages are served today.
+    ``gcc`` is the compiler that it carries, ``mirror`` where its packages are served today. ``digest`` is what its image's tag
+    named when a document was written (``sha256:…``); ``archive`` are the apt sources that keep its packages for good.
     """
 
     name: str
@@ -60,9 +61,11 @@ class SystemRow:
     version: str
     codename: str
     image: str
+    digest: str
     glibc: str
     gcc: str
     mirror: str
+    archive: tuple[str, ...]
     released: str
     end_of_life: str
     bootstrap_suite: str

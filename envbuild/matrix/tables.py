@@ -41,6 +41,7 @@ from envbuild.strictyaml import Table
 
 T = TypeVar("T")
 Files = list[tuple[Table, Provenance]]
+APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
 HOSTS = ("aarch64",)  # processors that images are not built for
@@ -92,9 +93,11 @@ def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
         version=version(table, "version"),
         codename=table.text("codename", pattern=NAME),
         image=table.text("image", pattern=r"\S+"),
+        digest=table.text("digest", "", pattern=r"sha256:[0-9a-f]{64}"),
         glibc=version(table, "glibc"),
         gcc=version(table, "gcc", ""),
         mirror=table.text("mirror", "", pattern=URL),
+        archive=table.texts("archive", pattern=APT_SOURCE),
         released=date(table, "released", ""),
         end_of_life=date(table, "end_of_life", ""),
         bootstrap_suite=table.text("bootstrap_suite", "", pattern=NAME),

@@ -221,14 +221,14 @@ def _built_from(tools: Tools, locked: Locked) -> bool:
 
 def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
     """What making a lock of ``environment`` takes beside it."""
-    from envbuild.engine import bases
+    from envbuild.pipeline import bases
 
     recipes = require_recipes(tools, environment)
     return {
         "recipe_requirements": {each.name: recipes[each.recipe].requirements for each in environment.frameworks},
         "ignored": {each.name: recipes[each.recipe].ignore for each in environment.frameworks},
         "index": tools.index,
-        "pin_base": lambda target: bases.pin(target, tools.engine_or_none(), tools.workspace, tools.on_progress),
+        "pin_base": lambda target: bases.pin(tools, target),
         "downloads": tools.workspace.downloads,
         "on_progress": tools.on_progress,
     }

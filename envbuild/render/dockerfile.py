@@ -79,6 +79,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "environment": environment,
         "header": _header(lock),
         "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
+        "archive": lock.base.archive,
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
         "apt_runtime": _apt(lock, {f.name: recipes[f.recipe].apt_runtime for f in environment.frameworks}),
         "apt_build": _apt(lock, {f.name: recipes[f.recipe].apt_build for f in environment.frameworks}),

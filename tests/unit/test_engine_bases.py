@@ -5,11 +5,24 @@ import io
 import json
 import tarfile
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from envbuild.engine import apt, archive, bases, bootstrap
-from envbuild.model import Base, Bootstrap, DebianPackage, Environment, Python, System
+from envbuild.engine import Engine, apt, archive, bases, bootstrap
+from envbuild.errors import EngineError
+from envbuild.model import (
+    Base,
+    BaseLock,
+    Bootstrap,
+    DebianPackage,
+    Environment,
+    Missing,
+    Python,
+    System,
+    ignore_progress,
+)
 from envbuild.workspace import Workspace
 
 
@@ -145,3 +158,51 @@ def test_the_apt_secret_has_a_line_for_each_source():
 )
 def test_the_repository_of_an_image(image, repository):
     assert bases._repository(image) == repository
+
+
+class Registry:
+    """An engine of which only the registry is asked; without a digest it cannot be reached."""
+
+    def __init__(self, digest: str = "") -> None:
+        self.digest = digest
+
+    def registry_digest(self, image: str) -> str:
+        if not self.digest:
+            raise EngineError(f"{image}: no answer")
+        return self.digest
+
+
+KNOWN = bases.Known(digest="sha256:" + "a" * 64, archive=("deb http://old.example/toy stone main",))
+OTHER = "sha256:" + "b" * 64
+
+
+def pinned(decided: Environment, engine: object, tmp_path: Path, known: bases.Known = KNOWN) -> BaseLock | Missing:
+    place = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
+    return bases.pin(decided, cast(Engine | None, engine), place, ignore_progress, known)
+
+
+@pytest.mark.parametrize("engine", [None, Registry(), Registry(OTHER)])
+def test_a_base_that_can_only_be_pulled_is_pinned_by_the_known_digest_on_every_machine(engine: object, tmp_path: Path) -> None:
+    decided = environment()
+    decided = replace(decided, system=replace(decided.system, bootstrap_suite=""))
+    expected = BaseLock(image="debian:12", digest=KNOWN.digest, bootstrap=None, archive=KNOWN.archive)
+    assert pinned(decided, engine, tmp_path) == expected
+
+
+def test_a_base_that_can_be_bootstrapped_is_pulled_where_a_registry_answers_yet_by_the_known_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bases, "_present", lambda suite, workspace: made_of(a="1"))
+    expected = BaseLock(image="debian:12", digest=KNOWN.digest, bootstrap=None, archive=KNOWN.archive)
+    assert pinned(environment(), Registry(OTHER), tmp_path) == expected
+    made = BaseLock(image="debian:12", digest=None, bootstrap=made_of(a="1"))
+    assert pinned(environment(), Registry(), tmp_path) == made
+    assert pinned(environment(), None, tmp_path) == made
+
+
+def test_without_a_known_digest_the_registrys_is_taken_and_else_missed(tmp_path: Path) -> None:
+    decided = environment()
+    decided = replace(decided, system=replace(decided.system, bootstrap_suite=""))
+    nothing = bases.Known()
+    assert pinned(decided, Registry(OTHER), tmp_path, nothing) == BaseLock(image="debian:12", digest=OTHER, bootstrap=None)
+    assert isinstance(pinned(decided, Registry(), tmp_path, nothing), Missing)

@@ -1,0 +1,22 @@
+"""How the base of an environment is pinned: by what the matrix knows of it, then by what an engine finds."""
+
+from __future__ import annotations
+
+from envbuild.engine import bases
+from envbuild.matrix.types import Matrix
+from envbuild.model import BaseLock, Environment, Missing
+from envbuild.pipeline.tools import Tools
+
+
+def pin(tools: Tools, environment: Environment) -> BaseLock | Missing:
+    """How to find the base again, or what is missing and why."""
+    known = known_base(tools.matrix, environment)
+    return bases.pin(environment, tools.engine_or_none(), tools.workspace, tools.on_progress, known)
+
+
+def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
+    """What the matrix says of the image: of a user's own nothing, and a digest only of the system's plain one."""
+    row = next((row for row in matrix.systems if row.name == environment.system.name), None)
+    if row is None or environment.base.provider == "local":
+        return bases.Known()
+    return bases.Known(digest=row.digest if environment.base.image == row.image else "", archive=row.archive)
