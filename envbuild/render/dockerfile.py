@@ -82,7 +82,9 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "archive": lock.base.archive,
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
         "apt_runtime": _apt(lock, {f.name: recipes[f.recipe].apt_runtime for f in environment.frameworks}),
-        "apt_build": _apt(lock, {f.name: recipes[f.recipe].apt_build for f in environment.frameworks}),
+        "apt_build": _unique(
+            [*_apt(lock, {f.name: recipes[f.recipe].apt_build for f in environment.frameworks}), *_compilers(lock, files)]
+        ),
         "fetched_packages": fetched,
         "package_argument": _package_argument,
         "pythons": list(dict.fromkeys(prefix.python for prefix in lock.prefixes)),
@@ -178,6 +180,14 @@ def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
             elif prefix.python.provided_by == "distribution":
                 named.append(name.replace("{python}", prefix.python.version))
     return _unique(named)
+
+
+def _compilers(lock: Lock, files: Sequence[PrefixFiles]) -> list[str]:
+    """What source packages may need that a user's recipe brings in: nothing says which of them are not Python alone."""
+    if lock.environment.custom is None or not files[0].sdists:
+        return []
+    python = lock.prefixes[0].python
+    return ["g++", *([f"python{python.version}-dev"] if python.provided_by == "distribution" else [])]
 
 
 def _unique(names: Sequence[str]) -> list[str]:
