@@ -13,8 +13,9 @@ from envbuild.cli.session import Session
 
 
 @click.command("lock")
-@click.argument("names", nargs=-1, metavar="NAME…", shell_complete=options.complete_name)
+@options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--check", is_flag=True, help="Only check that locks are present and that the matrix accepts them; offline.")
+@click.option("--online", is_flag=True, help="With --check: ask the indexes too whether each file is there, and the same.")
 @click.option("--relock", is_flag=True, help="Make the lock anew, whatever is there.")
 @click.option("--upgrade", is_flag=True, help="Choose the pins of a lock anew and show what changes; see --package.")
 @click.option(
@@ -40,7 +41,9 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, **values: 
             "Name environments, or give --all with --check or --upgrade.", hint="`envbuild list` shows the names."
         )
     if asked.check:
-        return _check(session, names, values)
+        from envbuild.cli import lock_check
+
+        return lock_check.run(session, names, values, online=asked.online)
     return _upgrade(session, names, values, asked) if asked.upgrade else _lock(session, names, values, asked.relock)
 
 
@@ -48,6 +51,7 @@ class _Asked(NamedTuple):
     """What is to be done, as the options say it."""
 
     check: bool
+    online: bool
     relock: bool
     upgrade: bool
     packages: tuple[str, ...]
@@ -60,7 +64,9 @@ def _refuse_contradictions(asked: _Asked) -> None:
         raise errors.UsageError("--check, --relock and --upgrade are three different things.", hint="Give one of them.")
     of_upgrades = {"--package": asked.packages, "--base-image": asked.base_image, "--dry-run": asked.dry_run}
     if not asked.upgrade and (given := [name for name, value in of_upgrades.items() if value]):
-        raise errors.UsageError(f"{' and '.join(given)} say how to upgrade.", hint="Add --upgrade.")
+        raise errors.UsageError(f"Without --upgrade there is nothing to say {', '.join(given)} of.", hint="Add --upgrade.")
+    if asked.online and not asked.check:
+        raise errors.UsageError("--online says how to check.", hint="Add --check.")
 
 
 def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], asked: _Asked) -> int:
@@ -70,7 +76,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
     documents = []
     for name in names or pipeline.names(pipeline.Tools(session.workspace)):
         with display(session) as shown:
-            tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+            tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
             resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
             upgraded = pipeline.upgrade_environment(
                 tools,
@@ -91,7 +97,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
     documents = []
     for name in names:
         with display(session) as shown:
-            tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+            tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
             resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
             environment = resolution.environment
             if relock:
@@ -115,29 +121,4 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
             }
         )
     session.document({"schema": 1, "locks": documents})
-    return 0
-
-
-def _check(session: Session, names: tuple[str, ...], constraints: dict[str, str | None]) -> int:
-    from envbuild import pipeline
-
-    tools = pipeline.Tools(session.workspace)
-    canonical = [
-        pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
-    ] or pipeline.names(tools)
-    problems: list[errors.Problem] = []
-    for name in canonical:
-        try:
-            pipeline.require_lock(tools, name)
-        except errors.InvalidInputError as error:
-            problems += error.problems or [errors.Problem(where=name, line=0, message=error.message)]
-    if problems:
-        raise errors.InvalidInputError(
-            f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the locks.",
-            code="stale-lock",
-            problems=problems,
-            hint="`envbuild lock NAME --relock` makes a lock again.",
-        )
-    session.document({"schema": 1, "checked": canonical})
-    session.out(f"{len(canonical)} lock{'s' if len(canonical) != 1 else ''} present and accepted by the matrix")
     return 0

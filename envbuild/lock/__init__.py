@@ -5,17 +5,34 @@ from typing import TYPE_CHECKING
 from envbuild.lazily import exported
 
 if TYPE_CHECKING:
-    from envbuild.lock.checking import check
+    from envbuild.lock.checking import check, contradictions
     from envbuild.lock.comparison import Change, Difference, compare
     from envbuild.lock.making import complete, make
     from envbuild.lock.store import digest, dumps, read, write
+    from envbuild.lock.upstream import HARMLESS, Finding, ask
 
-__all__ = ["Change", "Difference", "check", "compare", "complete", "digest", "dumps", "make", "read", "write"]
+__all__ = [
+    "HARMLESS",
+    "Change",
+    "Difference",
+    "Finding",
+    "ask",
+    "check",
+    "compare",
+    "complete",
+    "contradictions",
+    "digest",
+    "dumps",
+    "make",
+    "read",
+    "write",
+]
 
 __getattr__ = exported(
     __name__,
-    checking="check",
+    checking="check contradictions",
     comparison="Change Difference compare",
     making="complete make",
     store="digest dumps read write",
+    upstream="HARMLESS Finding ask",
 )

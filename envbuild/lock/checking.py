@@ -13,7 +13,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import Conflict, Problem
+from envbuild.lock import shape
 from envbuild.lock.offers import version_of
+from envbuild.lock.store import dumps
 from envbuild.lock.target import Target, read_requirement
 from envbuild.model import Artifact, Lock, Prefix
 
@@ -27,19 +29,34 @@ def check(
     """Everything that is wrong with ``lock``, at once; empty where it holds.
 
     ``refusals`` is what today's matrix says against the decision, ``recipe_requirements`` what today's recipes ask for beside
-    each framework. ``path`` is where the lock lies, for its folder's name.
+    each framework. ``path`` is where the lock lies: its folder has its name, and its bytes are those that are written.
     """
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
     if path is not None and path.parent.name != lock.environment.name:
         messages.append(f"the folder is named {path.parent.name}, the environment {lock.environment.name}")
+    if path is not None and path.is_file() and path.read_bytes() != dumps(lock).encode():
+        messages.append("it is not written as envbuild writes it, so its hash is not that of what it says")
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")
-    if not lock.prefixes:
-        messages.append("it has no prefix, so nothing would be installed")
+    messages.extend(shape.problems_of(lock))
     for prefix in lock.prefixes:
         messages.extend(_check_prefix(lock, prefix, recipe_requirements))
     return [Problem(where=where, line=0, message=message) for message in messages]
+
+
+def contradictions(locks: Sequence[Lock]) -> list[Problem]:
+    """Files that locks pin by different hashes: an index has one file of a name, so that one of them is wrong."""
+    said: dict[tuple[str, str], tuple[str, str]] = {}
+    problems = []
+    for lock in locks:
+        name = lock.environment.name
+        for artifact in (a for prefix in lock.prefixes for a in (*prefix.artifacts, *prefix.build_artifacts)):
+            sha256, first = said.setdefault((artifact.index, artifact.filename), (artifact.sha256, name))
+            if sha256 != artifact.sha256:
+                message = f"{artifact.filename} has sha256 {artifact.sha256} here, and {sha256} in the lock of {first}"
+                problems.append(Problem(where=name, line=0, message=message))
+    return problems
 
 
 def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: ByFramework) -> Iterator[str]:
@@ -51,8 +68,6 @@ def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: ByFramework) 
         for artifact in artifacts:
             for message in _check_artifact(artifact, target):
                 yield f"{prefix.name}: {kind} {artifact.filename}: {message}"
-    if any(not a.filename.endswith(".whl") for a in prefix.artifacts) and not prefix.build_artifacts:
-        yield f"{prefix.name}: it has source archives, and nothing that builds them"
     by_name = {artifact.name: artifact for artifact in prefix.artifacts}
     for framework in lock.environment.frameworks:
         if framework.name in prefix.frameworks:

@@ -1,0 +1,95 @@
+"""``envbuild lock --check``: whether locks hold, by themselves and, with ``--online``, by what their indexes still offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from envbuild import errors
+from envbuild.cli import options
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.lock import Finding
+    from envbuild.pipeline import Locked
+
+
+def run(session: Session, names: Sequence[str], constraints: dict[str, str | None], *, online: bool) -> int:
+    """Check the locks of ``names``, or of every environment that has a folder; all problems are raised at once."""
+    from envbuild import lock as locks
+    from envbuild import pipeline
+
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        wanted = [(tools, name) for name in pipeline.names(tools)] if not names else []
+        for text in names:
+            aimed = tools.at([text])
+            wanted.append((aimed, pipeline.resolve_buildable(aimed, [text], options.chosen(constraints)).environment.name))
+        held: list[Locked] = []
+        problems: list[errors.Problem] = []
+        for aimed, name in wanted:
+            try:
+                held.append(pipeline.require_lock(aimed, name))
+            except errors.InvalidInputError as error:
+                problems += error.problems or [errors.Problem(where=name, line=0, message=error.message)]
+        problems += locks.contradictions([each.lock for each in held])
+        findings = locks.ask([each.lock for each in held], tools.index, tools.on_progress) if online else []
+    unasked = [each for each in findings if each.kind == "unreachable"]
+    broken = [each for each in findings if each.kind not in locks.HARMLESS and each not in unasked]
+    if problems or broken:
+        raise _broken(problems, broken, unasked)
+    if unasked:
+        raise _unasked(unasked, findings)
+    canonical = [name for _, name in wanted]
+    document = {"schema": 1, "checked": canonical}
+    session.document({**document, "findings": [asdict(each) for each in findings]} if online else document)
+    for each in findings:
+        session.err(f"note: {each.environment}: {each.filename}: {each.message}")
+    count = f"{len(canonical)} lock{'s' if len(canonical) != 1 else ''}"
+    session.out(f"{count} present and accepted by the matrix")
+    if online:
+        files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in (*p.artifacts, *p.build_artifacts)}
+        session.out(f"{len(files)} files looked up: every one is still offered, and is the same")
+    return 0
+
+
+def _broken(problems: Sequence[errors.Problem], broken: Sequence[Finding], unasked: Sequence[Finding]) -> errors.EnvbuildError:
+    every = [*problems, *(_problem(each) for each in broken)]
+    return errors.InvalidInputError(
+        f"{len(every)} problem{'s' if len(every) > 1 else ''} in the locks.",
+        code="stale-lock" if problems else "lock-upstream",
+        problems=every,
+        details=_summary(unasked),
+        hint="`envbuild lock NAME --upgrade --dry-run` shows what would take their place, `--upgrade` writes it.",
+    )
+
+
+def _unasked(unasked: Sequence[Finding], findings: Sequence[Finding]) -> errors.EnvbuildError:
+    locks = {each.environment for each in unasked}
+    rest = "" if len(findings) > len(unasked) else " Nothing is wrong with what could be looked up."
+    return errors.PublishError(
+        f"{len({(each.index, each.filename) for each in unasked})} files of {len(locks)} "
+        f"lock{'s' if len(locks) > 1 else ''} could not be looked up.{rest}",
+        code="index-unreachable",
+        details=_summary(unasked),
+        hint="That says neither that they are there nor that they are not: ask again where their index answers.",
+    )
+
+
+def _summary(unasked: Sequence[Finding]) -> list[str]:
+    """A line for each index that did not answer, with what only it could tell."""
+    lines = []
+    for index, why in dict.fromkeys((each.index, each.message) for each in unasked):
+        ours = [each for each in unasked if (each.index, each.message) == (index, why)]
+        names = ", ".join(sorted({each.environment for each in ours}))
+        lines.append(f"{index}: {why} Of {', '.join(sorted({each.filename for each in ours}))}, which {names} need.")
+    return lines
+
+
+def _problem(found: Finding) -> errors.Problem:
+    where = "" if found.index == "default" else f" on {found.index}"
+    return errors.Problem(
+        where=found.environment, line=0, message=f"{found.filename} (project {found.project}{where}): {found.message}"
+    )

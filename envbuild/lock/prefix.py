@@ -1,0 +1,227 @@
+"""The packages of one prefix, each chosen and pinned by its file, and the tools that install or build them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import BuildError, InvalidInputError, Problem
+from envbuild.files import sha256_of
+from envbuild.lock.added import choose
+from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, path_of
+from envbuild.lock.metadata import MetadataReader
+from envbuild.lock.offers import OfferBook
+from envbuild.lock.resolver import Candidate, resolve
+from envbuild.lock.target import Target, read_requirement
+from envbuild.model import Artifact, Environment, Framework, OnProgress, Prefix, PrefixPlan, Progress
+
+if TYPE_CHECKING:
+    from envbuild.index import Index
+
+DEFAULT_INDEX = "default"
+# What the recipes say, by the name of the framework that each is for: it holds in that framework's prefix.
+ByFramework = Mapping[str, Sequence[str]]
+
+
+class _Keep:
+    """What of an earlier lock is to stay, and what is to be chosen anew."""
+
+    def __init__(self, artifacts: Sequence[Artifact], upgrading: Sequence[Requirement]) -> None:
+        self.upgrading = frozenset(canonicalize_name(requirement.name) for requirement in upgrading)
+        self.bounds = [requirement for requirement in upgrading if requirement.specifier]
+        self.preferred = {a.name: a.filename for a in artifacts if canonicalize_name(a.name) not in self.upgrading}
+        self.filenames = frozenset(self.preferred.values())
+
+
+class PrefixMaker:
+    """Locks the packages of one prefix; holds what its steps share."""
+
+    def __init__(
+        self,
+        whole: Environment,
+        plan: PrefixPlan,
+        index: Index,
+        downloads: Path,
+        *,
+        ignored: ByFramework,
+        on_progress: OnProgress,
+    ) -> None:
+        self._name, self._path = plan.name, path_of(whole, plan)
+        self.environment = environment = whole.part(plan)
+        self._ignored = frozenset(canonicalize_name(name) for f in environment.frameworks for name in ignored.get(f.name, ()))
+        self._own = whole.custom if plan == whole.plans()[0] else None
+        self._index = index
+        self._downloads = downloads
+        self._on_progress = on_progress
+        self._target = Target(python=environment.python.version, glibc=environment.system.glibc)
+        self._reader = MetadataReader(index, downloads, on_progress)
+        self._index_of: dict[str, str] = {canonicalize_name(f.package): f.index for f in environment.frameworks}
+        self._picked = 0
+
+    def is_reachable(self, framework: Framework) -> bool:
+        """Whether the files of ``framework`` can be known now; errors of the host's own index come later, as they are."""
+        if framework.index == DEFAULT_INDEX:
+            return True
+        try:
+            self._index.project_files(framework.package, framework.index)
+        except BuildError as error:
+            if error.code != "index-unreachable":
+                raise
+            return False
+        return True
+
+    def make(
+        self,
+        frameworks: Sequence[Framework],
+        recipe_requirements: ByFramework,
+        *,
+        pins: Mapping[str, Artifact] | None = None,
+        like: Prefix | None = None,
+        upgrading: Sequence[Requirement] = (),
+    ) -> Prefix:
+        """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
+
+        ``pins`` are files already locked, by name: none of them changes. Those of ``like`` change where they have to, and the
+        projects of ``upgrading`` wherever something better is offered.
+        """
+        pins = pins or {}
+        for note in self._index.notes:
+            self._say(note, log=True)
+        recipes = [text for f in self.environment.frameworks for text in recipe_requirements.get(f.name, ())]
+        asked = self._read([text for f in frameworks for text in f.requirements] + recipes)
+        added = self._read(self._own.requirements()) if self._own else []
+        constraints = self._read([text for f in frameworks for text in f.constraints])
+        constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
+        self._say(f"asking for {', '.join(sorted({str(r) for r in [*asked, *added]}))}")
+        undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
+        undated += self._own.newer if self._own else ()
+        keep = _Keep(like.artifacts if like else (), upgrading)
+        book = self._book(undated=frozenset(map(canonicalize_name, undated)), exempt=keep.filenames)
+        chosen = choose(asked, added, lambda wanted: self._resolve(wanted, constraints, book, keep), self.environment)
+        backend = backend_of(self.environment.python.version)
+        tools = self._tools(
+            chosen, list(INSTALLERS) if backend == "pip" else [], _Keep(like.build_artifacts if like else (), upgrading)
+        )
+        return Prefix(
+            name=self._name,
+            path=self._path,
+            python=self.environment.python,
+            frameworks=tuple(f.name for f in frameworks),
+            backend=backend,
+            artifacts=tuple(pins.get(artifact.name, artifact) for artifact in self._artifacts(chosen)),
+            build_artifacts=self._artifacts(tools),
+        )
+
+    def _tools(self, chosen: Sequence[Candidate], installers: list[str], keep: _Keep) -> list[Candidate]:
+        """Wheels only: the installers at their last versions, the rest as old as the packages they build."""
+        wanted = installers
+        sources = [c for c in chosen if not c.offer.is_wheel]
+        if sources:
+            wanted = [*installers, *BUILDERS]
+            self._say("built from source: " + ", ".join(f"{c.project} {c.offer.version}" for c in sources), log=True)
+        if not wanted:
+            return []
+        requirements = self._read(wanted)
+        for source in sources:
+            declared = self._reader.read(source.offer.file, source.offer.version).build_requires
+            requirements += [requirement for requirement in declared if self._target.wants(requirement)]
+        undated = frozenset(canonicalize_name(r.name) for r in self._read(INSTALLERS))
+        book = self._book(undated=undated, exempt=keep.filenames, wheels_only=True)
+        return self._resolve(list(dict.fromkeys(requirements)), [], book, keep)
+
+    def _resolve(
+        self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
+    ) -> list[Candidate]:
+        """The packages; where some are to be kept, first those to be upgraded as if none were, then the rest around them."""
+        self._prefetch(canonicalize_name(r.name) for r in requirements)
+        bounds = [*constraints, *keep.bounds]
+        chosen = self._search(requirements, bounds, book, {})
+        if not keep.filenames:
+            return chosen
+        best = [Requirement(f"{c.project}=={c.offer.version}") for c in chosen if c.project in keep.upgrading]
+        return self._search(requirements, [*bounds, *best], book, keep.preferred)
+
+    def _search(
+        self,
+        requirements: Sequence[Requirement],
+        constraints: Sequence[Requirement],
+        book: OfferBook,
+        preferred: Mapping[str, str],
+    ) -> list[Candidate]:
+        return resolve(
+            requirements,
+            constraints=constraints,
+            target=self._target,
+            book=book,
+            reader=self._reader,
+            prefetch=self._prefetch,
+            on_pick=self._news,
+            preferred=preferred,
+            ignored=self._ignored,
+        )
+
+    def _book(self, *, undated: frozenset[str], exempt: frozenset[str], wheels_only: bool = False) -> OfferBook:
+        return OfferBook(
+            target=self._target,
+            pages=lambda project: self._index.project_files(project, self._index_of.get(project, DEFAULT_INDEX)),
+            exclude_newer=self.environment.exclude_newer,
+            undated=undated,
+            exempt=exempt,
+            wheels_only=wheels_only,
+        )
+
+    def _prefetch(self, projects: Iterable[str]) -> None:
+        for project in projects:
+            self._index.prefetch([project], self._index_of.get(project, DEFAULT_INDEX))
+
+    def _read(self, texts: Iterable[str]) -> list[Requirement]:
+        """The requirements that hold on the target, doubles left out. Raises InvalidInputError for all unreadable ones."""
+        found, problems = [], []
+        for text in dict.fromkeys(texts):
+            try:
+                found.append(read_requirement(text))
+            except ValueError as error:
+                problems.append(Problem(where=self.environment.name, line=0, message=f"requirement {text!r}: {error}"))
+        if problems:
+            raise InvalidInputError(
+                f"Requirements of {self.environment.name} cannot be read.",
+                code="bad-requirement",
+                hint="Correct the row in the matrix, or the recipe.",
+                problems=problems,
+            )
+        return [requirement for requirement in found if self._target.wants(requirement)]
+
+    def _artifacts(self, candidates: Sequence[Candidate]) -> tuple[Artifact, ...]:
+        files = [candidate.offer.file for candidate in candidates]
+        self._say(f"asking for the sizes of {len(files)} files")
+        sizes = self._index.sizes(files)
+        return tuple(
+            Artifact(
+                name=candidate.project,
+                version=str(candidate.offer.version),
+                filename=file.filename,
+                sha256=file.sha256 or sha256_of(self._index.download(file, self._downloads / "unhashed", self._on_progress)),
+                index=file.index,
+                project=file.project,
+                size=size,
+            )
+            for candidate, file, size in zip(candidates, files, sizes, strict=True)
+        )
+
+    def _news(self, candidate: Candidate) -> None:
+        self._picked += 1
+        self._on_progress(
+            Progress(
+                stage="lock",
+                message=f"reading {candidate.project} {candidate.offer.version}",
+                done=self._picked,
+                unit="files",
+            )
+        )
+
+    def _say(self, message: str, *, log: bool = False) -> None:
+        self._on_progress(Progress(stage="lock", message=message, log=log))

@@ -1,0 +1,73 @@
+"""Whether a lock has the parts that its environment has: no more, no less, each where it belongs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+
+from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, gap_of, is_pinned, path_of, unpinned
+from envbuild.model import Lock, Prefix, PrefixPlan
+
+
+def problems_of(lock: Lock) -> Iterator[str]:
+    """What is wrong, a line each."""
+    yield from _of_base(lock)
+    plans = lock.environment.plans()
+    if [prefix.name for prefix in lock.prefixes] == [plan.name for plan in plans]:
+        for plan, prefix in zip(plans, lock.prefixes, strict=True):
+            found = (*_of_prefix(lock, plan, prefix), *_of_frameworks(lock, plan, prefix), *_of_tools(prefix))
+            yield from (f"{prefix.name}: {message}" for message in found)
+    else:
+        held = ", ".join(prefix.name for prefix in lock.prefixes) or "none"
+        yield f"its prefixes are {held}, those of the environment {', '.join(plan.name for plan in plans)}"
+    for gap in unpinned(lock.environment):
+        if gap not in lock.missing:
+            yield f"it does not say that it lacks {gap.what}"
+
+
+def _of_base(lock: Lock) -> Iterator[str]:
+    image = lock.environment.base.image
+    if lock.base.image != image:
+        yield f"its base is {lock.base.image}, that of the environment {image}"
+    if not is_pinned(lock.base) and not any(gap.what == f"base {image}" for gap in lock.missing):
+        yield f"its base {image} is neither pinned nor said to be missing"
+
+
+def _of_prefix(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:
+    if prefix.python != plan.python:
+        held, meant = (
+            f"{python.executable} ({python.version}, {python.provided_by})" for python in (prefix.python, plan.python)
+        )
+        yield f"its Python is {held}, that of the environment {meant}" + (" in another form" if held == meant else "")
+    path, backend = path_of(lock.environment, plan), backend_of(plan.python.version)
+    if prefix.path != path:
+        yield f"it is at {prefix.path} instead of {path}"
+    if prefix.backend != backend:
+        yield f"it is installed by {prefix.backend} instead of {backend}"
+    for kind, artifacts in (("artifacts", prefix.artifacts), ("build artifacts", prefix.build_artifacts)):
+        names = [artifact.name for artifact in artifacts]
+        if names != sorted(names):
+            yield f"its {kind} are not in the order of their names"
+
+
+def _of_frameworks(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:
+    if strange := [name for name in prefix.frameworks if name not in plan.frameworks]:
+        yield f"it installs {', '.join(strange)}, which the environment does not have there"
+    for framework in lock.environment.part(plan).frameworks:
+        if framework.name not in prefix.frameworks and gap_of(framework) not in lock.missing:
+            yield f"{framework.name} is neither installed nor said to be missing"
+
+
+def _of_tools(prefix: Prefix) -> Iterator[str]:
+    """What installs and builds the packages: there where it is needed, and nowhere else."""
+    sources = any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
+    wanted = [*(INSTALLERS if prefix.backend == "pip" else ()), *(BUILDERS if sources else ())]
+    held = {artifact.name for artifact in prefix.build_artifacts}
+    missing = sorted({Requirement(text).name for text in wanted} - held)
+    if sources and not held:
+        yield "it has source archives, and nothing that builds them"
+    elif missing:
+        yield f"it lacks {', '.join(missing)}, which installing or building takes"
+    elif held and not wanted:
+        yield f"it pins {', '.join(sorted(held))} to build with, and builds nothing"

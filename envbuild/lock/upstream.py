@@ -1,0 +1,131 @@
+"""Whether the files that locks pin are still offered, and are still the same: what their indexes say today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from packaging.requirements import InvalidRequirement
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import BuildError, UnknownNameError
+from envbuild.lock.target import Target, read_requirement
+from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress, ignore_progress
+
+if TYPE_CHECKING:
+    from envbuild.index import Index, IndexFile
+
+Kind = Literal["gone", "changed", "refuses-python", "yanked", "yanked-yet-asked-for", "unreachable"]
+# What an installer does not mind: of a yanked file, that it is asked for by its exact version (PEP 592).
+HARMLESS: frozenset[Kind] = frozenset({"yanked-yet-asked-for"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that an index says against a pin of the lock of ``environment``; ``project`` is the page that says it."""
+
+    environment: str
+    kind: Kind
+    index: str
+    project: str
+    filename: str
+    message: str
+
+
+def ask(locks: Iterable[Lock], index: Index, on_progress: OnProgress = ignore_progress) -> list[Finding]:
+    """Everything that the indexes say against ``locks``, each project's page read once for all of them.
+
+    An index that cannot be asked is a finding of each file that only it could tell of.
+    """
+    pins = list(_pins(locks))
+    pages = dict.fromkeys((pin.artifact.index, pin.artifact.project) for pin in pins)
+    for place, project in pages:
+        index.prefetch([project], place)
+    answers: dict[tuple[str, str], _Page] = {}
+    for number, (place, project) in enumerate(pages, start=1):
+        answers[place, project] = _page(index, place, project)
+        on_progress(Progress(stage="check", message=f"asking of {project}", done=number, total=len(pages), unit="projects"))
+    return [found for pin in pins for found in _judge(pin, answers[pin.artifact.index, pin.artifact.project])]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pin:
+    environment: str
+    artifact: Artifact
+    target: Target
+    exact: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Page:
+    files: Mapping[str, tuple[IndexFile, ...]]
+    unreachable: str = ""
+
+
+def _pins(locks: Iterable[Lock]) -> Iterator[_Pin]:
+    for lock in locks:
+        exact = _exactly_asked_for(lock)
+        for prefix in lock.prefixes:
+            target = Target(python=prefix.python.version, glibc=lock.environment.system.glibc)
+            for artifact in _files(prefix):
+                name = lock.environment.name
+                yield _Pin(environment=name, artifact=artifact, target=target, exact=artifact.name in exact)
+
+
+def _files(prefix: Prefix) -> Iterable[Artifact]:
+    return dict.fromkeys((*prefix.artifacts, *prefix.build_artifacts))
+
+
+def _exactly_asked_for(lock: Lock) -> set[str]:
+    found: set[str] = set()
+    for text in (text for framework in lock.environment.frameworks for text in framework.requirements):
+        try:
+            requirement = read_requirement(text)
+        except InvalidRequirement:
+            continue  # the offline check says so
+        if any(bound.operator in ("==", "===") for bound in requirement.specifier):
+            found.add(canonicalize_name(requirement.name))
+    return found
+
+
+def _page(index: Index, place: str, project: str) -> _Page:
+    try:
+        files = index.project_files(project, place)
+    except UnknownNameError:
+        return _Page(files={})
+    except BuildError as error:
+        return _Page(files={}, unreachable=error.message)
+    named: dict[str, list[IndexFile]] = {}
+    for file in files:
+        named.setdefault(file.filename, []).append(file)
+    return _Page(files={name: tuple(same) for name, same in named.items()})
+
+
+def _judge(pin: _Pin, page: _Page) -> Iterator[Finding]:
+    artifact = pin.artifact
+
+    def found(kind: Kind, message: str) -> Finding:
+        return Finding(
+            environment=pin.environment,
+            kind=kind,
+            index=artifact.index,
+            project=artifact.project,
+            filename=artifact.filename,
+            message=message,
+        )
+
+    if page.unreachable:
+        yield found("unreachable", f"not looked up: {page.unreachable}")
+        return
+    offered = page.files.get(artifact.filename, ())
+    same = [file for file in offered if file.sha256 in ("", artifact.sha256)]
+    if not offered:
+        yield found("gone", f"the index no longer offers it ({artifact.project} has {len(page.files)} other files)")
+    elif not same:
+        yield found("changed", f"its sha256 is {offered[0].sha256} there, and {artifact.sha256} in the lock")
+    elif same[0].yanked:
+        kind: Kind = "yanked-yet-asked-for" if pin.exact else "yanked"
+        yield found(kind, "it was yanked" + (", yet is asked for by its exact version" if pin.exact else ""))
+    if same and not pin.target.accepts_python(same[0].requires_python):
+        yield found("refuses-python", f"it asks for Python {same[0].requires_python} now, and the lock has {pin.target.python}")

@@ -1,0 +1,75 @@
+"""What an index says of locked files today: gone, changed, yanked, refused, unreachable; asked once for all locks."""
+
+from dataclasses import replace
+
+import pytest
+from lock_universe import Universe, environment, framework
+
+from envbuild import lock
+from envbuild.model import BaseLock
+
+ANY = "py2.py3-none-any.whl"
+ELSEWHERE = "https://wheels.example/cu90"
+
+
+@pytest.fixture
+def world():
+    universe = Universe()
+    universe.add(f"alpha-1.0-{ANY}", ("beta",))
+    universe.add(f"beta-1.0-{ANY}")
+    universe.add(f"omega-1.0-{ANY}", index=ELSEWHERE)
+    return universe
+
+
+@pytest.fixture
+def made(world, tmp_path):
+    env = environment(framework(), framework("omega", "1.0", index=ELSEWHERE))
+    base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
+    return lock.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+
+
+def told(world, *locks):
+    return [(each.kind, each.environment, each.filename) for each in lock.ask(locks, world)]
+
+
+def change(world, project, index="default", **values):
+    world.pages[index, project] = [replace(file, **values) for file in world.pages[index, project]]
+
+
+def test_nothing_is_said_of_what_is_as_it_was(world, made):
+    world.asked.clear()
+    other = replace(made, environment=replace(made.environment, name="other"))
+    assert told(world, made, other) == []
+    assert sorted(world.asked) == ["alpha", "beta", "omega"]
+
+
+def test_what_is_wrong_is_named_with_every_lock_that_it_breaks(world, made):
+    name = made.environment.name
+    other = replace(made, environment=replace(made.environment, name="other"))
+    world.pages["default", "beta"] = []
+    change(world, "omega", ELSEWHERE, sha256="0" * 64)
+    change(world, "alpha", requires_python=">=3.9")
+    assert told(world, made, other) == [
+        (kind, lock_name, f"{project}-1.0-{ANY}")
+        for lock_name in (name, "other")
+        for kind, project in (("refuses-python", "alpha"), ("gone", "beta"), ("changed", "omega"))
+    ]
+    del world.pages["default", "beta"]
+    assert ("gone", name, f"beta-1.0-{ANY}") in told(world, made)
+    (changed,) = [each for each in lock.ask([made], world) if each.kind == "changed"]
+    assert "0" * 64 in changed.message and changed.index == ELSEWHERE and changed.project == "omega"
+
+
+def test_a_yanked_file_counts_unless_its_exact_version_is_asked_for(world, made):
+    for project in ("alpha", "beta"):
+        change(world, project, yanked=True)
+    assert [kind for kind, _, _ in told(world, made)] == ["yanked-yet-asked-for", "yanked"]
+    assert set(lock.HARMLESS) == {"yanked-yet-asked-for"}
+
+
+def test_an_index_that_does_not_answer_is_said_and_nothing_else_is_said_of_its_files(world, made):
+    world.down.add(ELSEWHERE)
+    change(world, "alpha", sha256="")
+    (found,) = lock.ask([made], world)
+    assert (found.kind, found.index, found.filename) == ("unreachable", ELSEWHERE, f"omega-1.0-{ANY}")
+    assert "does not answer" in found.message
