@@ -31,10 +31,14 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """One framework of a stack: the request for it, and the Pythons that do for it, best first."""
+    """One framework of a stack: the request for it, and the Pythons that do for it, best first.
+
+    ``source`` tells why these Pythons, where they are not those of the whole stack.
+    """
 
     request: str
     pythons: tuple[str, ...]
+    source: str
     apart: tuple[Apart, ...]
 
 
@@ -110,7 +114,7 @@ def _stack(table: strictyaml.Table, stem: str) -> Stack:
         gpus=table.texts("gpus"),
         members=table.mixed(
             "frameworks",
-            lambda text: Member(request=_request(table, text), pythons=pythons, apart=()),
+            lambda text: Member(request=_request(table, text), pythons=pythons, source="", apart=()),
             lambda member: _member(member, pythons),
         ),
     )
@@ -131,9 +135,11 @@ def _request(table: strictyaml.Table, text: str) -> str:
 
 
 def _member(table: strictyaml.Table, pythons: tuple[str, ...]) -> Member:
+    own = table.texts("python", pattern=_SHORT)
     member = Member(
         request=table.text("request", pattern=_REQUEST),
-        pythons=table.texts("python", pattern=_SHORT) or pythons,
+        pythons=own or pythons,
+        source=table.text("source", None if own else "", pattern=_SOURCE),
         apart=tuple(_apart(each) for each in table.tables("apart")),
     )
     table.finish()

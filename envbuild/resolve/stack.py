@@ -41,7 +41,7 @@ def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
     return Resolution(
         request=stack.name,
         environment=environment,
-        reasons=tuple(_reasons(facts, stack, request, shares, environment)),
+        reasons=tuple(_reasons(facts, request, shares, environment)),
         warnings=tuple(dict.fromkeys(_warnings(facts, stack, hardware, shares))),
         overlaid=overlaid(matrix, environment, hardware.gpus),
         details=details_of(matrix, environment),
@@ -165,7 +165,7 @@ def _base(facts: Facts, shares: Shares, base: Base) -> Base:
 # --- in words -----------------------------------------------------------------------------------------------------------
 
 
-def _reasons(facts: Facts, stack: Stack, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
+def _reasons(facts: Facts, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
     names = _names(shares)
     yield from reasons.of_builds(request, shares.whole)
     yield from reasons.of_libraries(facts, shares.whole, environment)
@@ -180,7 +180,11 @@ def _reasons(facts: Facts, stack: Stack, request: Request, shares: Shares, envir
         for split in (each for each in shares.splits if each.framework.name in ours):
             for conflict in split.conflicts:
                 because = f"not in {names[split.group]}: {conflict.row}: {conflict.reason}"
-                yield Reason(choice=f"{prefix}{split.framework.name}", because=because, source=conflict.source or stack.source)
+                yield Reason(
+                    choice=f"{prefix}{split.framework.name}",
+                    because=because,
+                    source=conflict.source or split.framework.origin.source,
+                )
     yield from reasons.of_place(request, shares.whole, environment)
 
 

@@ -163,9 +163,8 @@ class Grouping:
             search = Search(self._search.facts, self._narrowed(several, group.python))
             if next(search.solutions(), None) is None:
                 return clash(search, cores(search))[1]
-        return [
-            self._said(wanted, "no builds of it share these packages and go with the rest of the stack", self._stack.source)
-        ]
+        why = "no builds of it share these packages and go with the rest of the stack"
+        return [self._said(wanted, why, wanted.framework.origin.source)]
 
     def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
         """The request for some frameworks alone. Where none of them is for GPUs, nothing of GPUs is asked for."""

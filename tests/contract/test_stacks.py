@@ -1,0 +1,68 @@
+"""Every stack on disk is valid by its schema, keeps to its name, and divides into prefixes as its versions demand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from envbuild import matrix, resolve, stacks, workspace
+from envbuild.resolve import names
+
+ROOT = Path(__file__).parents[2]
+WORKSPACE = workspace.find(str(ROOT))
+FACTS = matrix.load_files(ROOT / "matrix.yaml")
+STACKS = stacks.load(WORKSPACE)
+SCHEMA: dict[str, Any] = json.loads((ROOT / "envbuild" / "schemas" / "stack.json").read_text())
+ANSWER = jsonschema.Draft202012Validator(json.loads((ROOT / "envbuild" / "schemas" / "resolution.json").read_text()))
+
+
+def test_there_are_stacks() -> None:
+    assert STACKS
+
+
+@pytest.mark.parametrize("path", sorted(WORKSPACE.stacks.glob("*.yaml")), ids=lambda path: path.stem)
+def test_stack_is_valid_by_the_published_schema(path: Path) -> None:
+    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+
+
+def test_loader_and_schema_know_the_same_keys() -> None:
+    code = (ROOT / "envbuild" / "stacks.py").read_text()
+    asked = set(re.findall(r'table\.(?:text|texts|integer|mixed|tables)\(\s*"(\w+)"', code))
+    member = SCHEMA["properties"]["frameworks"]["items"]["oneOf"][1]["properties"]
+    assert asked == {*SCHEMA["properties"], *member, *member["apart"]["items"]["properties"]}
+
+
+@pytest.mark.parametrize("name", sorted(STACKS))
+def test_stack_resolves_on_the_machine_that_it_is_for(name: str) -> None:
+    stack = STACKS[name]
+    resolution = resolve.resolve_stack(FACTS, stack)
+    environment = resolution.environment
+    ANSWER.validate(resolve.answer(resolution, ()))
+    assert environment.name == name
+    assert len(environment.frameworks) == len(stack.members)
+    assert sorted(name for plan in environment.plans() for name in plan.frameworks) == sorted(
+        framework.name for framework in environment.frameworks
+    )
+    assert resolve.refusals(FACTS, environment) == []
+    assert resolve.departures(FACTS, stack, environment) == []
+
+
+@pytest.mark.parametrize("name", sorted(STACKS))
+def test_each_further_prefix_says_what_forced_it(name: str) -> None:
+    resolution = resolve.resolve_stack(FACTS, STACKS[name])
+    first, *further = resolution.environment.plans()
+    for plan in further:
+        why = [reason for reason in resolution.reasons if reason.choice.startswith(f"{plan.name}: ")]
+        assert any(reason.because.startswith(f"not in {first.name}: ") for reason in why)
+
+
+@pytest.mark.parametrize("name", sorted(STACKS))
+def test_a_name_means_the_stack_alone(name: str) -> None:
+    """A framework's name in front would make two requests of one word."""
+    assert names.find_framework(FACTS, name) is None
