@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from envbuild.resolve.decide import environment_of, framework_of
 from envbuild.resolve.details import details_of
 from envbuild.resolve.explanation import Explanation
 from envbuild.resolve.facts import Facts, hardware_objections, hardware_warnings
+from envbuild.resolve.names import find_framework
 from envbuild.resolve.overlaid import marked, overlaid
 from envbuild.resolve.parse import parse
 from envbuild.resolve.places import offers_on
@@ -88,20 +91,26 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
     Raises :class:`UnknownNameError` for what is in no row, :class:`InvalidInputError` for a framework that is named twice.
     """
+    _refuse_doubles(matrix, stack)
     words = [member.request for member in stack.members]
     words += [f"cuda=={stack.cuda}"] if stack.cuda else ["cpu"]
     words += [f"{library}=={version}" for library, version in (("cudnn", stack.cudnn), ("nccl", stack.nccl)) if version]
     request = parse(
         words, matrix=matrix, system=stack.system, driver=driver or stack.driver or None, gpu=gpu or stack.gpus or None
     )
-    if len(request.wanted) < len(stack.members):
-        problem = Problem(where=f"stack {stack.name}", line=0, message="a framework is named twice")
-        raise InvalidInputError(
-            f"The stack {stack.name} names a framework twice.",
-            hint="One image holds one version of a framework: name it once.",
-            problems=[problem],
-        )
     return replace(request, text=stack.name)
+
+
+def _refuse_doubles(matrix: Matrix, stack: Stack) -> None:
+    found = [find_framework(matrix, re.split("[<>=!~]", member.request)[0]) for member in stack.members]
+    counted = Counter(table.title for table, _ in filter(None, found))
+    if doubles := [title for title, times in counted.items() if times > 1]:
+        problems = [Problem(where=f"stack {stack.name}", line=0, message=f"{title} is named twice") for title in doubles]
+        raise InvalidInputError(
+            f"The stack {stack.name} names a framework twice: {', '.join(doubles)}.",
+            hint="One image holds one version of a framework: name it once.",
+            problems=problems,
+        )
 
 
 def _check_hardware(facts: Facts, stack: Stack, hardware: Request, builds: Sequence[Build]) -> None:
