@@ -12,7 +12,7 @@ from lock_universe import Universe, environment, framework
 import envbuild
 from envbuild import lock
 from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, UnknownNameError
-from envbuild.model import AptPackage, Base, BaseLock, Missing
+from envbuild.model import AptPackage, Base, BaseLock, Missing, PrefixPlan
 
 ANY = "py2.py3-none-any.whl"
 SCHEMA = json.loads((Path(envbuild.__file__).parent / "schemas" / "lock.json").read_text())
@@ -253,6 +253,55 @@ def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path
         made, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pinned_base, downloads=tmp_path
     )
     assert (completed.missing, completed.base.digest, world.asked) == ((), "sha256:" + "1" * 64, [])
+
+
+def several(*frameworks_of):
+    """An environment of several prefixes, one per Python, each with the frameworks named."""
+    whole = environment(*(framework(name, "1.0") for _, names in frameworks_of for name in names))
+    plans = tuple(
+        PrefixPlan(
+            name=f"py{python.replace('.', '')}",
+            python=replace(whole.python, version=python, executable=f"/usr/bin/python{python}"),
+            frameworks=names,
+            exclude_newer="2018-01-31" if python == "2.7" else "",
+        )
+        for python, names in frameworks_of
+    )
+    return replace(whole, name="shelf", python=plans[0].python, prefixes=plans)
+
+
+def test_each_prefix_is_locked_for_its_own_python_frameworks_recipes_and_time(world, tmp_path):
+    world.add(f"omega-1.0-{ANY}", ("beta",))
+    env = several(("3.6", ("alpha",)), ("2.7", ("omega",)))
+    asked = {"alpha": ("numpy",), "omega": ("old",)}
+    options = {"index": world, "pin_base": pinned_base, "downloads": tmp_path}
+    made = lock.make(env, recipe_requirements=asked, ignored={"omega": ("beta",)}, **options)
+    assert [(p.name, p.path, p.python.version, p.backend, p.frameworks) for p in made.prefixes] == [
+        ("py36", "/opt/envs/py36", "3.6", "uv", ("alpha",)),
+        ("py27", "/opt/envs/py27", "2.7", "pip", ("omega",)),
+    ]
+    assert [[a.name for a in p.artifacts] for p in made.prefixes] == [["alpha", "beta", "numpy"], ["old", "omega"]]
+    assert [bool(p.build_artifacts) for p in made.prefixes] == [False, True]
+    assert lock.check(made, [], asked) == []
+    assert any("the recipe requires gone" in each.message for each in lock.check(made, [], {**asked, "omega": ("gone",)}))
+    jsonschema.validate(json.loads(lock.dumps(made)), SCHEMA)
+    followed = lock.make(env, recipe_requirements=asked, **options)
+    assert next((a.name, a.version) for a in followed.prefixes[1].artifacts) == ("beta", "1.0")  # of its own time
+
+
+def test_what_one_prefix_misses_is_completed_there_alone(world, tmp_path):
+    elsewhere = "https://wheels.example/cu90"
+    world.add(f"omega-1.0-{ANY}", index=elsewhere, day="")
+    env = several(("3.6", ("alpha",)), ("2.7", ("omega",)))
+    env = replace(env, frameworks=tuple(replace(f, index=elsewhere) if f.name == "omega" else f for f in env.frameworks))
+    world.down.add(elsewhere)
+    options = {"recipe_requirements": {}, "index": world, "pin_base": pinned_base, "downloads": tmp_path}
+    made = lock.make(env, **options)
+    assert [p.frameworks for p in made.prefixes] == [("alpha",), ()] and len(made.missing) == 1
+    world.down.clear()
+    completed = lock.complete(made, **options)
+    assert [p.frameworks for p in completed.prefixes] == [("alpha",), ("omega",)] and completed.missing == ()
+    assert completed.prefixes[0] == made.prefixes[0]
 
 
 def test_the_same_world_gives_the_same_bytes_whatever_the_pages_order(make, world):
