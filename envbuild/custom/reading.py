@@ -84,6 +84,7 @@ def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service]
 def _name(table: strictyaml.Table, path: Path) -> str:
     if "name" in table:
         return table.text("name", pattern=NAME)
+    table.allow("name")
     name = default_name(path)
     if not re.fullmatch(NAME, name):
         table.problem(f"name is missing, and {name!r} cannot be the name of an image: give one, such as my-lab")

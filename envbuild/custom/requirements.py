@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuild.errors import Problem
 
-_ELSEWHERE = re.compile(r"(?:[a-z+]+:)?//|^[./~]|^git\+|\.whl$|\.tar\.gz$")
+_ELSEWHERE = re.compile(r"//|^[./~]|^(git|hg|svn|bzr)\+|\.(whl|zip|tar\.(gz|bz2))$")
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 
 
@@ -23,15 +23,14 @@ def read_requirement(text: str) -> str:
     text = text.strip()
     if text.startswith("-"):
         raise NoRequirementError(f"{text!r} is an option of pip; only requirements are read here")
+    if _ELSEWHERE.search(text) or re.match(r"[^;]*@", text):
+        raise NoRequirementError(
+            f"{text!r} is not from a package index, so no date bounds it: name a release, or copy the code with `files`"
+        )
     try:
-        requirement = Requirement(text)
+        return str(Requirement(text))
     except InvalidRequirement as error:
-        if _ELSEWHERE.search(text):
-            raise NoRequirementError(_not_of_an_index(text)) from error
         raise NoRequirementError(f"{text!r} is not a requirement: {str(error).splitlines()[0]}") from error
-    if requirement.url:
-        raise NoRequirementError(_not_of_an_index(text))
-    return str(requirement)
 
 
 def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
@@ -49,7 +48,3 @@ def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
             yield read_requirement(bare)
         except NoRequirementError as error:
             problems.append(Problem(where=where, line=number, message=str(error)))
-
-
-def _not_of_an_index(text: str) -> str:
-    return f"{text!r} is not from a package index, so no date bounds it: name a release, or copy the code with `files`"
