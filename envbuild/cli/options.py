@@ -181,12 +181,13 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Canonical names that begin so, for the shell; none where anything is wrong, since a completion must never complain."""
+    """Canonical names and stacks that begin so, for the shell; none where anything is wrong, since it must never complain."""
     from envbuild import pipeline, resolve
 
     try:
         session = ctx.find_object(Session) or Session()
         rows = resolve.catalogue(pipeline.Tools(session.workspace).matrix)
+        known = [*(path.stem for path in sorted(session.workspace.stacks.glob("*.yaml"))), *(row.name for row in rows)]
     except Exception:
         return []
-    return [row.name for row in rows if row.name and row.name.startswith(incomplete.lower())]
+    return [name for name in known if name and name.startswith(incomplete.lower())]
