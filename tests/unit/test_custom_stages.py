@@ -1,0 +1,261 @@
+"""A user's own recipe through the stages, in a small world of packages: when its lock serves, and what breaks a framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lock_universe import Universe
+
+from envbuild import pipeline
+from envbuild.errors import ConflictError, InvalidInputError, UsageError
+from envbuild.model import BaseLock
+from envbuild.pipeline import Constraints, Tools, stages
+from envbuild.workspace import Workspace
+
+ANY = "py3-none-any.whl"
+MATRIX = """\
+schema: 1
+policy: {dependency_margin_days: 60, python_from: [distribution]}
+include: [systems.yaml, widget.yaml]
+"""
+SYSTEMS = """\
+defaults: {source: "https://example.org/systems", checked: "2026-01-01"}
+systems:
+  - {name: plain1, family: plain, version: "1", codename: one, image: "plain:1", glibc: "2.31", released: "2017-01-01",
+     pythons: [{version: "3.6", packages: [python3], executable: /usr/bin/python3.6}]}
+pythons:
+  - {version: "3.6", released: "2016-12-01"}
+"""
+WIDGET = """\
+defaults: {source: "https://example.org/widget", checked: "2026-01-01"}
+framework: {name: widget, title: Widget, short: widget, aliases: [widget], recipe: widget}
+series:
+  - series: "1.2"
+    variants:
+      cpu: {package: widget, python: ["3.6"], cuda_libraries: none, glibc: "2.17"}
+    releases:
+      - {version: "1.2.0", released: "2018-01-01"}
+"""
+NEWER = '      - {version: "1.2.1", released: "2018-02-01"}\n'
+RECIPE = "schema: 1\nrecipe: widget\ntitle: Widget\nrequirements: [shared]\nmodule: widget\n"
+OWN = "schema: 1\nname: lab\nframeworks: [widget-1.2]\npip: [extra]\nservices: [web]\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "images" / "recipes" / "widget").mkdir(parents=True)
+    (root / "images" / "recipes" / "widget" / "recipe.yaml").write_text(RECIPE)
+    (root / "images" / "recipes" / "widget" / "install.j2").write_text("")
+    (root / "images" / "services").mkdir()
+    (root / "images" / "services" / "web.yaml").write_text("schema: 1\nservice: web\npip: [server]\nports: [80]\n")
+    (root / "images" / "services" / "web.sh").write_text("#!/bin/sh\n")
+    (root / "matrix.yaml").write_text(MATRIX)
+    (root / "systems.yaml").write_text(SYSTEMS)
+    (root / "widget.yaml").write_text(WIDGET)
+    return root
+
+
+@pytest.fixture
+def world() -> Universe:
+    universe = Universe()
+    universe.add(f"widget-1.2.0-{ANY}", ("shared<2",), day="2018-01-01")
+    universe.add(f"widget-1.2.1-{ANY}", ("shared<2",), day="2018-02-01")
+    universe.add(f"shared-1.9-{ANY}", day="2017-01-01")
+    universe.add(f"shared-2.0-{ANY}", day="2018-01-02")
+    universe.add(f"extra-1.0-{ANY}", ("shared>=1",), day="2018-01-03")
+    universe.add(f"extra-2.0-{ANY}", ("shared>=1",), day="2019-06-01")
+    universe.add(f"greedy-1.0-{ANY}", ("shared>=2",), day="2018-01-04")
+    universe.add(f"server-1.0-{ANY}", day="2018-01-05")
+    return universe
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "lab" / "envbuild.yaml"
+    path.parent.mkdir()
+    path.write_text(OWN)
+    return path
+
+
+@pytest.fixture
+def tools(root: Path, world: Universe, recipe: Path, monkeypatch: pytest.MonkeyPatch):
+    """Fresh tools at the recipe, as each command has them."""
+    base = BaseLock(image="plain:1", digest="sha256:" + "1" * 64, bootstrap=None)
+
+    def inputs(tools: Tools, environment):
+        return {**real(tools, environment), "pin_base": lambda _: base}
+
+    real = stages.lock_inputs
+    monkeypatch.setattr(stages, "lock_inputs", inputs)
+
+    def make() -> Tools:
+        fresh = Tools(Workspace(root=root, output=root / "images", home=root.parent / "home"))
+        fresh.__dict__["index"] = world
+        return fresh.at([str(recipe)])
+
+    return make
+
+
+def lock(tools: Tools, *, relock: bool = False) -> pipeline.Locked:
+    environment = pipeline.resolve_buildable(tools, ["x"], Constraints(), anew=relock).environment
+    return pipeline.lock_environment(tools, environment, relock=relock)
+
+
+def pins(locked: pipeline.Locked) -> dict[str, str]:
+    return {artifact.name: artifact.version for artifact in locked.lock.prefixes[0].artifacts}
+
+
+def test_its_packages_are_locked_with_the_rest_as_of_the_same_time_beside_the_recipe(tools, recipe: Path) -> None:
+    locked = lock(tools())
+    assert pins(locked) == {"widget": "1.2.0", "shared": "1.9", "extra": "1.0", "server": "1.0"}
+    assert locked.path == recipe.parent / "envbuild.lock.json"
+    assert locked.lock.environment.name == "lab"
+    assert lock(tools()).kept
+    assert pipeline.require_lock(tools(), "lab").lock == locked.lock
+
+
+def test_what_may_be_newer_is(tools, recipe: Path) -> None:
+    recipe.write_text(f"{OWN}newer: [extra]\n")
+    assert pins(lock(tools()))["extra"] == "2.0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "guilty", "rows"),
+    [
+        ("[extra, 'shared>=2']", "shared>=2", ["envbuild.yaml pip asks for shared>=2", "widget 1.2.0 requires shared<2"]),
+        ("[greedy, extra]", "greedy", ["greedy 1.0 requires shared>=2", "widget 1.2.0 requires shared<2"]),
+        (
+            "['extra>=2']",
+            "extra>=2",
+            ["envbuild.yaml pip asks for extra>=2", "extra offers 1.0 (1 files were published too late)"],
+        ),
+    ],
+)
+def test_what_would_break_a_framework_is_refused_with_the_reason(
+    tools, recipe: Path, asked: str, guilty: str, rows: list[str]
+) -> None:
+    recipe.write_text(OWN.replace("[extra]", asked))
+    with pytest.raises(ConflictError) as caught:
+        lock(tools())
+    assert caught.value.code == "added-package"
+    assert caught.value.message == f"{guilty} cannot be installed beside widget 1.2.0."
+    assert [row for row in rows if row not in {f"{each.row} {each.reason}" for each in caught.value.conflicts}] == []
+    assert ("`newer`" in caught.value.hint) == ("too late" in rows[-1])
+
+
+def test_what_clashes_only_together_is_named_together(tools, world: Universe, recipe: Path) -> None:
+    world.add(f"one-1.0-{ANY}", ("shared<1.5",), day="2018-01-01")
+    world.add(f"two-1.0-{ANY}", ("shared>=1.5",), day="2018-01-01")
+    world.add(f"shared-1.0-{ANY}", day="2017-01-01")
+    recipe.write_text(OWN.replace("[extra]", "[one, two]"))
+    with pytest.raises(ConflictError, match="each could, not all of them at once"):
+        lock(tools())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ("pip: [extra]", "pip: [extra, greedy]", "pip: greedy is asked for"),
+        ("pip: [extra]", "pip: []", "pip: extra is no longer asked for"),
+        ("[widget-1.2]", "[widget==1.2.0]", "frameworks: widget==1.2.0 is asked for"),
+        ("schema: 1", 'schema: 1\npython: "3.6"', "frameworks: --python=3.6 is asked for"),
+        ("services: [web]", "", "services: they need other packages"),
+        ("schema: 1", "schema: 1\nnewer: [extra]", "newer: extra is asked for"),
+    ],
+)
+def test_a_lock_that_was_made_for_something_else_is_stale(tools, recipe: Path, before: str, after: str, what: str) -> None:
+    lock(tools())
+    recipe.write_text(OWN.replace(before, after))
+    with pytest.raises(InvalidInputError) as caught:
+        lock(tools())
+    assert (caught.value.code, caught.value.exit_code) == ("stale-lock", 5)
+    assert any(what in problem.message for problem in caught.value.problems)
+    assert f"envbuild lock {recipe} --relock" in caught.value.hint
+
+
+def test_a_stale_one_is_made_again_on_request(tools, recipe: Path) -> None:
+    lock(tools())
+    recipe.write_text(OWN.replace("[extra]", "[]"))
+    assert "extra" not in pins(lock(tools(), relock=True))
+    assert lock(tools()).kept
+
+
+def test_what_no_pin_depends_on_is_taken_over_without_an_index(tools, world: Universe, recipe: Path) -> None:
+    before = lock(tools())
+    world.down.add("default")
+    (recipe.parent / "a.py").write_text("")
+    recipe.write_text(f"{OWN}ports: [81]\napt: [git]\nfiles: [{{source: a.py, target: /workspace/}}]\nuser: me\n")
+    with pytest.raises(InvalidInputError, match="has changed since it was locked"):
+        pipeline.require_lock(tools(), "lab")
+    after = lock(tools())
+    assert not after.kept
+    assert after.lock.prefixes == before.lock.prefixes
+    assert after.lock.environment.custom.ports == (81,)
+    assert pipeline.require_lock(tools(), "lab").digest == after.digest
+
+
+def test_a_newer_release_makes_no_lock_stale_and_is_taken_when_it_is_made_anew(tools, root: Path) -> None:
+    lock(tools())
+    (root / "widget.yaml").write_text(WIDGET + NEWER)
+    kept = lock(tools())
+    assert (kept.kept, pins(kept)["widget"]) == (True, "1.2.0")
+    assert pins(lock(tools(), relock=True))["widget"] == "1.2.1"
+
+
+def test_the_lock_of_an_environment_is_not_that_of_a_recipe(tools, recipe: Path) -> None:
+    plain = Tools(tools().workspace.beside(recipe))
+    plain.__dict__.update(own=None, index=tools().index)
+    stages.lock_environment(plain, pipeline.resolve_buildable(plain, ["widget-1.2"], Constraints()).environment)
+    with pytest.raises(InvalidInputError) as caught:
+        lock(tools())
+    assert caught.value.code == "stale-lock"
+
+
+def test_a_name_that_means_something_is_not_taken(tools, recipe: Path) -> None:
+    recipe.write_text(OWN.replace("name: lab", "name: widget-1.2"))
+    with pytest.raises(InvalidInputError) as caught:
+        pipeline.resolve_request(tools(), ["x"], Constraints())
+    assert caught.value.code == "taken-name"
+    assert "my-widget-1.2" in caught.value.hint
+
+
+def test_nothing_is_insisted_on_beside_it(tools) -> None:
+    with pytest.raises(UsageError, match="stands alone"):
+        pipeline.resolve_request(tools(), ["x"], Constraints(python="3.6"))
+
+
+def test_what_is_written_for_this_machine_is_kept_from_git(tools, recipe: Path) -> None:
+    made = tools()
+    locked = lock(made)
+    made.__dict__["templates"] = {"partials/Dockerfile.j2": "# {{ header | words }}\n", "services/web.sh": "#!/bin/sh\n",
+                                  "services/envbuild-start.sh": "#!/bin/sh\n"}  # fmt: skip
+    rendered = pipeline.render_environment(made, locked.lock)
+    assert rendered.folder == recipe.parent / ".envbuild" / "environments" / "lab"
+    assert sorted(rendered.files) == ["Dockerfile", "envbuild-start", "requirements.txt", "services/web"]
+    assert (recipe.parent / ".envbuild" / ".gitignore").read_text().endswith("\n*\n")
+    assert pipeline.render_environment(made, locked.lock).kept
+    assert pipeline.check_one(made, "lab") == []
+    assert {path.name for path in recipe.parent.iterdir()} == {"envbuild.yaml", "envbuild.lock.json", ".envbuild"}
+
+
+def test_a_new_one_is_written_once_it_resolves(tools, root: Path, tmp_path: Path) -> None:
+    from envbuild.custom import Wishes
+
+    nothing = Wishes(name="", frameworks=(), python="", pip=(), apt=(), services=())
+    plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
+    started = pipeline.start(plain, tmp_path / "New Lab", nothing, force=False)
+    assert started.environment.name == "widget-1.2.0-cpu-py36-plain1"
+    assert 'name: "new-lab"' in started.path.read_text()
+    with pytest.raises(UsageError) as caught:
+        pipeline.start(plain, tmp_path / "New Lab", nothing, force=False)
+    assert caught.value.code == "exists"
+    pipeline.start(plain, tmp_path / "New Lab", nothing, force=True)
+    taken = pipeline.start(plain, tmp_path / "widget", nothing, force=False)
+    assert 'name: "my-widget"' in taken.path.read_text()
+    with pytest.raises(InvalidInputError):
+        pipeline.start(
+            plain, tmp_path / "bad", Wishes(name="", frameworks=(), python="", pip=("-e .",), apt=(), services=()), force=False
+        )
+    assert not (tmp_path / "bad").exists()
