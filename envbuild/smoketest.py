@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from envbuild import files, report
-from envbuild.errors import EngineError, SmokeFailedError, SmokeInconclusiveError, TimedOutError, UnknownNameError, UsageError
+from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, UnknownNameError, UsageError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 
 if TYPE_CHECKING:
@@ -86,21 +86,13 @@ def run(  # noqa: PLR0917 - the form that all stages have
 
     A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises
     :class:`UsageError` when the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) for an image that does
-    not carry it, :class:`SmokeInconclusiveError` (``several-frameworks``) for one of several, of which the guest tries one at
-    a time, :class:`TimedOutError` after the user's limit, once the report of that is written. Ctrl-C leaves no
+    not carry it, :class:`TimedOutError` after the user's limit, once the report of that is written. Ctrl-C leaves no
     container and no file.
     """
     info = engine.image(image)
     if info is None:
         raise UnknownNameError(
             f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
-        )
-    frameworks = [framework.name for framework in lock.environment.frameworks]
-    if len(frameworks) > 1 and "--framework" not in options.arguments:
-        raise SmokeInconclusiveError(
-            f"{lock.environment.name} holds several frameworks ({', '.join(frameworks)}): the smoke test tries images of one.",
-            code="several-frameworks",
-            hint=f"In a container of {image}, `{COMMAND} run --framework {frameworks[0]}` tries one of them.",
         )
     trial = _Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress)
     try:

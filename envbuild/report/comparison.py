@@ -24,6 +24,7 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
         else:
             lines += [f"{group.title}: only in A", ""]
     lines += [f"{title}: only in B" for title in others.keys() - {group.title for group in first.groups}]
+    lines += _block("frameworks", _parts(first, second)) if first.parts or second.parts else []
     return (
         "\n".join([*lines, *_block("checks", _checks(first, second)), *_block("facts", _facts(first, second))]).rstrip() + "\n"
     )
@@ -58,6 +59,15 @@ def _overlap(a: Row, b: Row) -> str:
     return "(B is better)" if b.low > a.high else "(B is worse)"
 
 
+def _parts(a: View, b: View) -> list[str]:
+    before, after = ({part.title: part.status for part in seen.parts} for seen in (a, b))
+    return [
+        f"{title}: {before.get(title, 'absent')} → {after.get(title, 'absent')}"
+        for title in dict.fromkeys([*before, *after])
+        if before.get(title) != after.get(title)
+    ]
+
+
 def _checks(a: View, b: View) -> list[str]:
     before, after = _by_check(a), _by_check(b)
     lines = []
@@ -72,7 +82,7 @@ def _checks(a: View, b: View) -> list[str]:
 
 
 def _by_check(seen: View) -> dict[tuple[str, int | None], Check]:
-    return {(check.id, check.workers): check for check in reversed(seen.checks)}
+    return {(check.id, check.workers): check for check in reversed(seen.checks) if check.id != "PART"}
 
 
 def _facts(a: View, b: View) -> list[str]:

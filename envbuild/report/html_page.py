@@ -11,7 +11,7 @@ from envbuild.report import plots
 from envbuild.report.facts import timing
 from envbuild.report.shapes import CHECK_STATUSES, View
 from envbuild.report.text import cells, footnote, headings, labels
-from envbuild.report.values import duration, percent, plural, short
+from envbuild.report.values import duration, mapping, mappings, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 
 _PAGE = Path(__file__).parent / "page"
@@ -31,12 +31,14 @@ def html(report: Mapping[str, Any]) -> str:
     seen = view(report)
     return templates.get_template("page.html.j2").render(
         seen=seen,
-        sentence=sentence(seen),
+        report=report,
+        parts=[(part, mapping(own.get("report"))) for part, own in zip(seen.parts, mappings(report.get("parts")), strict=True)],
+        sentence=sentence,
         css=(_PAGE / "page.css").read_text(encoding="utf-8"),
-        labels=labels(seen),
-        tiles=_tiles(seen),
-        plots=_plots(seen, report),
-        counted=_counted(seen),
+        labels=labels,
+        tiles=_tiles,
+        plots=_plots,
+        counted=_counted,
         headings=headings,
         cells=cells,
         footnote=footnote,

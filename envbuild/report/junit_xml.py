@@ -22,27 +22,34 @@ def junit(report: Mapping[str, Any]) -> str:
     stand-in hardware must not turn a dashboard green.
     """
     seen = view(report)
-    suite = ElementTree.Element("testsuite", name=_legal(f"envbuild smoke {seen.name}"))
+    host = text(mapping(report.get("host")).get("hostname"))
+    root = ElementTree.Element("testsuites")
+    root.append(_suite(seen, seen.name, host))
+    for part in seen.parts:
+        if part.view is not None:
+            root.append(_suite(part.view, f"{seen.name}: {part.title}", host))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(seen: View, name: str, host: str) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", name=_legal(f"envbuild smoke {name}"))
     if seen.started:
         suite.set("timestamp", _legal(seen.started.removesuffix("Z")))
-    host = text(mapping(report.get("host")).get("hostname"))
     if host:
         suite.set("hostname", _legal(host))
-    cases = [_verdict(seen), *(_case(check, seen) for check in seen.checks)]
+    cases = [_verdict(seen, name), *(_case(check, seen, name) for check in seen.checks)]
     for attribute, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(attribute, str(sum(case.find(kind) is not None for case in cases)))
     suite.set("tests", str(len(cases)))
     suite.set("time", f"{seen.duration_s or 0:.3f}")
     suite.extend(cases)
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return suite
 
 
-def _verdict(seen: View) -> ElementTree.Element:
+def _verdict(seen: View, name: str) -> ElementTree.Element:
     case = ElementTree.Element(
-        "testcase", classname=_legal(f"envbuild.{seen.name}"), name="verdict", time=f"{seen.duration_s or 0:.3f}"
+        "testcase", classname=_legal(f"envbuild.{name}"), name="verdict", time=f"{seen.duration_s or 0:.3f}"
     )
     kind = {"pass": "", "fail": "failure", "error": "error", "inconclusive": "skipped"}[seen.verdict]
     if kind:
@@ -50,11 +57,10 @@ def _verdict(seen: View) -> ElementTree.Element:
     return case
 
 
-def _case(check: Check, seen: View) -> ElementTree.Element:
+def _case(check: Check, seen: View, suite: str) -> ElementTree.Element:
     about = f" [{plural(check.workers, 'worker')}]" if check.workers else ""
-    case = ElementTree.Element(
-        "testcase", classname=_legal(f"envbuild.{seen.name}"), name=_legal(f"{check.id}{about}"), time="0"
-    )
+    about += f" {part}" if (part := dict(check.detail).get("framework")) else ""
+    case = ElementTree.Element("testcase", classname=_legal(f"envbuild.{suite}"), name=_legal(f"{check.id}{about}"), time="0")
     said = check.message or check.title or check.status
     measured = f"measured {check.value or 'nothing'}, limit {check.limit or 'none'}"
     body = "\n".join(filter(None, [said, measured, f"next: {check.next_step}" if check.next_step else ""]))

@@ -12,20 +12,35 @@ from envbuild.report.values import duration
 from envbuild.report.view import sentence, view
 
 _MARKS = {"pass": "✅", "fail": "❌", "error": "❌", "inconclusive": "⚠️", "warn": "⚠️", "skip": "⏭️", "info": "•"}
+_MARKS["not-applicable"] = _MARKS["skip"]
 
 
 def markdown(report: Mapping[str, Any]) -> str:
     """One page: verdict, figures, checks with their next steps, facts. Text of the report cannot become markup."""
     seen = view(report)
     parts = [f"# {_MARKS[seen.verdict]} {seen.verdict}: {_safe(seen.name)}", _safe(sentence(seen)), *_notes(seen)]
-    for group in seen.groups:
-        parts += [f"## {_safe(group.title)}", _grid(headings(group), cells(group)), _safe(footnote(group))]
-    parts += ["## Checks", _grid(("", "check", "workers", "measured", "limit", "message"), [_check(c) for c in seen.checks])]
-    for title, rows in seen.facts:
-        parts += [f"<details><summary>{_safe(title)}</summary>", _grid(("", ""), rows), "</details>"]
+    parts += _body(seen, "##")
+    for part in seen.parts:
+        parts.append(f"## {_MARKS[part.status]} {part.status}: {_safe(part.title)}")
+        if part.view is None:
+            parts.append(_safe(part.reason))
+        else:
+            parts += [_safe(part.reason or sentence(part.view)), *_notes(part.view), *_body(part.view, "###")]
     if seen.duration_s is not None or seen.started:
         parts.append(f"{_safe(seen.started)} · took {duration(seen.duration_s)}")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _body(seen: View, level: str) -> list[str]:
+    """Figures, checks and facts, under headings of one level."""
+    parts: list[str] = []
+    for group in seen.groups:
+        parts += [f"{level} {_safe(group.title)}", _grid(headings(group), cells(group)), _safe(footnote(group))]
+    rows = [_check(check) for check in seen.checks]
+    parts += [f"{level} Checks", _grid(("", "check", "workers", "measured", "limit", "message"), rows)]
+    for title, facts in seen.facts:
+        parts += [f"<details><summary>{_safe(title)}</summary>", _grid(("", ""), facts), "</details>"]
+    return parts
 
 
 def _notes(seen: View) -> list[str]:

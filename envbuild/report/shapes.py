@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["pass", "fail", "inconclusive", "error"]
+PartStatus = Literal["pass", "fail", "inconclusive", "error", "not-applicable"]
 CheckStatus = Literal["pass", "warn", "fail", "inconclusive", "skip", "info", "error"]
 
 # In the order in which a person should read them.
@@ -86,6 +87,16 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One of several frameworks: ``title`` says which and where it is, ``view`` is its own report, if it left one."""
+
+    title: str
+    status: PartStatus
+    reason: str
+    view: View | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class View:
     """All that the formats show of one report. ``facts`` are titled blocks of (label, value)."""
 
@@ -104,3 +115,4 @@ class View:
     collectives: tuple[tuple[str, ...], ...]
     facts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     logs: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]

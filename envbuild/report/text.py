@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envbuild.report.shapes import Check, Group, View
+from envbuild.report.shapes import Check, Group, Part, View
 from envbuild.report.values import duration, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 
@@ -17,12 +17,31 @@ def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
     """The outcome in one screen: verdict, one row per number of workers, what went wrong and what to do, then ``paths``."""
     seen = view(report)
     took = f"  ({duration(seen.duration_s)})" if seen.duration_s is not None else ""
-    parts = [f"{seen.verdict.upper()}  {seen.name}{took}", *_second_line(seen), *labels(seen), ""]
+    lines = [f"{seen.verdict.upper()}  {seen.name}{took}", *_second_line(seen), *labels(seen), ""]
+    lines += [line for part in seen.parts for line in _part_lines(part)] or _body(seen)
+    lines += _paths(paths)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _body(seen: View) -> list[str]:
+    """The figures, then what there is to read about."""
+    lines: list[str] = []
     for group in seen.groups:
-        parts += [group.title, *_aligned([headings(group), *cells(group)]), *_indented(footnote(group)), ""]
-    parts += _trouble_lines(seen)
-    parts += _paths(paths)
-    return "\n".join(parts).rstrip() + "\n"
+        lines += [group.title, *_aligned([headings(group), *cells(group)]), *_indented(footnote(group)), ""]
+    return lines + _trouble_lines(seen)
+
+
+def _part_lines(part: Part) -> list[str]:
+    """One of several frameworks: its verdict, and below it what a report of it alone would show."""
+    seen = part.view
+    if seen is None:
+        return [f"{part.status.upper()}  {part.title}: {part.reason or 'no report'}", ""]
+    took = f"  ({duration(seen.duration_s)})" if seen.duration_s is not None else ""
+    said = [part.reason] if part.reason and part.reason != seen.headline else _second_line(seen)
+    body = [*said, *labels(seen), *_body(seen)]
+    while body and not body[-1]:
+        body.pop()
+    return [f"{part.status.upper()}  {part.title}{took}", *(f"  {line}".rstrip() for line in body), ""]
 
 
 def labels(seen: View) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from envbuild.report.facts import collectives, facts
 from envbuild.report.groups import groups
-from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Row, Training, Verdict, View
+from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Part, Row, Training, Verdict, View
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, plural, text, with_unit, workers_of
 
 _SYNONYMS: dict[str, CheckStatus] = {"skipped": "skip", "warning": "warn", "failed": "fail", "passed": "pass"}
@@ -24,11 +24,12 @@ def view(report: Mapping[str, Any]) -> View:
     trainings = tuple(sorted(filter(None, map(_training, mappings(report.get("training")))), key=lambda t: t.workers))
     on_cpu, gpu_image = _on_cpu(report), _gpu_image(report)
     grouped = groups(report, checks, trainings, verdict=verdict, on_cpu=on_cpu)
+    parts = tuple(map(_part, mappings(report.get("parts"))))
     reasons = _reasons(report, verdict, checks)
     return View(
         name=_name(report),
         verdict=verdict,
-        headline=_headline(verdict, grouped, checks, reasons),
+        headline=_of_parts(parts) if parts and verdict == "pass" else _headline(verdict, grouped, checks, reasons),
         reasons=reasons,
         notes=tuple(filter(None, map(text, items(report.get("notes"))))),
         on_cpu=on_cpu,
@@ -41,6 +42,7 @@ def view(report: Mapping[str, Any]) -> View:
         collectives=collectives(report),
         facts=facts(report),
         logs=tuple((text(key), text(value)) for key, value in mapping(report.get("logs")).items() if text(value).strip()),
+        parts=parts,
     )
 
 
@@ -70,6 +72,27 @@ def speedup(row: Row) -> str:
     if row.low is None or row.high is None:
         return f"{row.speedup:.2f}"
     return f"{row.speedup:.2f} [{row.low:.2f}, {row.high:.2f}]"
+
+
+def _part(item: Mapping[str, Any]) -> Part:
+    where = filter(
+        None, (text(item.get("prefix")), python and f"Python {python}" if (python := text(item.get("python"))) else "")
+    )
+    titled = " ".join(filter(None, (text(item.get("framework")), text(item.get("version"))))) or "a framework"
+    own = mapping(item.get("report"))
+    status = "not-applicable" if item.get("status") == "not-applicable" else verdict_of(item)
+    return Part(
+        title=f"{titled} ({', '.join(found)})" if (found := list(where)) else titled,
+        status=status,
+        reason=text(item.get("reason")),
+        view=view({key: value for key, value in own.items() if key != "parts"}) if own else None,
+    )
+
+
+def _of_parts(parts: tuple[Part, ...]) -> str:
+    """How many of several frameworks passed; what has no test is no part of it."""
+    tested = [part for part in parts if part.status != "not-applicable"]
+    return f"{plural(sum(part.status == 'pass' for part in tested), 'framework')} of {len(tested)} passed, each tested alone"
 
 
 def _name(report: Mapping[str, Any]) -> str:

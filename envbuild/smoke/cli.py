@@ -8,9 +8,10 @@ import sys
 import time
 import traceback
 
-from . import adapters, files, image, plan
+from . import adapters, files, image, members, plan
 
 USAGE = 2
+TIMEOUT_S = 900
 REFUSALS = (plan.Refusal, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -37,9 +38,9 @@ def _counts(text):
 
 
 def _floors(text):
-    """2:1.2,4:2.0"""
+    """2:1.2,4:2.0; nothing for none"""
     try:
-        return dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
+        return {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
     except ValueError:
         raise argparse.ArgumentTypeError('write it as DEVICES:RATIO, as in 2:1.2,4:2.0')
 
@@ -51,20 +52,28 @@ def _positive(text):
     return value
 
 
+def _any_number(text):
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError('a number from 0 on')
+    return value
+
+
 def _options(parser):
     add = parser.add_argument
     add('--json', metavar='FILE', help='write the report there, in one step')
     add('--lock', metavar='FILE', default='', help='the image\'s lock (default: /opt/envbuild/lock.json)')
-    add('--framework', default='', help='which one, where the image holds several')
+    add('--framework', default='', help='which one, where the image holds several (default: run and coll try each in turn)')
     add('--adapter', default='', help='an installed adapter or a file (default: the lock\'s recipe)')
     add('--option', action='append', default=[], metavar='KEY=VALUE', help='for the adapter, beside the lock\'s options')
     add('--counts', type=_counts, default='auto', help='numbers of devices, as 1,2,4 (default: auto)')
     add('--device', choices=('auto', 'cpu', 'cuda'), default='auto')
     add('--allow-cpu', action='store_true', help='run a GPU image on the CPU where there is no GPU')
-    add('--expect', choices=('cpu', 'gpu'), help='what the run must be: without a GPU, gpu fails; cpu accepts a GPU image on the CPU')
-    add('--expect-gpus', type=_positive, default=0, metavar='N', help='fail with fewer GPUs')
+    add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help='what the run must be: without a GPU, gpu fails; cpu accepts a GPU image on the CPU')
+    add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail with fewer GPUs')
     add('--threads', type=_positive, default=0, help='CPU threads per device (default: cores / largest count)')
-    add('--timeout', type=float, default=900, metavar='S', help='for everything (default: 900)')
+    add('--timeout', type=float, default=0, metavar='S', help='for everything (default: 900; of several frameworks none)')
+    add('--part-timeout', type=float, default=TIMEOUT_S, metavar='S', help='for each of several frameworks (default: 900)')
     add('--stall', type=float, default=60, metavar='S', help='no rank gets further for so long: a hang (default: 60)')
     add('--stall-first', type=float, default=300, metavar='S', help='the same, while the framework is imported (default: 300)')
     add('--strict', action='store_true', help='warnings end with status 5')
@@ -118,7 +127,13 @@ def main(argv):
         options['options'] = dict(pair.split('=', 1) for pair in options.pop('option'))
     except ValueError:
         parser.error('--option takes KEY=VALUE')
+    options['expect'] = None if options['expect'] == 'any' else options['expect']
     try:
+        if verb != 'probe' and not options['framework'] and not options['adapter'] and len(members.read(options['lock'])) > 1:
+            return _several(options, argv)
+        if options['framework']:
+            members.enter(options['lock'], options['framework'], argv)
+        options['timeout'] = options['timeout'] or TIMEOUT_S
         return {'run': _run, 'coll': _coll, 'probe': _probe}[verb](options, argv)
     except REFUSALS as error:
         sys.stderr.write('envbuild-smoke: %s\n' % error)
@@ -157,11 +172,22 @@ def _listen_to_signals():
 
 def _run(options, argv):
     from . import report, run
-    _listen_to_signals()
     options.setdefault('coll_bytes', plan.EXCHANGE_BYTES)
+    return _test(options, lambda: run.Run(options, argv, _Say()), report.table)
+
+
+def _several(options, argv):
+    from . import several
+    return _test(options, lambda: several.Several(options, argv, _Say()), several.table)
+
+
+def _test(options, make, table):
+    """Make a test and let it run: its report is written however it ends, and printed as a table."""
+    from . import report
+    _listen_to_signals()
     answer = report.empty()
     try:
-        this = run.Run(options, argv, _Say())
+        this = make()
         answer = this.report
         this.go()
     except REFUSALS:
@@ -174,7 +200,7 @@ def _run(options, argv):
         _write(options, answer)
         raise
     _write(options, answer)
-    print('\n'.join(report.table(answer)))
+    print('\n'.join(table(answer)))
     return answer['exit_code']
 
 

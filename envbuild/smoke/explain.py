@@ -56,6 +56,10 @@ TEXTS = {
     'ACC': ('the network learns', '''
         Accuracy on generated digits that were not trained on. A healthy framework reaches 0.985 to 0.992 in two epochs. This
         shows that learning works; it does not show that data parallelism does (ORACLE and REPLICA do).'''),
+    'PART': ('each of several frameworks passes on its own', '''
+        An image of several frameworks is tested one framework after the other, each by a process under the Python that holds it,
+        with the variables that envbuild-use would set. The whole is as good as the worst of them. What has no test here is
+        skipped with the reason and counts for nothing. `run --framework NAME` tests one alone.'''),
     'WORK': ('a framework that does not train does what it is for', '''
         Some frameworks have nothing to train: there is no data parallelism to prove, and none is claimed. They are given
         small tasks of their own kind whose answers are known.'''),

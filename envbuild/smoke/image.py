@@ -19,25 +19,52 @@ def unknown():
             'cudnn': None, 'nccl': None, 'driver_min': None, 'compute_capability': None}
 
 
+class Lock(object):
+    """A lock file: its JSON, and the SHA-256 of its bytes."""
+
+    def __init__(self, data):
+        self.content, self.sha256 = json.loads(data.decode('utf-8')), hashlib.sha256(data).hexdigest()
+
+
+def load(path):
+    """The lock at `path`; '' means the image's own, and then None where there is none."""
+    if not path and not os.path.exists(DEFAULT_LOCK):
+        return None
+
+    def read_file():
+        with io.open(path or DEFAULT_LOCK, 'rb') as stream:
+            return Lock(stream.read())
+    return checked(path, read_file)
+
+
+def checked(path, reading):
+    """What `reading` answers; BadLock where the lock is not what it takes it for."""
+    try:
+        return reading()
+    except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadLock('%s is not a lock of envbuild: %s: %s' % (path or DEFAULT_LOCK, type(error).__name__, error))
+
+
 def read(path, framework=''):
     """The facts of the lock at `path` for one of its frameworks; `path` '' means the image's own lock, if there is one."""
-    if not path and not os.path.exists(DEFAULT_LOCK):
-        return unknown()
-    path = path or DEFAULT_LOCK
-    try:
-        with io.open(path, 'rb') as stream:
-            data = stream.read()
-        environment = json.loads(data.decode('utf-8'))['environment']
-        chosen = _choose(environment['frameworks'], framework, path)
-        return {
-            'lock_sha256': hashlib.sha256(data).hexdigest(), 'name': environment['name'],
-            'framework': chosen['name'], 'version': chosen['version'], 'recipe': chosen['recipe'],
-            'options': dict(chosen.get('options') or {}), 'cuda': environment['cuda'], 'cudnn': environment.get('cudnn'),
-            'nccl': environment.get('nccl'), 'driver_min': environment.get('driver_min'),
-            'compute_capability': environment.get('compute_capability'),
-        }
-    except (IOError, OSError, ValueError, KeyError, TypeError) as error:
-        raise BadLock('%s is not a lock of envbuild: %s: %s' % (path, type(error).__name__, error))
+    lock = load(path)
+    return unknown() if lock is None else checked(path, lambda: _facts(lock, framework, path or DEFAULT_LOCK))
+
+
+def _facts(lock, framework, path):
+    environment = lock.content['environment']
+    chosen = _choose(environment['frameworks'], framework, path)
+    return dict(
+        whole(lock), framework=chosen['name'], version=chosen['version'], recipe=chosen['recipe'], options=dict(chosen.get('options') or {}),
+        # Beside others a build for CPUs stays one, and one that brings its own CUDA has that.
+        cuda=None if chosen.get('cuda_libraries') == 'none' else chosen.get('cuda') or environment['cuda'])
+
+
+def whole(lock):
+    """The facts that hold for all frameworks of a lock together."""
+    environment = lock.content['environment']
+    facts = dict((key, environment.get(key)) for key in ('cudnn', 'nccl', 'driver_min', 'compute_capability'))
+    return dict(unknown(), lock_sha256=lock.sha256, name=environment['name'], cuda=environment['cuda'], **facts)
 
 
 def _choose(frameworks, wanted, path):

@@ -207,9 +207,9 @@ def test_weak_and_strong_scaling_are_told_apart(guest: Guest, tmp_path: Path) ->
     assert "strong scaling" in answer.out
 
 
-def test_several_frameworks_need_a_choice(guest: Guest, tmp_path: Path) -> None:
+def test_of_several_frameworks_the_probe_needs_a_choice(guest: Guest, tmp_path: Path) -> None:
     two = [{"name": name, "version": "1", "recipe": "numpy", "options": {}} for name in ("a", "b")]
-    process = guest.start("run", "--lock", lock_of(tmp_path, frameworks=two, cuda=None))
+    process = guest.start("probe", "--lock", lock_of(tmp_path, frameworks=two, cuda=None))
     _out, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "--framework" in err

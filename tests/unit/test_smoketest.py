@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +13,7 @@ from verify_locks import lock
 
 from envbuild import report, smoketest
 from envbuild.engine import Engine, ImageInfo, RunResult
-from envbuild.errors import SmokeFailedError, SmokeInconclusiveError, UsageError
+from envbuild.errors import SmokeFailedError, UsageError
 from envbuild.model import ignore_progress
 from envbuild.smoketest import SmokeOptions
 
@@ -184,13 +183,3 @@ def test_text_that_utf8_cannot_hold_is_still_written(tmp_path: Path) -> None:
     content["notes"] = ["\ud800 <b>"]
     smoketest._write(tmp_path, content)
     assert smoketest.load_outcome(tmp_path) is not None
-
-
-def test_an_image_of_several_frameworks_is_refused_before_it_is_started(tmp_path: Path) -> None:
-    (toy,) = TRIAL.lock.environment.frameworks
-    environment = replace(TRIAL.lock.environment, frameworks=(toy, replace(toy, name="other")))
-    engine = cast(Engine, SimpleNamespace(image=lambda _: INFO))  # it can start nothing
-    with pytest.raises(SmokeInconclusiveError) as refused:
-        smoketest.run(engine, "toy:latest", replace(TRIAL.lock, environment=environment), SmokeOptions(), tmp_path)
-    assert refused.value.code == "several-frameworks" and "(toy, other)" in refused.value.message
-    assert "--framework toy" in refused.value.hint and list(tmp_path.iterdir()) == []

@@ -1,0 +1,48 @@
+"""The frameworks of an image that holds several, and the way into the set of packages (prefix) of each."""
+from __future__ import absolute_import, division, print_function
+
+import os
+
+from . import image
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+INSIDE = '_ENVBUILD_SMOKE_INSIDE'       # set by `enter` for the process that it becomes: which prefix that is in
+
+
+class Member(object):
+    """One framework of the lock. `prefix`, `path` and `python` (its version) tell where it is installed, '' where nowhere."""
+
+    def __init__(self, framework, prefix):
+        self.name, self.version, self.recipe = framework['name'], framework['version'], framework['recipe']
+        self.prefix, self.path = prefix.get('name', ''), prefix.get('path', '')
+        self.python = (prefix.get('python') or {}).get('version', '')
+        self.on_gpu = framework.get('cuda_libraries') != 'none'
+
+    def title(self):
+        """'tensorflow 1.12.3 (Python 2.7)'."""
+        return '%s %s%s' % (self.name, self.version, ' (Python %s)' % self.python if self.python else '')
+
+
+def read(path):
+    """Every framework of the lock at `path` ('': the image's own), in its order; none where there is no lock."""
+    lock = image.load(path)
+    return [] if lock is None else image.checked(path, lambda: [
+        Member(each, _prefix_of(each['name'], lock)) for each in lock.content['environment']['frameworks']])
+
+
+def enter(path, framework, argv):
+    """Go on under the Python of the prefix that holds `framework`, with the variables of that prefix: the process is replaced.
+
+    Nothing happens where the image has one prefix only, or where this process is the one that was entered.
+    """
+    lock = image.load(path)
+    prefix = {} if lock is None else _prefix_of(framework, lock)
+    if os.environ.pop(INSIDE, '') == prefix.get('name') or not prefix or len(lock.content['prefixes']) == 1:
+        return
+    os.environ[INSIDE] = prefix['name']
+    python = os.path.join(prefix['path'], 'bin', 'python')
+    os.execv('/bin/sh', ['sh', os.path.join(HERE, 'use.sh'), prefix['name'], python, HERE] + argv)
+
+
+def _prefix_of(framework, lock):
+    return next((each for each in lock.content.get('prefixes', ()) if framework in each['frameworks']), {})

@@ -1,0 +1,157 @@
+"""An image of several frameworks: each is tested alone, one after the other, by a process under the Python that holds it.
+
+This process imports no framework and measures nothing itself: it starts the parts, watches over their time, and puts their reports
+into one, whose status is the worst of theirs. A part for which there is no test is "not-applicable", with the reason: it counts for
+nothing, and where there is nothing else the answer is inconclusive.
+"""
+from __future__ import absolute_import, division, print_function
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+from . import adapters, checks, image as images, members, report as reports
+from .child import Child
+
+GRACE_S = 10.0              # beyond its limit, for a part to end by itself and report
+WORST = ('error', 'fail', 'inconclusive', 'pass')
+# For a framework that has no GPU build in this image: what was asked of the GPUs is asked of the others.
+ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0', '--min-speedup', '']
+
+
+class Part(object):
+    """What is known of one framework's test."""
+
+    def __init__(self, member):
+        self.member, self.report, self.log = member, None, ''
+        self.status, self.code, self.reason, self.hung = 'error', reports.FAIL, 'it was not tested', False
+
+    def conclude(self, status, code, reason):
+        """The verdict."""
+        self.status, self.code, self.reason = status, code, reason
+
+    def entry(self):
+        """Its place in the report."""
+        member = self.member
+        return {'framework': member.name, 'version': member.version, 'prefix': member.prefix, 'python': member.python,
+                'status': self.status, 'reason': self.reason, 'report': self.report}
+
+    def check(self):
+        """One check for the whole of it."""
+        status = {'not-applicable': 'skip', 'error': 'fail'}.get(self.status, self.status)
+        blamed = [each for each in (self.report or {}).get('checks', ()) if each['status'] == status and each['next_step']]
+        return checks.check('HANG' if self.hung else 'PART', None, status,
+                            '%s: %s' % (self.member.title(), self.reason or 'every check passed'),
+                            next_step=blamed[0]['next_step'] if blamed and status != 'pass' else '',
+                            detail={'framework': self.member.name})
+
+
+class Several(object):
+    """All parts of one call of `run` or `coll`. `say` takes lines of progress."""
+
+    def __init__(self, options, argv, say):
+        self.options, self.argv, self.say = options, argv, say
+        self.started = time.time()
+        lock = images.load(options['lock'])
+        whole = images.checked(options['lock'], lambda: images.whole(lock))
+        self.parts = [Part(member) for member in members.read(options['lock'])]
+        environment = dict((key, whole[key]) for key in ('name', 'cuda', 'cudnn', 'nccl', 'driver_min'))
+        self.report = dict(
+            reports.empty(), argv=argv, seed=options['seed'], environment=dict(environment, lock=whole['lock_sha256']), parts=[],
+            collectives=[], data=None, timing={}, image={'ref': os.environ.get('ENVBUILD_IMAGE', ''), 'id': os.environ.get('ENVBUILD_IMAGE_ID', '')})
+
+    def go(self):
+        """Test every part. The report grows as they end, so that what an interrupted run has found is in it."""
+        folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
+        try:
+            for number, part in enumerate(self.parts):
+                self.say('%s, %d of %d' % (part.member.title(), number + 1, len(self.parts)))
+                try:
+                    self._test(part, os.path.join(folder, '%d' % number))
+                finally:
+                    self._note(part)
+            self._conclude()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _test(self, part, folder):
+        limit = self.options['part_timeout']
+        if self.options['timeout']:
+            limit = min(limit, self.started + self.options['timeout'] - time.time())
+        if part.member.recipe not in adapters.names():
+            part.conclude('not-applicable', 0, 'there is no test for it in this image (no adapter "%s")' % part.member.recipe)
+        elif limit < 1:
+            part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before its turn')
+        else:
+            os.mkdir(folder)
+            child = Child(self._argv(part.member, os.path.join(folder, 'report.json'), limit), folder)
+            try:
+                code = child.wait(limit + GRACE_S)
+            finally:
+                child.end()
+                part.report, part.log = child.report(), child.tail()
+            sys.stdout.write(child.said())
+            sys.stdout.flush()
+            _judge(part, code, child.ending(), limit)
+
+    def _argv(self, member, target, limit):
+        own = ['--framework', member.name, '--json', target, '--timeout', '%.1f' % limit]
+        return self.argv + own + ([] if member.on_gpu else ON_CPU)
+
+    def _note(self, part):
+        self.report['parts'].append(part.entry())
+        self.report['checks'].append(part.check())
+        if part.report is None and part.log:
+            self.report['logs'][part.member.name] = part.log
+        for key in ('host', 'variables', 'devices'):
+            if key in (part.report or {}):
+                self.report.setdefault(key, part.report[key])
+        self.report['mode'] = _mode(self.parts, self.options, self.report['environment']['cuda'] is not None)
+        self.report['duration_s'] = round(time.time() - self.started, 3)
+
+    def _conclude(self):
+        """The worst of the parts; of two alike, the first."""
+        tested = [part for part in self.parts if part.status != 'not-applicable']
+        left_out = [part for part in self.parts if part not in tested]
+        self.report['notes'] += ['%s: not tested, and not counted: %s' % (part.member.title(), part.reason) for part in left_out]
+        if not tested:
+            self.report.update(status='inconclusive', exit_code=reports.INCONCLUSIVE, reason='nothing in this image can be tested')
+            return
+        worst = min(tested, key=lambda part: WORST.index(part.status))
+        reason = '' if worst.status == 'pass' else '%s: %s' % (worst.member.title(), worst.reason)
+        self.report.update(status=worst.status, exit_code=worst.code, reason=reason)
+
+
+def _judge(part, code, ending, limit):
+    """The part's own verdict, if it gave one and its end does not contradict it. `code` is None where it had to be ended."""
+    own = part.report or {}
+    if code is None:
+        part.hung = True
+        part.conclude('fail', reports.HANG, 'it did not end within %.0f s and was ended%s' % (
+            limit, '' if part.report is None else '; it says: ' + (own.get('reason') or own['status'])))
+    elif not own:
+        part.conclude('error', reports.FAIL, 'it left no report and %s' % ending)
+    elif code != own['exit_code']:
+        part.conclude('error', reports.FAIL, 'its report says %s, but it %s' % (own['status'], ending))
+    else:
+        part.conclude(own['status'], code, own['reason'])
+
+
+def _mode(parts, options, gpu_image):
+    """GPUs were used only if every part that has a build for them used them."""
+    modes = [part.report['mode'] for part in parts if part.report and part.report.get('mode')]
+    used = set(mode['device'] for mode in modes if mode['gpu_image']) or set(mode['device'] for mode in modes)
+    device = next((kind for kind in (None, 'cpu', 'cuda') if kind in used), None)
+    return {'device': device, 'gpu_image': gpu_image, 'allow_cpu': options['allow_cpu'], 'expect': options['expect']}
+
+
+def table(report):
+    """One line for each part, then the verdict."""
+    width = max([len('framework')] + [len('%(framework)s %(version)s' % part) for part in report.get('parts', ())])
+    lines = ['', '%-*s  %-12s %-7s %s' % (width, 'framework', 'environment', 'Python', 'result')]
+    for part in report.get('parts', ()):
+        lines.append('%-*s  %-12s %-7s %s' % (width, '%(framework)s %(version)s' % part, part['prefix'] or '-', part['python'] or '-',
+                                              part['status'] + (': ' + part['reason'] if part['reason'] else '')))
+    return lines + ['%s in %.0f s' % (report['status'].upper(), report['duration_s'])]
