@@ -60,12 +60,12 @@ def kinds(proofs: Sequence[Proof], lock: str) -> tuple[str, ...]:
 
 
 def record(workspace: Workspace, name: str, proof: Proof) -> bool:
-    """Add ``proof``, dropping those of other locks; false (and nothing written) where the same was already proved."""
+    """Add ``proof``, dropping those of other locks; false (and nothing written) where this engine has proved it before."""
     before = read(workspace, name)
     kept = [old for old in before if old.lock == proof.lock]
-    if any(old.kind == proof.kind for old in kept):
+    if any((old.kind, old.engine) == (proof.kind, proof.engine) for old in kept):
         return False
-    proofs = sorted([*kept, proof], key=lambda each: KINDS.index(each.kind))
+    proofs = sorted([*kept, proof], key=lambda each: (KINDS.index(each.kind), each.engine))
     _write(workspace, Evidence(schema=1, name=name, proofs=tuple(proofs)))
     return True
 

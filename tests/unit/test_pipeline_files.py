@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def test_evidence_is_a_set_in_the_order_it_is_earned(workspace):
 )
 def test_a_smoke_report_is_evidence_of_gpus_only_where_they_were_used(report, kind):
     assert evidence.kind_of_smoke(report) == kind
+
+
+def test_each_engine_proves_for_itself(workspace):
+    first = dataclasses.replace(proof("built"), engine="one")
+    assert evidence.record(workspace, "x", first)
+    assert not evidence.record(workspace, "x", dataclasses.replace(first, date="2027-01-01"))
+    assert evidence.record(workspace, "x", dataclasses.replace(first, engine="another"))
+    assert [each.engine for each in evidence.read(workspace, "x")] == ["another", "one"]
+    assert evidence.kinds(evidence.read(workspace, "x"), first.lock) == ("built",)
 
 
 def test_evidence_of_another_lock_proves_nothing_and_is_dropped(workspace):
