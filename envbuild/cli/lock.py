@@ -101,7 +101,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
             resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
             environment = resolution.environment
             if relock:
-                environment = pipeline.todays_decision(tools, environment)
+                environment = pipeline.todays_decision(tools, environment) or environment
             locked = pipeline.lock_environment(tools, environment, relock=relock)
         lock = locked.lock
         wording.warnings(session, resolution.warnings)

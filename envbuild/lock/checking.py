@@ -13,23 +13,30 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import Conflict, Problem
-from envbuild.lock import shape
+from envbuild.lock import facts, shape
+from envbuild.lock.expected import DEFAULT_INDEX
 from envbuild.lock.offers import version_of
 from envbuild.lock.store import dumps
 from envbuild.lock.target import Target, read_requirement
-from envbuild.model import Artifact, Lock, Prefix
+from envbuild.model import Artifact, Environment, Framework, Lock, Prefix
 
 ByFramework = Mapping[str, Sequence[str]]
 _NOTHING: ByFramework = {}
 
 
 def check(
-    lock: Lock, refusals: Sequence[Conflict], recipe_requirements: ByFramework = _NOTHING, *, path: Path | None = None
+    lock: Lock,
+    refusals: Sequence[Conflict],
+    recipe_requirements: ByFramework = _NOTHING,
+    *,
+    today: Environment | None = None,
+    path: Path | None = None,
 ) -> list[Problem]:
     """Everything that is wrong with ``lock``, at once; empty where it holds.
 
     ``refusals`` is what today's matrix says against the decision, ``recipe_requirements`` what today's recipes ask for beside
-    each framework. ``path`` is where the lock lies: its folder has its name, and its bytes are those that are written.
+    each framework, ``today`` the matrix's decision of the same name, if it still has one. ``path`` is where the lock lies: its
+    folder has its name, and its bytes are those that are written.
     """
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
@@ -40,8 +47,11 @@ def check(
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")
     messages.extend(shape.problems_of(lock))
+    messages.extend(facts.outdated(lock.environment, today) if today else ())
+    frameworks = (*lock.environment.frameworks, *(facts.stricter(lock.environment, today) if today else ()))
     for prefix in lock.prefixes:
-        messages.extend(_check_prefix(lock, prefix, recipe_requirements))
+        messages.extend(_check_prefix(lock, prefix, frameworks, recipe_requirements))
+    messages = list(dict.fromkeys(messages))
     return [Problem(where=where, line=0, message=message) for message in messages]
 
 
@@ -59,17 +69,22 @@ def contradictions(locks: Sequence[Lock]) -> list[Problem]:
     return problems
 
 
-def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: ByFramework) -> Iterator[str]:
+def _check_prefix(
+    lock: Lock, prefix: Prefix, frameworks: Sequence[Framework], recipe_requirements: ByFramework
+) -> Iterator[str]:
     target = Target(python=prefix.python.version, glibc=lock.environment.system.glibc)
+    indexes = {DEFAULT_INDEX, *(framework.index for framework in lock.environment.frameworks)}
     for kind, artifacts in (("artifact", prefix.artifacts), ("build artifact", prefix.build_artifacts)):
         names = [artifact.name for artifact in artifacts]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"{prefix.name}: {kind} {name} is pinned {names.count(name)} times; one file per package is installed"
         for artifact in artifacts:
+            if artifact.index not in indexes:
+                yield f"{prefix.name}: {kind} {artifact.filename}: no framework's files are from {artifact.index!r}"
             for message in _check_artifact(artifact, target):
                 yield f"{prefix.name}: {kind} {artifact.filename}: {message}"
     by_name = {artifact.name: artifact for artifact in prefix.artifacts}
-    for framework in lock.environment.frameworks:
+    for framework in frameworks:
         if framework.name in prefix.frameworks:
             asked = [(text, True) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
@@ -84,6 +99,8 @@ def _check_prefix(lock: Lock, prefix: Prefix, recipe_requirements: ByFramework) 
 def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
     if not re.fullmatch(r"[0-9a-f]{64}", artifact.sha256):
         yield f"{artifact.sha256!r} is not a sha256"
+    if artifact.project != artifact.name:
+        yield f"it is from the project {artifact.project!r}"
     if "/" in artifact.filename or artifact.filename.startswith("."):
         yield "it is not a plain file name"
     try:

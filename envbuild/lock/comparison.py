@@ -46,7 +46,7 @@ def compare(before: Lock, after: Lock) -> Difference:
     return Difference(
         changes=tuple(_changes(before, after)),
         base=tuple(_base(before.base, after.base)),
-        decision=tuple(_paths("", codec.encode(before.environment), codec.encode(after.environment))),
+        decision=tuple(path for path, *_ in differing(codec.encode(before.environment), codec.encode(after.environment))),
         missing_added=tuple(gap for gap in after.missing if gap not in before.missing),
         missing_removed=tuple(gap for gap in before.missing if gap not in after.missing),
     )
@@ -95,18 +95,18 @@ def _packages(base: BaseLock) -> dict[str, DebianPackage]:
     return {package.name: package for package in base.bootstrap.packages} if base.bootstrap else {}
 
 
-def _paths(path: str, before: Any, after: Any) -> Iterator[str]:
-    """The places where two JSON values differ, at the depth where a person would name them: lists of texts are one place."""
+def differing(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two JSON values differ, by path, with both sides; lists of texts are one place, as a person would name it."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            yield from _paths(f"{path}.{key}" if path else key, before.get(key), after.get(key))
+            yield from differing(before.get(key), after.get(key), f"{path}.{key}" if path else key)
     elif _are_objects(before) and _are_objects(after) and len(before) == len(after):
         for place, (one, two) in enumerate(zip(before, after, strict=True)):
-            yield from _paths(f"{path}[{place}]", one, two)
+            yield from differing(one, two, f"{path}[{place}]")
     else:
-        yield path
+        yield path, before, after
 
 
 def _are_objects(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from envbuild.model import BaseLock, Environment, Framework, Missing, PrefixPlan
 
+DEFAULT_INDEX = "default"
 # uv installs into 3.6 and newer ("does not support -I" below that); older interpreters need the last pip that knew them, and
 # a virtualenv that brings its own pip and setuptools, as 20.0 and later do not.
 INSTALLERS = ("pip", "virtualenv<20")

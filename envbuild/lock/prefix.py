@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from envbuild.errors import BuildError, InvalidInputError, Problem
 from envbuild.files import sha256_of
 from envbuild.lock.added import choose
-from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, path_of
+from envbuild.lock.expected import BUILDERS, DEFAULT_INDEX, INSTALLERS, backend_of, path_of
 from envbuild.lock.metadata import MetadataReader
 from envbuild.lock.offers import OfferBook
 from envbuild.lock.resolver import Candidate, resolve
@@ -22,7 +22,6 @@ from envbuild.model import Artifact, Environment, Framework, OnProgress, Prefix,
 if TYPE_CHECKING:
     from envbuild.index import Index
 
-DEFAULT_INDEX = "default"
 # What the recipes say, by the name of the framework that each is for: it holds in that framework's prefix.
 ByFramework = Mapping[str, Sequence[str]]
 
@@ -59,7 +58,8 @@ class PrefixMaker:
         self._on_progress = on_progress
         self._target = Target(python=environment.python.version, glibc=environment.system.glibc)
         self._reader = MetadataReader(index, downloads, on_progress)
-        self._index_of: dict[str, str] = {canonicalize_name(f.package): f.index for f in environment.frameworks}
+        from_index = [f for f in environment.frameworks if not {"repository", "distribution"} & f.options.keys()]
+        self._index_of: dict[str, str] = {canonicalize_name(f.package): f.index for f in from_index}
         self._picked = 0
 
     def is_reachable(self, framework: Framework) -> bool:

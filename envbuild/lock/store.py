@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from envbuild import codec
@@ -45,4 +47,34 @@ def read(path: Path) -> Lock:
             hint=_AGAIN,
             problems=[Problem(where=str(path), line=line, message=str(error))],
         ) from error
-    return codec.decode(Lock, data, str(path))
+    lock = codec.decode(Lock, data, str(path))
+    if unreadable := list(_unreadable(lock)):
+        raise InvalidInputError(
+            f"The lock {path} says versions that are none.",
+            code="broken-lock",
+            hint=_AGAIN,
+            problems=[Problem(where=str(path), line=0, message=message) for message in unreadable],
+        )
+    return lock
+
+
+def _unreadable(lock: Lock) -> Iterator[str]:
+    """Versions that are compared as numbers everywhere and do not begin with one."""
+    environment = lock.environment
+    pythons = [
+        environment.python,
+        *(plan.python for plan in environment.prefixes),
+        *(prefix.python for prefix in lock.prefixes),
+    ]
+    said = [("Python", python.version, r"\d+\.\d+") for python in pythons]
+    said.append(("glibc", environment.system.glibc, r"\d+(\.\d+)+"))
+    libraries = {
+        "CUDA": environment.cuda,
+        "cuDNN": environment.cudnn,
+        "NCCL": environment.nccl,
+        "driver": environment.driver_min,
+    }
+    said += [(name, version, r"\d+(\.\d+)*") for name, version in libraries.items() if version is not None]
+    for name, version, form in said:
+        if not re.fullmatch(form, version):
+            yield f"{version!r} is not a version of {name}"

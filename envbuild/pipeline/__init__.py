@@ -28,11 +28,12 @@ if TYPE_CHECKING:
         require_lock,
         resolve_buildable,
         resolve_request,
+        todays_decision,
     )
     from envbuild.pipeline.starting import Started, first_choice, start
     from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
     from envbuild.pipeline.tools import Tools
-    from envbuild.pipeline.upgrading import Upgraded, todays_decision, upgrade_environment
+    from envbuild.pipeline.upgrading import Upgraded, upgrade_environment
 
 __all__ = [
     "Constraints",
@@ -89,9 +90,9 @@ __getattr__ = exported(
     order="Made MakeOptions StageNote make",
     rendering="Difference",
     stages="Constraints Locked Rendered build_environment check_lock explain_request held_evidence lock_environment "
-    "read_locked render_environment render_text require_lock resolve_buildable resolve_request",
+    "read_locked render_environment render_text require_lock resolve_buildable resolve_request todays_decision",
     starting="Started first_choice start",
     sweep="check_all check_one names standing stored_reports",
     tools="Tools",
-    upgrading="Upgraded todays_decision upgrade_environment",
+    upgrading="Upgraded upgrade_environment",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import files
-from envbuild.errors import InvalidInputError, UnknownNameError
+from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
 from envbuild.pipeline import evidence, named, own, rendering
 from envbuild.pipeline.tools import Tools
@@ -96,6 +96,17 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
     return own.named(_resolve_words(tools, recipe.request, Constraints(**recipe.insists)), recipe)
 
 
+def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
+    """What the matrix says today of the environment of this name; None where it knows none, or the name says too little."""
+    if tools.own is not None or named.stack_of(tools, [environment.name]) is not None:
+        return None
+    try:
+        found = _resolve_words(tools, [environment.name], Constraints()).environment
+    except EnvbuildError:
+        return None  # the check of its lock says why
+    return found if found.name == environment.name else None
+
+
 def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
     """The environment that ``texts`` mean, for the verbs that go beyond planning: its frameworks have recipes.
 
@@ -161,7 +172,8 @@ def check_lock(tools: Tools, locked: Locked) -> None:
     known = tools.recipes
     asked = {each.name: known[each.recipe].requirements for each in environment.frameworks if each.recipe in known}
     path = locked.path if tools.own is None else None
-    problems = locks.check(locked.lock, resolve.refusals(tools.matrix, environment), asked, path=path)
+    refusals = resolve.refusals(tools.matrix, environment)
+    problems = locks.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
     problems += named.departures(tools, environment)
     problems += own.pinned_differences(tools.own, locked.lock) if tools.own is not None else []
     if problems:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError, UsageError
+from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
 from envbuild.model import BaseLock, Environment, Lock, Missing
 from envbuild.pipeline import evidence, stages
 from envbuild.pipeline.stages import Locked
@@ -31,19 +31,6 @@ class Upgraded:
     base_kept: str
     outdated: tuple[str, ...]
     written: bool
-
-
-def todays_decision(tools: Tools, environment: Environment) -> Environment:
-    """What the matrix says today of the environment of this name; as it was where the matrix knows none of that name."""
-    from envbuild import resolve
-
-    if tools.own is not None:
-        return environment
-    try:
-        found = resolve.resolve(tools.matrix, resolve.parse([environment.name], matrix=tools.matrix)).environment
-    except (ConflictError, UnknownNameError):
-        return environment  # the check of its lock says why
-    return found if found.name == environment.name else environment
 
 
 def upgrade_environment(
@@ -71,7 +58,7 @@ def upgrade_environment(
     base = _Base(before.lock, inputs["pin_base"] if everything or base_image else None)
     inputs["pin_base"] = base.pin
     if everything:
-        lock = locks.make(todays_decision(tools, environment), **inputs)
+        lock = locks.make(stages.todays_decision(tools, environment) or environment, **inputs)
     elif packages:
         lock = locks.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
     else:

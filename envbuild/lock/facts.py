@@ -1,0 +1,44 @@
+"""Whether what a lock says of its environment is still what the matrix says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from envbuild import codec
+from envbuild.lock.comparison import differing
+from envbuild.model import Environment, Framework
+
+
+def outdated(held: Environment, today: Environment) -> Iterator[str]:
+    """What the matrix says differently ``today`` of the environment of the same name, a line each."""
+    same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
+    whole_base = same or held.base.provider not in ("apt", "tag")
+    for path, ours, theirs in differing(_settled(held, whole_base), _settled(today, whole_base)):
+        yield f"{path} is {_said(ours)} here, and {_said(theirs)} in the matrix"
+
+
+def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
+    """The frameworks as the matrix has them today, as far as they are the same builds: their constraints hold of a lock too."""
+    ours = {(each.name, each.requirements) for each in held.frameworks}
+    return tuple(each for each in today.frameworks if (each.name, each.requirements) in ours)
+
+
+def _settled(environment: Environment, whole_base: bool) -> Any:
+    """What a decision has settled once its name is given, as JSON.
+
+    Left out is what may move while the decision stands: what bounds the packages (the packages themselves are checked), what a
+    framework stands upon and what else could have been chosen, and the base's parts, where other libraries or another tag are
+    preferred by now.
+    """
+    base = replace(environment.base, is_default=True, other_providers=())
+    if not whole_base:
+        base = replace(base, image="", packages=(), repositories=())
+    free: dict[str, Any] = {"requirements": (), "constraints": (), "released": ""}
+    frameworks = tuple(replace(each, **free) for each in environment.frameworks)
+    return codec.encode(replace(environment, frameworks=frameworks, base=base, cudnn=None, nccl=None, exclude_newer=""))
+
+
+def _said(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float) else "absent" if value is None else "another"
