@@ -289,6 +289,17 @@ def test_each_prefix_is_locked_for_its_own_python_frameworks_recipes_and_time(wo
     assert next((a.name, a.version) for a in followed.prefixes[1].artifacts) == ("beta", "1.0")  # of its own time
 
 
+def test_what_is_built_from_source_leaves_the_index_of_its_name_to_the_package(world, tmp_path):
+    """Two frameworks may call different things by one name, as one that is built and one that is a package."""
+    elsewhere = "https://wheels.example/cu90"
+    world.add(f"omega-1.0-{ANY}", index=elsewhere, day="")
+    source = {"repository": "https://x.example/other", "revision": "a" * 40}
+    built = framework("omega", "7.0", name="other", requirements=(), options=source)
+    env = environment(framework("omega", "1.0", index=elsewhere), built)
+    made = lock.make(env, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path)
+    assert [(a.name, a.index) for a in made.prefixes[0].artifacts] == [("omega", elsewhere)]
+
+
 def test_what_one_prefix_misses_is_completed_there_alone(world, tmp_path):
     elsewhere = "https://wheels.example/cu90"
     world.add(f"omega-1.0-{ANY}", index=elsewhere, day="")
