@@ -11,12 +11,15 @@ from envbuild.model import (
     Base,
     BaseLock,
     ComputeCapability,
+    CopiedFile,
+    Custom,
     Environment,
     Framework,
     Lock,
     Prefix,
     PrefixPlan,
     Python,
+    Service,
     System,
 )
 from envbuild.recipes import Recipe
@@ -160,4 +163,24 @@ def several() -> Lock:
     return replace(lock, environment=environment, prefixes=(old, new))
 
 
-ALL = {"cpu": cpu, "gpu": gpu, "wheels": wheels, "image-base": image_base, "several": several}
+def own() -> Lock:
+    """A user's own recipe upon ``cpu``: everything that it can add, a source package among it."""
+    lock = cpu()
+    custom = Custom(
+        request=("al-1.12",), pip=("extra",), newer=(), apt=("ffmpeg", "git=1:2.39"),
+        files=(CopiedFile(source="train.py", target="/workspace/train.py"), CopiedFile(source="conf/", target="/etc/lab/")),
+        user="me", ports=(8000,),
+        services=(
+            Service(name="jupyter", pip=("notes",), apt=(), ports=(8888,)),
+            Service(name="ssh", pip=(), apt=("openssh-server",), ports=(2222,)),
+        ),
+    )  # fmt: skip
+    tools = (artifact("pip", "24.0"), artifact("setuptools", "69.0"), artifact("wheel", "0.42"))
+    added = (artifact("extra", "1.0", sdist=True), artifact("notes", "4.0"))
+    prefix = replace(lock.prefixes[0], artifacts=(*lock.prefixes[0].artifacts, *added), build_artifacts=tools)
+    return replace(lock, environment=replace(lock.environment, name="lab", custom=custom), prefixes=(prefix,))
+
+
+# Stand-ins: what the real scripts do is no matter of rendering.
+SCRIPTS = {f"services/{name}.sh": f"#!/bin/sh\n# {name}\n" for name in ("envbuild-start", "jupyter", "ssh")}
+ALL = {"cpu": cpu, "gpu": gpu, "wheels": wheels, "image-base": image_base, "several": several, "own": own}

@@ -24,6 +24,7 @@ TEMPLATES = {
     **recipes.templates(Workspace(root=ROOT, output=ROOT / "images", home=ROOT / "nowhere")),
     "recipes/alpha/install.j2": "",
     "recipes/beta/install.j2": "",
+    **locks.SCRIPTS,
 }
 
 
@@ -38,11 +39,12 @@ def test_rendering_is_the_golden_one(name: str, update_golden: bool) -> None:
     folder = GOLDEN / name
     if update_golden:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
+        for path in (path for path in folder.rglob("*") if path.is_file()):
             path.unlink()
         for file, text in made.items():
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text)
-    assert made == {path.name: path.read_text() for path in sorted(folder.iterdir())}
+    assert made == {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("name", sorted(locks.ALL))
@@ -387,3 +389,35 @@ def test_environment_values_of_a_recipe_are_quoted(text: str) -> None:
     value = line.removeprefix('ENV ALPHA_LOG="').removesuffix('"')
     assert re.sub(r"\\(.)", r"\1", value) == text
     assert not re.search(r'(?<!\\)(\\\\)*[$"]', value)
+
+
+def test_a_users_own_recipe_adds_a_stage_and_what_starts_its_services() -> None:
+    made = rendering(locks.own())
+    assert {"envbuild-start", "services/jupyter", "services/ssh"} <= made.keys()
+    stage = made["Dockerfile"].partition(" AS custom\n")[2].partition("\nFROM ")[0]
+    assert "COPY --chown=1000:0 files/0 /workspace/train.py\nCOPY files/1/ /etc/lab/\n" in stage
+    assert "EXPOSE 2222 8000 8888" in stage
+    assert "install -y --no-install-recommends ffmpeg git=1:2.39 openssh-server;" in stage
+    assert "usermod --login me" in stage
+    assert " gcc g++ python3.11-dev;" in made["Dockerfile"], "a source package may need a compiler"
+    plain = rendering(locks.cpu())
+    assert not [name for name in plain if "service" in name or name == "envbuild-start"]
+    assert "AS custom" not in plain["Dockerfile"]
+
+
+def test_a_users_own_recipe_that_adds_nothing_adds_no_step() -> None:
+    lock = locks.own()
+    nothing = replace(
+        lock.environment.custom, pip=(), newer=(), apt=(), files=(), user="", ports=(), services=()
+    )  # fmt: skip
+    made = rendering(replace(lock, environment=replace(lock.environment, custom=nothing)))
+    stage = made["Dockerfile"].partition(" AS custom\n")[2].partition("\nFROM ")[0]
+    assert [line for line in stage.splitlines() if line and not line.startswith("SHELL")] == []
+
+
+def test_a_service_without_a_script_is_refused() -> None:
+    lock = locks.own()
+    gone = replace(lock.environment.custom.services[0], name="gone")
+    custom = replace(lock.environment.custom, services=(gone,))
+    with pytest.raises(InvalidInputError, match="No script starts the service 'gone'"):
+        rendering(replace(lock, environment=replace(lock.environment, custom=custom)))
