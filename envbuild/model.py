@@ -129,7 +129,8 @@ class RemoteFile:
 class Python:
     """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
 
-    ``files`` are what it is unpacked from where no distribution carries it, in the order of installation.
+    ``files`` are what it is unpacked from where no distribution carries it, in the order of installation, ``installer`` the
+    program that does it where tar does not. Such a Python has its own folder, two above the executable.
     """
 
     version: str
@@ -137,6 +138,12 @@ class Python:
     executable: str
     packages: tuple[str, ...]
     files: tuple[RemoteFile, ...] = field(default=(), metadata={"left_out_if_default": True})
+    installer: RemoteFile | None = field(default=None, metadata={"left_out_if_default": True})
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether the build unpacks it into a folder of its own."""
+        return self.provided_by in ("uv", "conda")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,7 +44,12 @@ def unpinned(environment: Environment) -> list[Missing]:
         for framework in environment.frameworks
         if (revision := framework.options.get("revision", "")) and not re.fullmatch(r"[0-9a-f]{40}", revision)
     ]
-    return sources + [
+    pythons = [
+        Missing(what=f"Python {python.version} from {python.provided_by}", why="no public source gives the sha256 of its files")
+        for python in dict.fromkeys(plan.python for plan in environment.plans())
+        if python.is_fetched and not python.files
+    ]
+    return [*sources, *pythons] + [
         Missing(
             what=f"sha256 of {package.name} {package.version}",
             why=f"no public source gives it; apt checks it at build time against the signed index of {package.repository}",

@@ -42,6 +42,7 @@ def _names(matrix: Matrix) -> Iterator[Problem]:
                 )
             taken[name] = framework.name
     yield from _systems(matrix)
+    yield from _pythons(matrix)
 
 
 def _systems(matrix: Matrix) -> Iterator[Problem]:
@@ -57,6 +58,14 @@ def _systems(matrix: Matrix) -> Iterator[Problem]:
             yield from _refers(system.origin, "Python", python.version, (row.version for row in matrix.pythons))
         if not system.pythons:
             yield problem(system.origin, f"{system.name} carries no Python")
+
+
+def _pythons(matrix: Matrix) -> Iterator[Problem]:
+    archives = {row.name for row in matrix.archives}
+    for row in matrix.pythons:
+        for supply in row.supplies:
+            for name in (*supply.files, *filter(None, (supply.installer,))):
+                yield from _refers(row.origin, "archive", name, archives)
 
 
 def _refers(origin: Provenance, what: str, name: str, known: Iterable[str]) -> Iterator[Problem]:

@@ -15,7 +15,10 @@ from envbuild.strictyaml import Table, load, raise_for
 
 SCHEMA = 1
 _THEN = ": what the rows say of each other is checked once each can be read"
-_TABLES = ("systems", "pythons", "architectures", "drivers", "driver_rules", "repositories", "cuda", "cudnn", "nccl", "gpus")
+_TABLES = (
+    *("systems", "pythons", "archives", "architectures", "drivers", "driver_rules"),
+    *("repositories", "cuda", "cudnn", "nccl", "gpus"),
+)
 
 
 def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
@@ -106,6 +109,7 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
         policy=policy,
         systems=tuple(sorted(systems, key=lambda row: (-row.preference, row.name))),
         pythons=tuple(sorted(pythons, key=lambda row: (-row.preference, row.version))),
+        archives=tuple(tables.rows(context, files, "archives", lambda row: row.name, tables.archive)),
         architectures=tuple(tables.rows(context, files, "architectures", lambda row: row.key, tables.architecture)),
         drivers=descending(tables.rows(context, files, "drivers", lambda row: row.branch, tables.driver), lambda r: r.branch),
         driver_rules=tuple(tables.rows(context, files, "driver_rules", lambda row: row.cuda_major, tables.driver_rule)),

@@ -83,12 +83,33 @@ class SystemRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveRow:
+    """A file that builds fetch by themselves: an interpreter, a package of conda's, a program in one file."""
+
+    name: str
+    url: str
+    sha256: str
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"archive {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PythonSupply:
-    """A way to get a Python on any system whose glibc is at least ``glibc``."""
+    """A way to get a Python on any system whose glibc is at least ``glibc``.
+
+    ``files`` name the archives that it is unpacked from, in the order of installation, ``installer`` the one that does it where
+    tar does not. Without files its hashes are not known, and a lock with it misses them.
+    """
 
     by: PythonFrom
     glibc: str
     executable: str
+    installer: str
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

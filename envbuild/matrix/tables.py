@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from envbuild.matrix.platform import (
     Architecture,
+    ArchiveRow,
     CudaRelease,
     CudaRow,
     DriverRow,
@@ -130,6 +131,8 @@ def python(context: Context, table: Table, defaults: Provenance) -> PythonRow:
                 by=by,
                 glibc=version(item, "glibc"),
                 executable=item.text("executable", pattern=r"/\S+"),
+                installer=item.text("installer", "", pattern=NAME),
+                files=item.texts("files", pattern=NAME),
             )
         )
         item.finish()
@@ -139,6 +142,16 @@ def python(context: Context, table: Table, defaults: Provenance) -> PythonRow:
         end_of_life=date(table, "end_of_life", ""),
         preference=table.integer("preference", 0),
         supplies=tuple(supplies),
+        origin=context.origin(table, defaults),
+    )
+
+
+def archive(context: Context, table: Table, defaults: Provenance) -> ArchiveRow:
+    """A row of ``archives``."""
+    return ArchiveRow(
+        name=table.text("name", pattern=NAME),
+        url=table.text("url", pattern=URL),
+        sha256=table.text("sha256", pattern=r"[0-9a-f]{64}"),
         origin=context.origin(table, defaults),
     )
 

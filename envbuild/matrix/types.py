@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from envbuild.matrix.platform import (
     Architecture,
+    ArchiveRow,
     CudaRow,
     DriverRow,
     DriverRule,
@@ -162,6 +163,7 @@ class Matrix:
     policy: Policy
     systems: tuple[SystemRow, ...]
     pythons: tuple[PythonRow, ...]
+    archives: tuple[ArchiveRow, ...]
     architectures: tuple[Architecture, ...]
     drivers: tuple[DriverRow, ...]
     driver_rules: tuple[DriverRule, ...]

@@ -12,12 +12,15 @@ from envbuild.matrix.versions import numbers
 from envbuild.model import Environment, Framework, Python
 from envbuild.resolve.build import Build
 from envbuild.resolve.facts import Facts, status_objection
-from envbuild.resolve.places import offers_on, python_on, system_objections
+from envbuild.resolve.places import offers_on, system_objections
+from envbuild.resolve.pythons import python_on
 from envbuild.resolve.together import LIBRARIES, clashes, image_clashes, together
 
 
 def refusals(matrix: Matrix, environment: Environment) -> list[Conflict]:
     """What the matrix now says against a decision; empty where it still accepts it."""
+    if not environment.frameworks:
+        return [Conflict(row=environment.name, reason="it has no framework", source="")]
     facts = Facts(matrix)
     levels = [_builds(facts, environment, framework) for framework in environment.frameworks]
     if gone := [found for found in levels if isinstance(found, Conflict)]:
@@ -101,10 +104,10 @@ def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator
     if numbers(system.glibc) != numbers(environment.system.glibc):
         reason = f"has glibc {system.glibc}, not {environment.system.glibc}"
         yield Conflict(row=system.key, reason=reason, source=system.origin.source)
-    for version in dict.fromkeys(plan.python.version for plan in environment.plans()):
-        python = python_on(facts, version, system, image)
-        if not isinstance(python, Python):
-            yield python.conflict
+    for python in dict.fromkeys(plan.python for plan in environment.plans()):
+        found = python_on(facts, python.version, system, image, python.provided_by)
+        if not isinstance(found, Python):
+            yield found.conflict
     offers, against = offers_on(facts, variant, system, image)
     serving = [offer for offer in offers if offer.provider == base.provider]
     if not serving:

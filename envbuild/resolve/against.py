@@ -14,7 +14,8 @@ from envbuild.model import Python
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import cuda_objections, mismatches
 from envbuild.resolve.facts import Facts, Objection, objection
-from envbuild.resolve.places import offers_on, places, python_on, system_objections
+from envbuild.resolve.places import offers_on, places, system_objections
+from envbuild.resolve.pythons import python_on
 from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Option, Search
 from envbuild.resolve.together import clashes, together

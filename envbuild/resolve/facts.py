@@ -56,6 +56,7 @@ class Facts:
         self.systems: dict[str, SystemRow] = {row.name: row for row in matrix.systems}
         self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
         self.pythons = {row.version: row for row in matrix.pythons}
+        self.archives = {row.name: row for row in matrix.archives}
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}

@@ -16,6 +16,7 @@ from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import newest_first, numbers, serves, within
 from envbuild.model import Provider, Python
 from envbuild.resolve.facts import Facts, Objection, Premise, objection, status_objection
+from envbuild.resolve.pythons import python_on
 
 # What a request says of cuDNN and of NCCL.
 Asked = tuple[str, str]
@@ -60,10 +61,11 @@ class Place:
     offer: Offer
 
 
-def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_ASKED) -> list[Place]:
+def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_ASKED, supply: str = "") -> list[Place]:
     """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last.
 
     Where several releases of a library serve, each place has the best of those that are ``asked`` for, if there is one.
+    ``supply`` leaves only places whose Python comes from there.
     """
     key = (
         variant.python,
@@ -75,15 +77,16 @@ def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_A
         variant.systems,
         image,
         asked,
+        supply,
     )
     known = facts.places.get(key)
     if known is None:
-        known = sorted(_places(facts, variant, image, asked), key=lambda place: _rank(facts, place))
+        known = sorted(_places(facts, variant, image, asked, supply), key=lambda place: _rank(facts, place))
         facts.places[key] = known
     return cast(list[Place], known)
 
 
-def _places(facts: Facts, variant: Variant, image: str, asked: Asked) -> Iterator[Place]:
+def _places(facts: Facts, variant: Variant, image: str, asked: Asked, supply: str) -> Iterator[Place]:
     for system in facts.matrix.systems:
         if system_objections(variant, system):
             continue
@@ -91,7 +94,7 @@ def _places(facts: Facts, variant: Variant, image: str, asked: Asked) -> Iterato
         if not offers:
             continue
         for version in variant.python:
-            python = python_on(facts, version, system, image)
+            python = python_on(facts, version, system, image, supply)
             if isinstance(python, Python):
                 for offer in offers:
                     yield Place(system=system, python=python, offer=offer)
@@ -126,28 +129,6 @@ def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
     if system.origin.status == "known-bad":
         found.append(objection("system", system.key, f"known not to work: {system.origin.note}", system.origin.source))
     return found
-
-
-def python_on(facts: Facts, version: str, system: SystemRow, image: str) -> Python | Objection:
-    """How ``system`` gets a Python: from the distribution, else from another supply of the matrix.
-
-    In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
-    Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
-    """
-    row = facts.pythons.get(version)
-    if row is not None and (bad := status_objection(row.key, row.origin, "python")):
-        return bad
-    if image:
-        return Python(version=version, provided_by="base", executable=f"python{version}", packages=())
-    for ours in system.pythons:
-        if ours.version == version:
-            return Python(version=version, provided_by="distribution", executable=ours.executable, packages=ours.packages)
-    for way in facts.matrix.policy.python_from:
-        for supply in row.supplies if row else ():
-            if supply.by == way and numbers(supply.glibc) <= numbers(system.glibc):
-                return Python(version=version, provided_by=way, executable=supply.executable, packages=())
-    carried = ", ".join(python.version for python in system.pythons) or "none"
-    return objection("python", system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
 
 
 def offers_on(

@@ -16,7 +16,8 @@ from envbuild.model import Python
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, mismatches
 from envbuild.resolve.core import cores
-from envbuild.resolve.places import Place, places, python_on
+from envbuild.resolve.places import Place, places
+from envbuild.resolve.pythons import python_on
 from envbuild.resolve.refuse import clash, refusal
 from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Option, Search

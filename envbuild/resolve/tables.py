@@ -81,6 +81,7 @@ TABLES: dict[str, Table] = {
     "pythons": Table(
         rows=lambda m: m.pythons, names=lambda row: (row.version,), columns=("version", "released", "end_of_life")
     ),
+    "archives": Table(rows=lambda m: m.archives, names=lambda row: (row.name,), columns=("name", "url")),
     "repositories": Table(rows=lambda m: m.repositories, names=lambda row: (row.name,), columns=("name", "url")),
     "frameworks": Table(rows=lambda m: m.frameworks, names=_framework_names, columns=("name", "short", "title")),
 }
