@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from envbuild import codec, matrix, pipeline, resolve, stacks
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.matrix.loader import compile_matrix, read_sources
-from envbuild.model import Environment, Resolution
+from envbuild.model import BaseLock, Environment, Lock, PrefixPlan, Resolution
 from envbuild.workspace import Workspace
 
 ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
@@ -288,3 +289,57 @@ def test_a_misspelt_stack_is_suggested(tools: pipeline.Tools) -> None:
 def test_stacks_are_listed(tools: pipeline.Tools) -> None:
     (row,) = pipeline.list_stacks(tools)
     assert (row["name"], row["frameworks"], row["cuda"]) == ("shelf", ["wd==1.12.3", "plain==2.4.9"], "9.0")
+
+
+def test_a_lock_of_a_stack_that_changed_is_stale(tools: pipeline.Tools) -> None:
+    environment = pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment
+    base = BaseLock(image=environment.base.image, digest=None, bootstrap=None)
+    path = tools.workspace.lock_file("shelf")
+    locked = pipeline.Locked(
+        lock=Lock(environment=environment, base=base, prefixes=(), missing=()), digest="", path=path, kept=True
+    )
+    workspace(tools.workspace.root, {"shelf": GPU.format('"wd==1.12.0", "plain==2.4.9"')})
+    with pytest.raises(InvalidInputError) as caught:
+        pipeline.check_lock(tools, locked)
+    assert caught.value.code == "stale-lock" and caught.value.exit_code == 5
+    assert "the stack asks for wd==1.12.0, not for 1.12.3" in [problem.message for problem in caught.value.problems]
+
+
+# --- over many combinations ---------------------------------------------------------------------------------------------
+
+MEMBERS = ["wd==1.12.3", "wd==1.12.0", "shade==2.2.2", "lantern==1.0.0", "lantern==1.0.1", "crate==1.0", "crate==1.2",
+           "plain==2.4.9", "plain==4.0", "shutter==1.23"]  # fmt: skip
+SETS = [chosen for chosen in itertools.permutations(MEMBERS, 3) if len({text.split("=")[0] for text in chosen}) == 3][::4]
+
+
+def stack_of(requests: tuple[str, ...]) -> stacks.Stack:
+    pythons = ("3.5", "2.7")
+    members = tuple(stacks.Member(request=text, pythons=pythons, source="", apart=()) for text in requests)
+    return stacks.Stack(
+        name="shelf", title="", note="", source="", system="granite16.04", pythons=pythons, cuda="9.0", cudnn="", nccl="",
+        driver="", gpus=(), members=members,
+    )  # fmt: skip
+
+
+def test_every_division_is_accepted_and_no_framework_would_fit_an_earlier_prefix() -> None:
+    divided = 0
+    for requests in SETS:
+        try:
+            environment = resolve.resolve_stack(TOY, stack_of(requests)).environment
+        except ConflictError:
+            continue
+        assert resolve.refusals(TOY, environment) == [], requests
+        divided += bool(environment.prefixes)
+        for later, plan in enumerate(environment.plans()):
+            for name, earlier in itertools.product(plan.frameworks, environment.plans()[:later]):
+                assert resolve.refusals(TOY, moved(environment, name, earlier)), (requests, name, earlier.name)
+    assert divided > 20
+
+
+def moved(environment: Environment, name: str, to: PrefixPlan) -> Environment:
+    """The same builds, one of them in another prefix."""
+    plans = []
+    for plan in environment.prefixes:
+        others = tuple(each for each in plan.frameworks if each != name)
+        plans.append(replace(plan, frameworks=(*others, name) if plan == to else others))
+    return replace(environment, prefixes=tuple(plan for plan in plans if plan.frameworks))
