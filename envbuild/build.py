@@ -70,9 +70,11 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
 ) -> BuildRecord:
     """Build the image of ``lock``, or keep the one that an earlier build made from the same.
 
-    ``aliases`` are further tags, such as the request as it was typed; those that are no tags are left out. Raises
-    :class:`BuildError` (``base-unreachable`` before anything else is done, ``build-step``, ``index-unreachable``,
-    ``no-space``) and :class:`EngineError`. An interrupted build leaves the record and the tags as they were.
+    ``aliases`` are further tags, such as the request as it was typed; those that are no tags are left out.
+
+    Raises :class:`BuildError` (``base-unreachable`` before anything else is done, ``build-step``, ``index-unreachable``,
+    ``artifact-gone``, ``artifact-changed``, ``no-space``) and :class:`EngineError`. An interrupted build leaves the record and
+    the tags as they were.
     """
     name = lock.environment.name
     with files.locked(workspace.build_record(name).with_suffix(".running")):
@@ -87,7 +89,10 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         bases.check_repositories(lock.environment)
         # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)
-        context = assemble(workspace, lock, recipes, rendering, index, on_progress)
+        try:
+            context = assemble(workspace, lock, recipes, rendering, index, on_progress)
+        except BuildError as error:
+            raise locks.of_lock(lock, error) from error
         secrets = index.build_secrets()
         if real.apt_sources is not None:
             secrets["envbuild-apt"] = real.apt_sources
@@ -103,7 +108,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
                 no_cache=no_cache,
             )
         except BuildError as error:
-            raise _of_the_base(lock, error) from error
+            raise locks.of_lock(lock, _of_the_base(lock, error)) from error
         image = engine.image(built.id)
         record = BuildRecord(
             name=name,

@@ -44,6 +44,10 @@ PATTERNS: tuple[Pattern, ...] = (
         "base-unreachable", r"manifest(?: for \S+)?(?: not found|.* unknown)", "manifest for os:1 not found: manifest unknown"
     ),
     Pattern("base-unreachable", r"pull access denied", "pull access denied for os, repository does not exist"),
+    Pattern("artifact-changed", r"Hash mismatch for `", "cause: Hash mismatch for `six==1.16.0`"),
+    Pattern(
+        "artifact-changed", r"DO NOT MATCH THE HASHES", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS"
+    ),
     Pattern(
         "index-unreachable", r"Temporary failure (?:in name resolution|resolving)", "Err:1 Temporary failure resolving 'a.b'"
     ),
@@ -74,6 +78,10 @@ PATTERNS: tuple[Pattern, ...] = (
         "unknown-package", r"E: Package '(\S+)' has no installation candidate", "E: Package 'x' has no installation candidate"
     ),
     Pattern("index-unreachable", r"E: Failed to fetch \S+", "E: Failed to fetch http://a.b/x.deb  404  Not Found"),
+    # Last: pip says so too of an index that it could not ask.
+    Pattern("artifact-gone", r"No matching distribution found for", "ERROR: No matching distribution found for six==1.16.99"),
+    Pattern("artifact-gone", r"there is no version of \S+==", "Because there is no version of six==1.16.99 and you require it"),
+    Pattern("artifact-gone", r"not found in the package registry", "Because a was not found in the package registry"),
 )
 
 _HINTS = {
@@ -81,6 +89,8 @@ _HINTS = {
     "base-unreachable": "`envbuild show NAME` lists the other providers of this environment; choose one with --base.",
     "index-unreachable": "Check the network, the proxy and the certificates of this machine; what was built so far is kept.",
     "unknown-package": "Correct the name: what stands under `apt` in envbuild.yaml must be a package of the image's system.",
+    "artifact-changed": "A file on the index is not the one whose hash is asked for; the lines above say which.",
+    "artifact-gone": "The index no longer has a version that is asked for; the lines above say which.",
     "build-step": "The last lines of the failing step are above; -v shows all of them.",
 }
 
@@ -103,6 +113,8 @@ def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildErro
         "base-unreachable": "The base image cannot be reached",
         "index-unreachable": "A package source cannot be reached from the build",
         "unknown-package": f"The image's system has no package {_named(tail)}",
+        "artifact-changed": "A downloaded package is not the expected file",
+        "artifact-gone": "A package is no longer offered",
         "build-step": "A build step failed",
     }[code]
     return BuildError(f"{what}{where} ({_shorten(reason)}).", code=code, hint=_HINTS[code], details=tail)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from envbuild.lazily import exported
 
 if TYPE_CHECKING:
+    from envbuild.lock.blame import of_lock
     from envbuild.lock.checking import check, contradictions
     from envbuild.lock.comparison import Change, Difference, compare
     from envbuild.lock.making import complete, make
@@ -24,12 +25,14 @@ __all__ = [
     "digest",
     "dumps",
     "make",
+    "of_lock",
     "read",
     "write",
 ]
 
 __getattr__ = exported(
     __name__,
+    blame="of_lock",
     checking="check contradictions",
     comparison="Change Difference compare",
     making="complete make",

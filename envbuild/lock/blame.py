@@ -1,0 +1,55 @@
+"""A failed download, told as what it is for the reader: which file of which lock is gone or is another one. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import BuildError
+from envbuild.model import Artifact, Lock
+
+_WHAT = {
+    "artifact-gone": "is no longer offered",
+    "artifact-changed": "is another file there than the one that was locked",
+    "hash-differs": "is another file there than the one that was locked",
+}
+# How uv and pip name the requirement that failed, among many that did not.
+_SAID = re.compile(
+    r"(?:Hash mismatch for `|No matching distribution found for |there is no version of |^\s*(?=\S+==\S+ from http))"
+    r"(?P<project>[A-Za-z0-9._-]+)==(?P<version>[^\s`,;]+)",
+    re.MULTILINE,
+)
+
+
+def of_lock(lock: Lock, error: BuildError) -> BuildError:
+    """``error`` with the pinned file that it is about, its project and the lock that it breaks; any other as it is."""
+    what = _WHAT.get(error.code)
+    text = "\n".join([error.message, *error.details])
+    guilty = list(dict.fromkeys(_guilty(lock, text))) if what else []
+    if not guilty:
+        return error
+    name = lock.environment.name
+    told = ", ".join(f"{each.filename} (project {each.project} on {_place(each)})" for each in guilty)
+    packages = " ".join(f"--package {each.name}" for each in guilty)
+    return BuildError(
+        f"The lock of {name} cannot be installed any more: {told} {what}.",
+        code="artifact-gone" if error.code == "artifact-gone" else "artifact-changed",
+        hint=f"`envbuild lock {name} --check --online` looks up all of its files, `envbuild lock {name} --upgrade {packages} "
+        "--dry-run` shows what would take its place. If the file was replaced under its name, distrust the index.",
+        details=(*(f"locked: {each.filename} sha256 {each.sha256}" for each in guilty), *error.details),
+    )
+
+
+def _guilty(lock: Lock, text: str) -> Iterator[Artifact]:
+    """The pinned files that the text names: by their own names, or as an installer does, by project and version."""
+    said = {(canonicalize_name(found["project"]), found["version"]) for found in _SAID.finditer(text)}
+    for prefix in lock.prefixes:
+        for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+            if (canonicalize_name(artifact.name), artifact.version) in said or artifact.filename in text:
+                yield artifact
+
+
+def _place(artifact: Artifact) -> str:
+    return "the package index" if artifact.index == "default" else artifact.index
