@@ -59,13 +59,16 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """The environment that ``texts`` mean.
 
     The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
-    accepts it, preferred or not. So does a user's own recipe, unless it is to be decided ``anew``.
+    accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless they
+    are to be decided ``anew``.
     Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
     """
     if tools.own is not None:
         return _resolve_own(tools, tools.own, constraints, anew=anew)
     locked = _locked_environment(tools, texts, constraints)
-    return _resolve_words(tools, texts, constraints) if locked is None else _held(tools, texts[0], locked)
+    if locked is None or (named.stack_of(tools, texts) and (anew or named.departures(tools, locked))):
+        return _resolve_words(tools, texts, constraints)
+    return _held(tools, texts[0], locked)
 
 
 def _resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:

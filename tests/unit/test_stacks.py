@@ -305,6 +305,19 @@ def test_a_lock_of_a_stack_that_changed_is_stale(tools: pipeline.Tools) -> None:
     assert "the stack asks for wd==1.12.0, not for 1.12.3" in [problem.message for problem in caught.value.problems]
 
 
+def test_a_locked_stack_is_its_lock_until_the_file_changes_or_a_new_one_is_asked_for(tools: pipeline.Tools) -> None:
+    found = pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment
+    older = replace(found, exclude_newer="2020-01-01")
+    base = BaseLock(image=older.base.image, digest=None, bootstrap=None)
+    path = tools.workspace.lock_file("shelf")
+    path.parent.mkdir(parents=True)
+    path.write_text(codec.dumps(Lock(environment=older, base=base, prefixes=(), missing=())))
+    assert pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment == older
+    assert pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints(), anew=True).environment == found
+    workspace(tools.workspace.root, {"shelf": GPU.format('"wd==1.12.3", "plain==4.0"')})
+    assert pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment.prefixes == ()
+
+
 # --- over many combinations ---------------------------------------------------------------------------------------------
 
 MEMBERS = ["wd==1.12.3", "wd==1.12.0", "shade==2.2.2", "lantern==1.0.0", "lantern==1.0.1", "crate==1.0", "crate==1.2",
