@@ -23,7 +23,7 @@ from envbuild.cli.session import Session
 )
 @click.option("--base-image", is_flag=True, help="Upgrade the pin of the base image alone (with --package: it too).")
 @click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder; with --check or --upgrade.")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder or stands in images/environments.yaml.")
 @options.constraints
 @options.common
 @click.pass_obj
@@ -34,12 +34,10 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, **values: 
     """
     asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
     _refuse_contradictions(asked)
-    if every and not (asked.check or asked.upgrade):
-        raise errors.UsageError("--all goes with --check or --upgrade.", hint="Name the environments to lock.")
+    if every and asked.relock:
+        raise errors.UsageError("--relock is too much for all of them.", hint="Name the environments to lock again.")
     if bool(names) == every:
-        raise errors.UsageError(
-            "Name environments, or give --all with --check or --upgrade.", hint="`envbuild list` shows the names."
-        )
+        raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
     if asked.check:
         from envbuild.cli import lock_check
 
@@ -95,7 +93,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
     from envbuild import codec, pipeline
 
     documents = []
-    for name in names:
+    for name in names or pipeline.kept(pipeline.Tools(session.workspace)):
         with display(session) as shown:
             tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
             resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)

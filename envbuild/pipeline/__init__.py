@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.named import list_stacks
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
+    from envbuild.pipeline.portfolio import listed
     from envbuild.pipeline.rendering import Difference
     from envbuild.pipeline.stages import (
         Constraints,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         todays_decision,
     )
     from envbuild.pipeline.starting import Started, first_choice, start
-    from envbuild.pipeline.sweep import check_all, check_one, names, standing, stored_reports
+    from envbuild.pipeline.sweep import check_all, check_one, kept, names, standing, stored_reports
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.upgrading import Upgraded, upgrade_environment
 
@@ -59,7 +60,9 @@ __all__ = [
     "fetch",
     "first_choice",
     "held_evidence",
+    "kept",
     "list_stacks",
+    "listed",
     "lock_environment",
     "make",
     "names",
@@ -88,11 +91,12 @@ __getattr__ = exported(
     judge="Smoked Verified prove read_report require_image smoke_image verify_image",
     named="list_stacks",
     order="Made MakeOptions StageNote make",
+    portfolio="listed",
     rendering="Difference",
     stages="Constraints Locked Rendered build_environment check_lock explain_request held_evidence lock_environment "
     "read_locked render_environment render_text require_lock resolve_buildable resolve_request todays_decision",
     starting="Started first_choice start",
-    sweep="check_all check_one names standing stored_reports",
+    sweep="check_all check_one kept names standing stored_reports",
     tools="Tools",
     upgrading="Upgraded upgrade_environment",
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from envbuild.errors import EnvbuildError
 from envbuild.pipeline import evidence, own, rendering, stages
+from envbuild.pipeline.portfolio import listed
 from envbuild.pipeline.rendering import Difference
 from envbuild.pipeline.tools import Tools
 
@@ -14,6 +15,11 @@ from envbuild.pipeline.tools import Tools
 def names(tools: Tools) -> list[str]:
     """The canonical name of every environment that has a folder, sorted."""
     return sorted({folder.name for folder in _folders(tools)})
+
+
+def kept(tools: Tools) -> list[str]:
+    """Those of :func:`names`, and those of the list of environments that have no folder yet."""
+    return sorted({*names(tools), *listed(tools.workspace)})
 
 
 def check_all(tools: Tools) -> list[Difference]:

@@ -10,6 +10,7 @@ import pytest
 
 from envbuild.errors import InvalidInputError
 from envbuild.pipeline import evidence, rendering, stored
+from envbuild.pipeline.portfolio import listed
 from envbuild.workspace import Workspace
 
 
@@ -134,3 +135,14 @@ def test_writing_repairs_every_difference_and_leaves_the_lock(tmp_path):
     assert rendering.write(tmp_path, TEXT)
     assert rendering.differences(tmp_path, TEXT) == []
     assert (tmp_path / rendering.LOCK).read_text() == "{}"
+
+
+def test_the_list_of_environments_is_strictly_read_and_need_not_be_there(workspace):
+    assert listed(workspace) == {}
+    path = workspace.images / "environments.yaml"
+    path.write_text('schema: 1\nenvironments:\n  # a group\n  b-1.0: "why"\n  a-2.0: "because"\n')
+    assert list(listed(workspace).items()) == [("b-1.0", "why"), ("a-2.0", "because")]
+    path.write_text('schema: 1\nenvironments:\n  b-1.0: "why"\n  b-1.0: "again"\n  "b >= 1": "no"\nmore: 1\n')
+    with pytest.raises(InvalidInputError) as caught:
+        listed(workspace)
+    assert len(caught.value.problems) == 3
