@@ -59,9 +59,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """The environment that ``texts`` mean.
 
     The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
-    accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless they
-    are to be decided ``anew``.
-    Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
+    accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless
+    they are to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
     """
     if tools.own is not None:
         return _resolve_own(tools, tools.own, constraints, anew=anew)
