@@ -14,6 +14,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import sys
 
 PIECE = 1 << 20
@@ -24,6 +25,14 @@ NEEDED = ('/bin/', '/sbin/', '/lib/', '/lib64/', '/usr/bin/', '/usr/sbin/', '/us
 SKIPPED = ('/proc', '/sys', '/dev')
 # Made by venv, virtualenv and uv themselves, not by any distribution.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
+# What programs keep credentials in, by name or by the end of the path; and words that no configuration of a shared image may hold.
+CREDENTIALS = re.compile(
+    r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials|\.docker/config\.json'
+    r'|\.(bash|python|sh)_history|pip/pip\.conf|\.pip/pip\.conf|uv/uv\.toml)$|^/etc/pip\.conf$|^/etc/apt/auth\.conf|^/run/secrets/')
+KEY_FILES = re.compile(r'\.(pem|key)$')
+SETTINGS = re.compile(r'^/etc/(apt/|environment$|profile|wgetrc$|gitconfig$)|/(\.gitconfig|\.wgetrc|\.curlrc|\.npmrc|\.condarc)$')
+TELLING = re.compile(br'://[^/\s:@]+:[^/\s@]+@|^\s*Acquire::https?::Proxy|^\s*(export\s+)?https?_proxy\s*=', re.MULTILINE | re.IGNORECASE)
+PRIVATE_KEY = re.compile(br'-----BEGIN [A-Z ]*PRIVATE KEY-----')
 OF_THE_BIN = re.compile(r'^(python[\d.]*(-config)?|activate.*|Activate\.ps1|deactivate.*|pydoc\.bat)$')
 
 
@@ -168,8 +177,19 @@ def is_compiled_again(path, known):
     return path.endswith(('.pyc', '.pyo')) and is_bytecode_of(path, known)
 
 
-def examine(prefix, quick):
-    """One prefix: its distributions, and every file that is not what its distribution recorded."""
+def version_of(prefix):
+    """The X.Y.Z of the prefix's Python, by its own word; '' where it cannot start."""
+    program = 'import sys; print(".".join(str(part) for part in sys.version_info[:3]))'
+    try:
+        asked = subprocess.Popen([os.path.join(prefix, 'bin', 'python'), '-S', '-s', '-E', '-c', program], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        return asked.communicate()[0].decode('ascii', 'replace').strip()
+    except OSError:
+        return ''
+
+
+def examine(prefix, quick, recorded=None):
+    """One prefix: its distributions, and every file that is not what its distribution recorded. `recorded` takes all that are."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
     claims = {}
@@ -177,6 +197,8 @@ def examine(prefix, quick):
         for row in one['rows']:
             claims.setdefault(row[0], []).append(row)
     known = set(claims)
+    if recorded is not None:
+        recorded.update(known)
     for one in found:
         one['looks'] = [(row, glance(row, quick)) for row in one['rows'] if not is_compiled_again(row[0], known)]
     progress = Progress(sum(size or 0 for one in found for _, (_, size) in one['looks']))
@@ -307,9 +329,12 @@ def owned_files(wanted):
     return owners
 
 
-def permissions():
-    """Files that give rights: setuid, setgid, capabilities; and what anybody may write."""
-    privileged, writable = [], []
+def whole_image(recorded):
+    """Files that give rights (setuid, setgid, capabilities), what anybody may write, and what may hold credentials.
+
+    The last leave out what a package brought (``recorded``, and the distribution's): packages of networking carry keys for their tests.
+    """
+    privileged, writable, secret = [], [], []
     for folder, folders, files in os.walk('/'):
         folders[:] = sorted(name for name in folders if os.path.join(folder, name) not in SKIPPED)
         for name in folders + files:
@@ -322,8 +347,29 @@ def permissions():
                 privileged.append({'path': path, 'mode': oct(stat.S_IMODE(mode)).replace('0o', '').lstrip('0')})
             if (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 writable.append({'path': path, 'kind': 'folder' if stat.S_ISDIR(mode) else 'file'})
-    owners = owned_files([one['path'] for one in privileged])
-    return [dict(one, package=owners.get(one['path'], '')) for one in privileged], writable
+            if stat.S_ISREG(mode) and path not in recorded and secret_in(path):
+                secret.append({'path': path, 'what': secret_in(path)})
+    owners = owned_files([one['path'] for one in privileged + secret])
+    return {'privileged': [dict(one, package=owners.get(one['path'], '')) for one in privileged], 'writable': writable,
+            'secrets': [one for one in secret if one['path'] not in owners]}
+
+
+def secret_in(path):
+    """What a file may give away, in words; '' for nothing."""
+    if CREDENTIALS.search(path):
+        return 'may hold credentials' if os.path.getsize(path) else ''
+    for pattern, telling, words in ((KEY_FILES, PRIVATE_KEY, 'is a private key'), (SETTINGS, TELLING, 'holds a proxy or a password')):
+        if pattern.search(path) and telling.search(beginning(path)):
+            return words
+    return ''
+
+
+def beginning(path):
+    try:
+        with open(path, 'rb') as stream:
+            return stream.read(SMALL)
+    except (IOError, OSError):
+        return b''
 
 
 def has_capability(path):
@@ -342,10 +388,13 @@ def about(path):
 
 
 def main(config):
-    prefixes = {prefix: examine(prefix, config.get('quick', False)) for prefix in config['prefixes']}
-    privileged, writable = permissions()
-    answer = {'python': '.'.join(str(part) for part in sys.version_info[:3]), 'prefixes': prefixes, 'packages': packages(), 'packaged': packaged_files(),
-              'privileged': privileged, 'writable': writable, 'paths': {path: about(path) for path in config.get('paths', ())}}
+    recorded = set()
+    prefixes = {prefix: examine(prefix, config.get('quick', False), recorded) for prefix in config['prefixes']}
+    for prefix in prefixes:
+        prefixes[prefix]['python'] = version_of(prefix)
+    answer = whole_image(recorded)
+    answer.update({'python': '.'.join(str(part) for part in sys.version_info[:3]), 'prefixes': prefixes, 'packages': packages(), 'packaged': packaged_files(),
+              'paths': {path: about(path) for path in config.get('paths', ())}})
     text = json.dumps(answer)
     with io.open(config['out'], 'w', encoding='utf-8') as stream:
         stream.write(text if not isinstance(text, bytes) else text.decode('ascii'))

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import EngineError, UnknownNameError
 from envbuild.model import Framework, Lock, OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
-from envbuild.verify import comparisons
+from envbuild.verify import answers, comparisons
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.leaks import search, secret_strings
 
@@ -36,6 +36,7 @@ _SCRIPT = Path(__file__).parents[1] / "smoke" / "contents.py"
 _ANSWER = "/tmp/envbuild-contents.json"  # noqa: S108 - a path in the container
 _PROBE = "/tmp/envbuild-probe.json"  # noqa: S108
 _NEEDED = ("/usr/local/bin/envbuild-smoke", "/opt/envbuild/smoke/__main__.py")
+_NEEDED_OF_SEVERAL = ("/usr/local/bin/envbuild-use", "/opt/envbuild/smoke/use.sh", "/opt/envbuild/prefixes")
 
 
 def verify(
@@ -68,8 +69,10 @@ def verify(
         for prefix in lock.prefixes:
             comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
         comparisons.compare_packages(lock, told, found)
-        comparisons.compare_rights(told, _base_rights(engine, lock, info, base), found)
-    answers = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
+        below = _base(engine, lock, info, base)
+        comparisons.compare_rights(told, None if below is None else _rights(engine, below), found)
+        comparisons.compare_secrets(told, _in_base(engine, below, [item["path"] for item in told["secrets"]]), found)
+    said = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
     search(engine, info, secrets or {}, found, on_progress)
     return VerifyReport(
         name=lock.environment.name,
@@ -79,8 +82,8 @@ def verify(
         problems=tuple(found.problems),
         notes=tuple(found.notes),
         counts=found.counts,
-        framework=answers[0] if answers else {},
-        others=tuple(answers[1:]),
+        framework=said[0] if said else {},
+        others=tuple(said[1:]),
     )
 
 
@@ -90,6 +93,7 @@ def _look(
     """What the script saw, read as root; None (and a difference) where the image's Python cannot run it."""
     python = lock.environment.python.executable
     paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
+    paths += _NEEDED_OF_SEVERAL if len(lock.prefixes) > 1 else ()
     wanted = [*paths, lock.environment.system.init] if lock.environment.system.init else paths
     config = {"out": _ANSWER, "prefixes": [p.path for p in lock.prefixes], "quick": quick, "paths": wanted}
 
@@ -131,19 +135,30 @@ def _unusable(error: EngineError, where: str, found: Findings) -> None:
     found.wrong(where, f"cannot be started: {error.message}")
 
 
-def _base_rights(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> comparisons.Base | None:
-    """The base's own setuid files, where the engine holds the base that this image was made from."""
+def _base(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> ImageInfo | None:
+    """The base that this image was made from, where the engine holds it."""
     pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
-    for reference in filter(None, (base, pinned, lock.base.image)):
-        candidate = engine.image(reference)
-        if candidate is None or info.layers[: len(candidate.layers)] != candidate.layers:
-            continue
-        look = "find / -path /proc -prune -o -path /sys -prune -o -type f -perm /6000 -printf 'right %m %p\\n'"
-        result = engine.run(candidate.id, ["-c", look], entrypoint=["/bin/sh"], user="0:0", network="none")
-        if result.code == 0:
-            lines = [line.split(" ", 2) for line in result.output.splitlines() if line.startswith("right ")]
-            return comparisons.Base(rights=frozenset((path, mode) for _, mode, path in lines))
-    return None
+    candidates = (engine.image(reference) for reference in (base, pinned, lock.base.image) if reference)
+    return next((each for each in candidates if each and info.layers[: len(each.layers)] == each.layers), None)
+
+
+def _rights(engine: Engine, base: ImageInfo) -> comparisons.Base | None:
+    """The base's own setuid files; None where it cannot tell."""
+    look = "find / -path /proc -prune -o -path /sys -prune -o -type f -perm /6000 -printf 'right %m %p\\n'"
+    result = engine.run(base.id, ["-c", look], entrypoint=["/bin/sh"], user="0:0", network="none")
+    if result.code:
+        return None
+    lines = [line.split(" ", 2) for line in result.output.splitlines() if line.startswith("right ")]
+    return comparisons.Base(rights=frozenset((path, mode) for _, mode, path in lines))
+
+
+def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> list[str]:
+    """Those of ``paths`` that the base has too: what lies in it is its maker's matter."""
+    if base is None or not paths:
+        return []
+    look = 'for path; do if [ -e "$path" ]; then echo "has $path"; fi; done'
+    result = engine.run(base.id, ["-c", look, "sh", *paths], entrypoint=["/bin/sh"], user="0:0", network="none")
+    return [line.removeprefix("has ") for line in result.output.splitlines() if line.startswith("has ")]
 
 
 def _ask_frameworks(
@@ -157,14 +172,14 @@ def _ask_frameworks(
         on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))
         told = _ask(engine, lock, info, framework, found, with_gpus=with_gpus)
         if told:
-            comparisons.compare_framework(lock, framework, told, found)
+            answers.compare_framework(lock, framework, told, found)
         yield {key: text(value) for key, value in told.items() if text(value)}
 
 
 def _ask(
     engine: Engine, lock: Lock, info: ImageInfo, framework: Framework, found: Findings, *, with_gpus: bool
 ) -> dict[str, Any]:
-    where = framework.name if len(lock.environment.frameworks) > 1 else "framework"
+    where = answers.named(lock, framework) if len(lock.environment.frameworks) > 1 else "framework"
     which = ["--framework", framework.name] if len(lock.environment.frameworks) > 1 else []
     try:
         result = engine.run(

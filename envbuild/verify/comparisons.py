@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envbuild.model import Framework, Lock, Prefix
+from envbuild.model import Lock, Prefix
 from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:
@@ -59,22 +58,23 @@ def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
 
 
 def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """What must be there and executable, and the system Python's version."""
+    """What must be there and executable, and the version of each prefix's Python."""
     for path, about in told["paths"].items():
         if about is None:
             found.wrong(path, "missing")
-        elif not about["executable"] and not path.endswith(".py"):
+        elif not about["executable"] and "/bin/" in path:
             found.wrong(path, "not executable")
-    version = ".".join(str(told["python"]).split(".")[:2])
-    if version != lock.environment.python.version:
-        found.wrong(lock.environment.python.executable, f"expected Python {lock.environment.python.version}, found {version}")
+    for prefix in lock.prefixes:
+        version = ".".join(str((told["prefixes"].get(prefix.path) or {}).get("python", "")).split(".")[:2])
+        if version != prefix.python.version:
+            found.wrong(f"{prefix.path}/bin/python", f"expected Python {prefix.python.version}, found {version or 'none'}")
 
 
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
     """Every distribution with its version, and every file with the hash that its distribution recorded.
 
-    METADATA and WHEEL alone may differ: publishers rename a version there before they upload a wheel, and leave RECORD. What
-    they say that matters, name and version, is compared with the lock.
+    Of a wheel of the lock its own METADATA and WHEEL alone may differ: publishers rename a version there before they upload it,
+    and leave RECORD. What they say that matters, name and version, is compared with the lock.
     """
     from packaging.utils import canonicalize_name
 
@@ -92,7 +92,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
     for name in sorted(installed.keys() - locked.keys()):
         versions = ", ".join(one["version"] for one in installed[name])
         found.wrong(f"{prefix.path}: {name}", f"is not in the lock, but installed ({versions})")
-    retitled = [item for item in told["modified"] if item["path"].endswith((".dist-info/METADATA", ".dist-info/WHEEL"))]
+    retitled = _retitled(prefix, told)
     found.files("modified since it was installed", [item for item in told["modified"] if item not in retitled], prefix.path)
     if retitled:
         found.notes.append(
@@ -111,6 +111,21 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
         found.notes.append(
             f"built from source, so compared by version and by the record of their own build: {', '.join(built)}"
         )
+
+
+def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Modified files that describe a locked wheel: METADATA and WHEEL of its own folder, and no other file of any name."""
+    from packaging.utils import canonicalize_name
+
+    wheels = {str(canonicalize_name(a.name)) for a in prefix.artifacts if a.filename.endswith(".whl")}
+    own = {
+        f"{site}/{one['folder']}/{file}": one["name"]
+        for site in told["sites"]
+        for one in told["distributions"]
+        for file in ("METADATA", "WHEEL")
+        if str(canonicalize_name(one["name"])) in wheels
+    }
+    return [item for item in told["modified"] if own.get(item["path"]) == item["of"]]
 
 
 def _from_repositories(lock: Lock, prefix: Prefix) -> dict[str, str]:
@@ -148,7 +163,8 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
     environment, bootstrap = lock.environment, lock.base.bootstrap
     exact = {package.name: package.version for package in environment.base.packages}
     exact |= {package.name: package.version for package in bootstrap.packages} if bootstrap else {}
-    wanted = [*environment.system.packages, *environment.python.packages, environment.system.init_package]
+    pythons = [name for prefix in lock.prefixes for name in prefix.python.packages]
+    wanted = list(dict.fromkeys([*environment.system.packages, *pythons, environment.system.init_package]))
     own = [name.partition("=") for name in environment.custom.system_packages()] if environment.custom else []
     exact |= {name: version for name, _, version in own if version}
     wanted += [name for name, _, version in own if not version]
@@ -186,61 +202,8 @@ def compare_rights(told: Mapping[str, Any], base: Base | None, found: Findings) 
     found.files("can be written by anybody", writable, "permissions")
 
 
-def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
-    """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA where there should be one.
-
-    Beside others, cuDNN and NCCL of a build that carries its own CUDA are its own: the lock has only the image's.
-    """
-    environment = lock.environment
-    expected = environment.cuda_of(framework)
-    version = str(told.get("version") or "")
-    if _own_version(version) != _own_version(framework.version):
-        found.wrong(f"{framework.name} version", f"expected {framework.version}, it says {version or 'nothing'}")
-    cuda = told.get("cuda_build")
-    if expected is not None and not cuda:
-        found.wrong(f"{framework.name} CUDA", f"a build without CUDA in an image for CUDA {expected}")
-    elif expected is not None and not _same_release(str(cuda), expected):
-        found.wrong(f"{framework.name} CUDA", f"expected {expected}, it was built with {cuda}")
-    elif expected is None and cuda:
-        found.notes.append(f"{framework.name} was built with CUDA {cuda}, though this is a build for CPUs")
-    if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
-        for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
-            if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
-                found.wrong(f"{framework.name} {name}", f"expected {wanted}, it says {told[name]}")
-    if expected is not None:
-        _compare_architectures(lock, framework, told.get("arch_list") or [], found)
-
-
-def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
-    """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list.
-
-    Of several frameworks it promises what runs on all: code for an earlier GPU of the same major, or earlier PTX, keeps that.
-    """
-    alone = len(lock.environment.frameworks) == 1
-    promised = lock.environment.compute_capability
-    if promised is None or not listed:
-        return
-    for kind, wanted in (("sm", promised.sass), ("compute", promised.ptx)):
-        codes = {divmod(int(match[1]), 10) for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}
-        lacking = [version for version in wanted if not _runs(kind, version, codes, alone=alone)]
-        if lacking:
-            what = "native code" if kind == "sm" else "PTX"
-            message = f"no {what} for {', '.join(lacking)}; it lists {' '.join(map(str, listed))}"
-            found.wrong(f"{framework.name} GPU code", message)
-
-
-def _runs(kind: str, version: str, codes: Collection[tuple[int, int]], *, alone: bool) -> bool:
-    major, minor = map(int, version.split("."))
-    if alone:
-        return (major, minor) in codes
-    return any(code <= (major, minor) and (kind == "compute" or code[0] == major) for code in codes)
-
-
-def _own_version(version: str) -> str:
-    """Without what packages add to the version that a framework itself knows: 2.13.0+cpu, 2.7.post2."""
-    return re.sub(r"\.post\d+$", "", version.partition("+")[0])
-
-
-def _same_release(one: str, other: str) -> bool:
-    """Whether two versions agree as far as both go: 9.0 and 9.0.176 do."""
-    return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))
+def compare_secrets(told: Mapping[str, Any], of_the_base: Collection[str], found: Findings) -> None:
+    """Credentials, private keys, proxies that lie in the image and did not come with its base or with a package."""
+    for item in told["secrets"]:
+        if item["path"] not in of_the_base:
+            found.wrong(item["path"], f"{item['what']}, and belongs to no package")

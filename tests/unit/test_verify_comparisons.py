@@ -15,7 +15,7 @@ from envbuild.engine import ImageInfo
 from envbuild.errors import VerifyError
 from envbuild.lock import digest
 from envbuild.model import AptPackage, ComputeCapability
-from envbuild.verify import comparisons
+from envbuild.verify import answers, comparisons
 from envbuild.verify.findings import Findings, VerifyReport
 
 CUDNN = AptPackage(name="libcudnn7", version="7.4.2.24-1+cuda9.0", repository="r", url="", sha256="")
@@ -28,9 +28,9 @@ def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]
 def told() -> dict[str, Any]:
     """What a sound image of the toy lock tells."""
     return {
-        "python": "3.11.2",
         "prefixes": {
             "/opt/env": {
+                "python": "3.11.2",
                 "sites": ["/opt/env/lib/python3.11/site-packages"],
                 "distributions": [
                     distribution("Toy", "1.0.0"),
@@ -54,6 +54,7 @@ def told() -> dict[str, Any]:
         "packaged": {"compared": 10, "modified": [], "missing": []},
         "privileged": [],
         "writable": [],
+        "secrets": [],
         "paths": {"/usr/bin/tini": {"folder": False, "executable": True}},
     }
 
@@ -65,6 +66,7 @@ def compare(story: dict[str, Any], *, base: comparisons.Base | None = None, cuda
     comparisons.compare_prefix(lock, lock.prefixes[0], story["prefixes"].get("/opt/env", {}), found)
     comparisons.compare_packages(lock, story, found)
     comparisons.compare_rights(story, base, found)
+    comparisons.compare_secrets(story, ["/etc/of-the-base.key"], found)
     return found
 
 
@@ -110,7 +112,14 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         "installed 2 times",
     ),
     "no packages at all": (edit("prefixes", {}), "/opt/env: holds no packages"),
-    "wrong Python": (edit("python", "3.12.1"), "expected Python 3.11, found 3.12"),
+    "wrong Python": (edit(f"{SITE}python", "3.12.1"), "/opt/env/bin/python: expected Python 3.11, found 3.12"),
+    "dead Python": (edit(f"{SITE}python", ""), "/opt/env/bin/python: expected Python 3.11, found none"),
+    "private key": (
+        edit(
+            "secrets", [{"path": "/x.key", "what": "is a private key"}, {"path": "/etc/of-the-base.key", "what": "is one too"}]
+        ),
+        "/x.key: is a private key, and belongs to no package",
+    ),
     "no init": (edit("paths", {"/usr/bin/tini": None}), "/usr/bin/tini: missing"),
     "init not executable": (edit("paths", {"/usr/bin/tini": {"folder": False, "executable": False}}), "not executable"),
     "other cuDNN": (edit("packages|libcudnn7", "7.6.5"), "package libcudnn7: expected 7.4.2.24-1+cuda9.0, found 7.6.5"),
@@ -137,19 +146,29 @@ def test_each_difference_is_named(fault: str) -> None:
 
 def test_all_differences_are_listed_at_once() -> None:
     story = told()
-    for name in ("edited file", "wrong Python", "setuid", "other cuDNN"):
+    for name in ("edited file", "wrong Python", "setuid", "other cuDNN", "private key"):
         FAULTS[name][0](story)
-    assert len(said(compare(story, cuda="9.0"))) == 4
+    assert len(said(compare(story, cuda="9.0"))) == 5
 
 
 def test_metadata_that_its_publisher_edited_is_noted_and_nothing_else_of_the_package_is_forgiven() -> None:
     story = told()
-    info = "/opt/env/lib/python3.11/site-packages/toy-1.0.0.dist-info"
-    edited = [{"path": f"{info}/METADATA", "of": "toy"}, {"path": f"{info}/entry_points.txt", "of": "toy"}]
+    site = "/opt/env/lib/python3.11/site-packages"
+    forgiven = [(f"{site}/Toy.dist-info/METADATA", "Toy"), (f"{site}/Toy.dist-info/WHEEL", "Toy")]
+    others = [
+        (f"{site}/Toy.dist-info/entry_points.txt", "Toy"),
+        (f"{site}/Toy.dist-info/METADATA.py", "Toy"),
+        (f"{site}/toy/code.py", "Toy"),
+        (f"{site}/toy/_vendor/Toy.dist-info/METADATA", "Toy"),  # somebody else's, inside the package
+        (f"{site}/other.dist-info/METADATA", "Toy"),
+        (f"{site}/Toy.dist-info/WHEEL", "typing-extensions"),
+        (f"{site}/sourcy.dist-info/METADATA", "sourcy"),  # no publisher's: it was built here
+    ]
+    edited = [{"path": path, "of": of} for path, of in forgiven + others]
     story["prefixes"]["/opt/env"]["modified"] = edited
     found = compare(story)
-    assert said(found) == [f"{info}/entry_points.txt: modified since it was installed (of toy)"]
-    assert any("METADATA" in note and note.endswith("toy") for note in found.notes)
+    assert said(found) == [f"{path}: modified since it was installed (of {of})" for path, of in others]
+    assert any("METADATA" in note and note.endswith("Toy") for note in found.notes)
 
 
 def test_thousands_of_broken_files_are_counted_not_printed() -> None:
@@ -249,7 +268,7 @@ def test_the_framework_is_asked_what_it_was_built_with(cuda: str | None, answer:
     if cuda:
         code = ComputeCapability(sass=("6.0", "10.0"), ptx=("9.0",))
         lock = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, compute_capability=code))
-    comparisons.compare_framework(lock, lock.environment.frameworks[0], answer, found)
+    answers.compare_framework(lock, lock.environment.frameworks[0], answer, found)
     assert any(expected in line for line in said(found)) if expected else said(found) == []
 
 

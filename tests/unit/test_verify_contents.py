@@ -133,6 +133,32 @@ def test_a_place_inside_the_wheel_that_an_installer_left_in_the_record_is_nothin
     assert differences(contents.examine(str(prefix), False)) == {}
 
 
+SECRETS = {
+    "root/.netrc": b"machine x login y password z",
+    "home/envbuild/.docker/config.json": b"{}",
+    "opt/tool/server.key": b"-----BEGIN RSA PRIVATE KEY-----\n",
+    "home/envbuild/.bash_history": b"export TOKEN=1",
+}
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_what_programs_keep_credentials_in_is_found(contents: ModuleType, tmp_path: Path, path: str) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"")
+    assert not contents.secret_in(str(file))
+    file.write_bytes(SECRETS[path])
+    assert contents.secret_in(str(file))
+
+
+def test_what_only_looks_like_credentials_is_not(contents: ModuleType, tmp_path: Path) -> None:
+    for name, data in (("ca.pem", b"-----BEGIN CERTIFICATE-----"), ("netrc.py", b"password"), (".npmrc", b"color=true")):
+        (tmp_path / name).write_bytes(data)
+        assert not contents.secret_in(str(tmp_path / name))
+    (tmp_path / ".npmrc").write_bytes(b"registry=https://me:secret@npm.example/")
+    assert contents.secret_in(str(tmp_path / ".npmrc"))
+
+
 def test_quick_compares_large_files_by_size_only(contents: ModuleType, prefix: Path) -> None:
     large = prefix / "lib" / "python3.11" / "site-packages" / "large.bin"
     large.write_bytes(b"\1" * (2 << 20))

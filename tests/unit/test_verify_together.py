@@ -12,7 +12,7 @@ from verify_locks import lock as make_lock
 
 from envbuild import host, verify
 from envbuild.model import ComputeCapability, Lock
-from envbuild.verify import comparisons
+from envbuild.verify import answers
 from envbuild.verify.findings import Findings
 
 TOY = {"name": "toy", "version": "1.0", "cuda_build": "9.0", "cudnn": "7.4.2", "arch_list": ["sm_60", "sm_80", "compute_80"]}
@@ -79,11 +79,30 @@ def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_each_is_compared_with_its_own_cuda(change: dict[str, Any], expected: str) -> None:
     lock, found = joint(), Findings()
-    comparisons.compare_framework(lock, lock.environment.frameworks[1], {**OTHER, **change}, found)
+    answers.compare_framework(lock, lock.environment.frameworks[1], {**OTHER, **change}, found)
     assert [str(each).startswith(expected) for each in found.problems] == [True] * bool(expected)
 
 
 def test_what_uses_the_image_s_cuda_has_its_cudnn() -> None:
     lock, found = joint(), Findings()
-    comparisons.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
+    answers.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
     assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, it says 7.6.5"]
+
+
+def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_its_own() -> None:
+    lock = joint()
+    (env,) = lock.prefixes
+    new = dataclasses.replace(env.python, version="3.13")
+    prefixes = (
+        dataclasses.replace(env, name="old", path="/opt/envs/old", frameworks=("toy",)),
+        dataclasses.replace(env, name="new", path="/opt/envs/new", frameworks=("other",), python=new),
+    )
+    lock = dataclasses.replace(lock, prefixes=prefixes)
+    found = Findings()
+    for framework, told in zip(lock.environment.frameworks, (TOY, OTHER), strict=True):
+        answers.compare_framework(lock, framework, {**told, "version": "0.1", "python": "3.11.9"}, found)
+    assert [str(problem) for problem in found.problems] == [
+        "old: toy version: expected 1.0, it says 0.1",
+        "new: other version: expected 2.0, it says 0.1",
+        "new: other Python: expected 3.13, it runs under 3.11.9",
+    ]

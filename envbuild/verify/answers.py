@@ -1,0 +1,83 @@
+"""Comparisons of what a framework says of itself with what the lock says of it. Pure: values in, findings out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from envbuild.model import Framework, Lock
+from envbuild.verify.findings import Findings
+
+
+def named(lock: Lock, framework: Framework) -> str:
+    """A framework as differences name it: with its prefix, where there are several."""
+    inside = [prefix.name for prefix in lock.prefixes if framework.name in prefix.frameworks]
+    return f"{inside[0]}: {framework.name}" if len(lock.prefixes) > 1 and inside else framework.name
+
+
+def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
+    """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA where there should be one.
+
+    Beside others, cuDNN and NCCL of a build that carries its own CUDA are its own: the lock has only the image's.
+    """
+    who = named(lock, framework)
+    version = str(told.get("version") or "")
+    if _own_version(version) != _own_version(framework.version):
+        found.wrong(f"{who} version", f"expected {framework.version}, it says {version or 'nothing'}")
+    for prefix in (each for each in lock.prefixes if framework.name in each.frameworks and told.get("python")):
+        if not _same_release(str(told["python"]), prefix.python.version):
+            found.wrong(f"{who} Python", f"expected {prefix.python.version}, it runs under {told['python']}")
+    _compare_cuda(lock, framework, told, found)
+
+
+def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
+    environment, who = lock.environment, named(lock, framework)
+    expected, cuda = environment.cuda_of(framework), told.get("cuda_build")
+    if expected is not None and not cuda:
+        found.wrong(f"{who} CUDA", f"a build without CUDA in an image for CUDA {expected}")
+    elif expected is not None and not _same_release(str(cuda), expected):
+        found.wrong(f"{who} CUDA", f"expected {expected}, it was built with {cuda}")
+    elif expected is None and cuda:
+        found.notes.append(f"{who} was built with CUDA {cuda}, though this is a build for CPUs")
+    if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
+        for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
+            if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
+                found.wrong(f"{who} {name}", f"expected {wanted}, it says {told[name]}")
+    if expected is not None:
+        _compare_architectures(lock, framework, told.get("arch_list") or [], found)
+
+
+def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
+    """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list.
+
+    Of several frameworks it promises what runs on all: code for an earlier GPU of the same major, or earlier PTX, keeps that.
+    """
+    alone = len(lock.environment.frameworks) == 1
+    promised = lock.environment.compute_capability
+    if promised is None or not listed:
+        return
+    for kind, wanted in (("sm", promised.sass), ("compute", promised.ptx)):
+        codes = {divmod(int(match[1]), 10) for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}
+        lacking = [version for version in wanted if not _runs(kind, version, codes, alone=alone)]
+        if lacking:
+            what = "native code" if kind == "sm" else "PTX"
+            message = f"no {what} for {', '.join(lacking)}; it lists {' '.join(map(str, listed))}"
+            found.wrong(f"{named(lock, framework)} GPU code", message)
+
+
+def _runs(kind: str, version: str, codes: Collection[tuple[int, int]], *, alone: bool) -> bool:
+    major, minor = map(int, version.split("."))
+    if alone:
+        return (major, minor) in codes
+    return any(code <= (major, minor) and (kind == "compute" or code[0] == major) for code in codes)
+
+
+def _own_version(version: str) -> str:
+    """Without what packages add to the version that a framework itself knows: 2.13.0+cpu, 2.7.post2."""
+    return re.sub(r"\.post\d+$", "", version.partition("+")[0])
+
+
+def _same_release(one: str, other: str) -> bool:
+    """Whether two versions agree as far as both go: 9.0 and 9.0.176 do."""
+    return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))
