@@ -101,6 +101,8 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
             if relock:
                 environment = pipeline.todays_decision(tools, environment) or environment
             locked = pipeline.lock_environment(tools, environment, relock=relock)
+            if not locked.lock.missing:
+                pipeline.prove(tools, locked.lock.environment.name, locked.digest, "locked", with_engine=False)
         lock = locked.lock
         wording.warnings(session, resolution.warnings)
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)

@@ -35,7 +35,9 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, check: boo
         return _report(session, found, len(canonical))
     documents = []
     for name in canonical:
-        rendered = pipeline.render_environment(tools, pipeline.require_lock(tools, name).lock)
+        locked = pipeline.require_lock(tools, name)
+        rendered = pipeline.render_environment(tools, locked.lock)
+        pipeline.prove(tools, name, locked.digest, "rendered", with_engine=False)
         session.out(f"{name}{' (kept)' if rendered.kept else ''}")
         for file in sorted(rendered.files):
             session.out(f"  {rendered.folder / file}")
