@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from envbuild import files, sources
+from envbuild import files, sbom, sources
 from envbuild import lock as locks
 from envbuild.custom import copying
 from envbuild.model import Artifact, Lock, OnProgress, Progress
@@ -34,7 +34,8 @@ class IndexLike(Protocol):
 def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:
     """One sha256 over everything that the image is made from.
 
-    The tools that only the build uses (uv, pip) are left out: the lock, not they, decides what is in the image.
+    The tools that only the build uses (uv, pip) are left out: the lock, not they, decides what is in the image. So is the bill
+    of materials, which says in another form what the lock says.
     """
     whole = hashlib.sha256()
     parts = {path: text.encode() for path, text in rendering.items()}
@@ -100,7 +101,8 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        for path, text in {**rendering, "lock.json": locks.dumps(lock)}.items():
+        bill = sbom.dumps(lock, locks.digest(lock))
+        for path, text in {**rendering, "lock.json": locks.dumps(lock), "sbom.cdx.json": bill}.items():
             _put(part, path, text.encode())
         for path, source in guest_files(workspace, lock, recipes).items():
             _put(part, path, source.read_bytes())
@@ -108,6 +110,7 @@ def assemble(  # noqa: PLR0917 - what a context is made from
             _put(part, path, source.read_bytes(), mode=0o755 if path == "tools/uv" else 0o644)
         for path, source in _sources(workspace, lock, on_progress).items():
             shutil.copyfile(source, _place(part, path))
+            _place(part, path).chmod(0o644)
         for path, source in users_files(workspace, lock).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(_mode_of(source))

@@ -18,16 +18,20 @@ from envbuild.workspace import Workspace
 
 CREATED = "2020-01-01T00:00:00Z"
 _EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
-_LAYOUT = "1"  # counts up when _CLEAN or the options below change what the same packages become
+_LAYOUT = "2"  # counts up when _CLEAN or the options below change what the same packages become
 _VARIANT = "minbase"
 
 # Runs outside the new root, whose folder is $1. What names this machine or its mirror, and what differs from run to run.
+# Builders mount two files of /etc; where they are not, their time is that of the build.
 _CLEAN = """set -e
 : > "$1/etc/apt/sources.list"
 rm -rf "$1"/etc/apt/sources.list.d/* "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/auth.conf.d/*
-rm -f "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id" "$1/var/lib/dbus/machine-id"
+rm -f "$1/etc/hostname" "$1/etc/machine-id" "$1/var/lib/dbus/machine-id"
+: > "$1/etc/resolv.conf"
+: > "$1/etc/hosts"
 rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/ldconfig/* "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old
-rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/lock "$1"/var/lib/systemd/random-seed
+rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/cache/apt/archives/lock
+rm -f "$1/var/lib/systemd/random-seed"
 find "$1/var/log" -type f -delete
 find "$1/tmp" "$1/var/tmp" -mindepth 1 -delete
 """
@@ -179,6 +183,15 @@ def _mmdebstrap(
     result = procs.run(argv, env=environment, on_line=tell, dies_with_us=True)
     if result.code != 0:
         raise _failed(planned.suite, result.output)
+    _add_dev(archive)
+
+
+def _add_dev(archive: Path) -> None:
+    """The folder alone: a builder that finds none makes one, whose time is that of the build."""
+    folder = tarfile.TarInfo("./dev")
+    folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, int(_EPOCH)
+    with tarfile.open(archive, "a", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(folder)
 
 
 def _apart() -> list[str]:

@@ -147,6 +147,10 @@ def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[
 
 
 def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
+    """Those of OCI's names that a lock knows an answer to: who publishes an image, and on which day it was built, it does not.
+
+    https://github.com/opencontainers/image-spec/blob/main/annotations.md
+    """
     environment = lock.environment
     titles = dict(zip((f.name for f in environment.frameworks), (recipe.title for recipe in used), strict=True))
     holds = [f"{titles[f.name]} {f.version}" for f in environment.frameworks]
@@ -155,6 +159,7 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
     labels = {
         "org.envbuild.lock": hashlib.sha256(codec.dumps(lock).encode()).hexdigest(),
         "org.envbuild.name": environment.name,
+        "org.envbuild.sbom": "/opt/envbuild/sbom.cdx.json",
         "org.opencontainers.image.base.name": lock.base.image,
         "org.opencontainers.image.description": ", ".join(holds),
         "org.opencontainers.image.title": environment.name,
@@ -162,6 +167,9 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
     }
     if digest := _digest(lock):
         labels["org.opencontainers.image.base.digest"] = digest
+    if len(environment.frameworks) == 1 and "repository" in (options := environment.frameworks[0].options):
+        labels["org.opencontainers.image.source"] = options["repository"]
+        labels["org.opencontainers.image.revision"] = options["revision"]
     return sorted(labels.items())
 
 

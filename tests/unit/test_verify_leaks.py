@@ -15,7 +15,7 @@ def test_addresses_hosts_and_passwords_are_taken_from_the_build_secrets() -> Non
         b"export PIP_INDEX_URL='https://user:p%40ssword@mirror.example/simple/'\n"
         b"export UV_NO_CONFIG=1\n"
         b"export HTTPS_PROXY=http://127.0.0.1:3128\n"
-        b"export SSL_CERT_FILE=/run/secrets/envbuild-ca\n"
+        b"export SSL_CERT_FILE=/tmp/secrets/ca\n"
     )
     assert secret_strings({"envbuild-env": script, "envbuild-ca": b"PEM"}) == {
         "PIP_INDEX_URL": "https://user:p%40ssword@mirror.example/simple",
