@@ -37,6 +37,8 @@ class BaseRecord:
 class BuildRecord:
     """What a build made and from what. ``lock`` and ``inputs`` are sha256 in hex, ``tags[0]`` is the canonical one.
 
+    ``layers`` are the same in every build of the same inputs upon the same base, as long as the distribution's packages are;
+    ``image`` is, too, where ``dated`` is true: BuildKit from 0.11 on lets an image bear a given time instead of the present.
     ``kept`` is true where nothing had changed and the earlier image was kept.
     """
 
@@ -53,6 +55,8 @@ class BuildRecord:
     cached: int
     size: int
     kept: bool
+    layers: tuple[str, ...] = ()
+    dated: bool = False
 
 
 def build(  # noqa: PLR0917 - what a build is made from, in the order of the stages
@@ -78,17 +82,17 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     """
     name = lock.environment.name
     with files.locked(workspace.build_record(name).with_suffix(".running")):
-        tags = tags_of(lock, aliases, repository)
-        kept = None if no_cache else is_current(engine, workspace, lock, recipes, templates)
+        rendering = render(lock, recipes, templates)
+        # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
+        inputs = inputs_digest(workspace, lock, recipes, rendering)
+        tags = tags_of(lock, inputs, aliases, repository)
+        kept = None if no_cache else _held(engine, workspace, lock, inputs)
         if kept is not None:
             return _kept(engine, workspace, kept, tags)
-        rendering = render(lock, recipes, templates)
         real = bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
         for line in real.drift:
             on_progress(Progress(stage="base", message=f"warning: the base differs from the lock: {line}", log=True))
         bases.check_repositories(lock.environment)
-        # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
-        inputs = inputs_digest(workspace, lock, recipes, rendering)
         try:
             context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         except BuildError as error:
@@ -97,13 +101,14 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         if real.apt_sources is not None:
             secrets["envbuild-apt"] = real.apt_sources
         before = read_record(workspace, name)
+        moment = time_of(lock)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
         try:
             built = engine.build(
                 context,
                 tag=tags,
                 secrets=secrets,
-                build_args={"BASE_IMAGE": real.reference},
+                build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(moment.timestamp()))},
                 on_progress=on_progress,
                 no_cache=no_cache,
             )
@@ -124,6 +129,8 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             cached=built.cached,
             size=image.size if image is not None else 0,
             kept=False,
+            layers=image.layers if image is not None else (),
+            dated=image is not None and image.created.startswith(moment.isoformat()[:19]),
         )
         files.write_atomic(workspace.build_record(name), codec.dumps(record))
         _drop_superseded(engine, before, record)
@@ -143,18 +150,25 @@ def is_current(
     engine: Engine, workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]
 ) -> BuildRecord | None:
     """The record of a build of exactly this lock, rendering and guest whose image ``engine`` still has, else None."""
+    return _held(engine, workspace, lock, inputs_digest(workspace, lock, recipes, render(lock, recipes, templates)))
+
+
+def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str) -> BuildRecord | None:
     record = read_record(workspace, lock.environment.name)
-    if record is None or record.lock != locks.digest(lock):
-        return None
-    if record.inputs != inputs_digest(workspace, lock, recipes, render(lock, recipes, templates)):
+    if record is None or record.lock != locks.digest(lock) or record.inputs != inputs:
         return None
     return record if engine.image(record.image) is not None else None
 
 
-def tags_of(lock: Lock, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
-    """The image's names: the canonical one, which moves, the one with the lock's digest, which never does, the aliases."""
+def time_of(lock: Lock) -> datetime.datetime:
+    """The time that the image bears: the day up to which its dependencies were looked for, since no clock may decide it."""
+    return datetime.datetime.fromisoformat(lock.environment.exclude_newer).replace(tzinfo=datetime.UTC)
+
+
+def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
+    """The image's names: the canonical one, which moves; the one with the digest of its inputs, which does not; the aliases."""
     canonical = lock.environment.name.replace("+", "_")
-    wanted = [canonical, f"{canonical}-{locks.digest(lock)[:8]}", *(alias.replace("+", "_") for alias in aliases)]
+    wanted = [canonical, f"{canonical}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
     if not _TAG.fullmatch(wanted[1]):
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
@@ -174,8 +188,8 @@ def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
     """The aliases of the last build that still name its image: they name the environment, so they move with it."""
     if before is None:
         return []
-    fixed = f"{before.tags[0]}-{before.lock[:8]}"
-    return [tag for tag in before.tags if tag != fixed and (held := engine.image(tag)) and held.id == before.image]
+    fixed = re.compile(re.escape(before.tags[0]) + "-[0-9a-f]{8}")
+    return [tag for tag in before.tags if not fixed.fullmatch(tag) and (held := engine.image(tag)) and held.id == before.image]
 
 
 def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecord) -> None:

@@ -98,7 +98,7 @@ def test_tags_and_record(engine, built, locked, place):
     record, _ = built
     assert record.tags[:2] == (
         f"{REPOSITORY}:{locked.environment.name}",
-        f"{REPOSITORY}:{locked.environment.name}-{record.lock[:8]}",
+        f"{REPOSITORY}:{locked.environment.name}-{record.inputs[:8]}",
     )
     assert record.tags[2:] == (f"{REPOSITORY}:toy-1",)
     for tag in record.tags:

@@ -49,23 +49,27 @@ def place(tmp_path: Path, lock: Lock) -> Workspace:
     return Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
 
 
-def test_tags_are_the_canonical_name_and_the_one_that_never_moves(lock):
-    first, second, *rest = build.tags_of(lock, ["tf-1", "tf 1 with spaces", "a==1"])
+def test_tags_are_the_canonical_name_and_the_one_that_does_not_move(lock):
+    first, second, *rest = build.tags_of(lock, "0123456789abcdef", ["tf-1", "tf 1 with spaces", "a==1"])
     assert first == f"envbuild:{lock.environment.name}"
-    assert second.startswith(f"{first}-")
-    assert len(second) == len(first) + 9
+    assert second == f"{first}-01234567"
     assert rest == ["envbuild:tf-1"]
 
 
 def test_several_frameworks_are_joined_as_tags_allow(lock):
     several = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, name="a-1+b-2-cpu"))
-    assert build.tags_of(several, repository="r/x")[0] == "r/x:a-1_b-2-cpu"
+    assert build.tags_of(several, "0" * 64, repository="r/x")[0] == "r/x:a-1_b-2-cpu"
 
 
 def test_a_name_that_can_be_no_tag_is_refused(lock):
     endless = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, name="x" * 200))
     with pytest.raises(InvalidInputError):
-        build.tags_of(endless)
+        build.tags_of(endless, "0" * 64)
+
+
+def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(lock):
+    dated = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer="2018-11-05"))
+    assert build.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"
 
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):
