@@ -35,13 +35,24 @@ class ComputeCapability:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedFile:
+    """A wheel that the matrix pins by hash, with the public document that tells it and what the wheel's metadata requires."""
+
+    filename: str
+    sha256: str
+    requires: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Framework:
     """One framework of an environment, with everything that locking and rendering need to know of it.
 
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    that of the build where it is not the environment's; JSON leaves it out where it is empty.
+    that of the build where it is not the environment's. ``files`` are known by hash even where ``index`` cannot be asked.
+    ``compute_capability`` is what to compile for, where it is built from source for GPUs. JSON leaves these out where empty.
     """
 
     name: str
@@ -56,6 +67,8 @@ class Framework:
     cuda_libraries: CudaLibraries
     options: dict[str, str]
     cuda: str = field(default="", metadata={"left_out_if_default": True})
+    files: tuple[PinnedFile, ...] = field(default=(), metadata={"left_out_if_default": True})
+    compute_capability: ComputeCapability | None = field(default=None, metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -84,6 +84,7 @@ def _check_prefix(
             for message in _check_artifact(artifact, target):
                 yield f"{prefix.name}: {kind} {artifact.filename}: {message}"
     by_name = {artifact.name: artifact for artifact in prefix.artifacts}
+    yield from (f"{prefix.name}: {message}" for message in _check_pinned(prefix, frameworks))
     for framework in frameworks:
         if framework.name in prefix.frameworks:
             asked = [(text, True) for text in framework.requirements] + [(text, False) for text in framework.constraints]
@@ -94,6 +95,15 @@ def _check_prefix(
     if lock.environment.custom is not None and prefix is lock.prefixes[0]:
         own = [(text, True) for text in lock.environment.custom.requirements()]
         yield from (f"{prefix.name}: {message}" for message in _check_asked("envbuild.yaml", own, by_name, target))
+
+
+def _check_pinned(prefix: Prefix, frameworks: Sequence[Framework]) -> Iterator[str]:
+    """Whether what the matrix pins itself is pinned as it says."""
+    pinned = {(framework.index, each.filename): each for framework in frameworks for each in framework.files}
+    for artifact in prefix.artifacts:
+        known = pinned.get((artifact.index, artifact.filename))
+        if known and known.sha256 != artifact.sha256:
+            yield f"artifact {artifact.filename}: its sha256 is {known.sha256} in the matrix, as {known.source} says"
 
 
 def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:

@@ -28,14 +28,14 @@ def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
 def _settled(environment: Environment, whole_base: bool) -> Any:
     """What a decision has settled once its name is given, as JSON.
 
-    Left out is what may move while the decision stands: what bounds the packages (the packages themselves are checked), what a
+    Left out is what may move while the decision stands: what bounds or pins packages (the packages are checked), what a
     framework stands upon and what else could have been chosen, and the base's parts, where other libraries or another tag are
     preferred by now.
     """
     base = replace(environment.base, is_default=True, other_providers=())
     if not whole_base:
         base = replace(base, image="", packages=(), repositories=())
-    free: dict[str, Any] = {"requirements": (), "constraints": (), "released": ""}
+    free: dict[str, Any] = {"requirements": (), "constraints": (), "released": "", "files": ()}
     frameworks = tuple(replace(each, **free) for each in environment.frameworks)
     return codec.encode(replace(environment, frameworks=frameworks, base=base, cudnn=None, nccl=None, exclude_newer=""))
 

@@ -47,7 +47,7 @@ def make(
     for plan in environment.plans():
         maker = PrefixMaker(environment, plan, index, downloads, ignored=ignored, on_progress=on_progress)
         ours = environment.part(plan).frameworks
-        present = [framework for framework in ours if maker.is_reachable(framework)]
+        present = [framework for framework in ours if maker.is_known(framework)]
         gaps += [gap_of(framework) for framework in ours if framework not in present]
         prefixes.append(maker.make(present, recipe_requirements, like=earlier.get(plan.name), upgrading=upgrading))
     base, base_gap = _pin_base(environment, pin_base, on_progress)
@@ -88,7 +88,7 @@ def complete(
 
 def _retry(maker: PrefixMaker, recipe_requirements: ByFramework, absent: Sequence[Framework], prefix: Prefix) -> Prefix | None:
     """``prefix`` with the ``absent`` frameworks added, None where an index that is needed for that still does not answer."""
-    if not all(maker.is_reachable(framework) for framework in absent):
+    if not all(maker.is_known(framework) for framework in absent):
         return None
     try:
         return maker.make(maker.environment.frameworks, recipe_requirements, pins={a.name: a for a in prefix.artifacts})

@@ -52,6 +52,10 @@ class MetadataReader:
         self._on_progress = on_progress
         self._known: dict[str, Metadata | UnusableFileError] = {}
 
+    def know(self, sha256: str, requires: Sequence[str]) -> None:
+        """Take the requirements of the file with this hash as said, and do not look into it."""
+        self._known[sha256] = Metadata(requires=tuple(map(read_requirement, requires)), requires_python="", build_requires=())
+
     def read(self, file: IndexFile, version: Version) -> Metadata:
         """The metadata of ``file``, which the index offers as ``version``. Raises :class:`UnusableFileError`."""
         key = file.sha256 or file.url

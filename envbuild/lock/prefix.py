@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from envbuild.errors import BuildError, InvalidInputError, Problem
+from envbuild.errors import InvalidInputError, Problem
 from envbuild.files import sha256_of
 from envbuild.lock.added import choose
-from envbuild.lock.expected import BUILDERS, DEFAULT_INDEX, INSTALLERS, backend_of, path_of
+from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, path_of
 from envbuild.lock.metadata import MetadataReader
 from envbuild.lock.offers import OfferBook
+from envbuild.lock.pages import Pages
 from envbuild.lock.resolver import Candidate, resolve
 from envbuild.lock.target import Target, read_requirement
 from envbuild.model import Artifact, Environment, Framework, OnProgress, Prefix, PrefixPlan, Progress
@@ -59,20 +60,14 @@ class PrefixMaker:
         self._target = Target(python=environment.python.version, glibc=environment.system.glibc)
         self._reader = MetadataReader(index, downloads, on_progress)
         from_index = [f for f in environment.frameworks if not {"repository", "distribution"} & f.options.keys()]
-        self._index_of: dict[str, str] = {canonicalize_name(f.package): f.index for f in from_index}
+        self._pages = Pages(index, from_index)
+        for pinned in (pinned for framework in from_index for pinned in framework.files):
+            self._reader.know(pinned.sha256, pinned.requires)
         self._picked = 0
 
-    def is_reachable(self, framework: Framework) -> bool:
-        """Whether the files of ``framework`` can be known now; errors of the host's own index come later, as they are."""
-        if framework.index == DEFAULT_INDEX:
-            return True
-        try:
-            self._index.project_files(framework.package, framework.index)
-        except BuildError as error:
-            if error.code != "index-unreachable":
-                raise
-            return False
-        return True
+    def is_known(self, framework: Framework) -> bool:
+        """Whether the files of ``framework`` can be known now, from its index or from the matrix."""
+        return self._pages.is_known(framework)
 
     def make(
         self,
@@ -137,7 +132,7 @@ class PrefixMaker:
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
     ) -> list[Candidate]:
         """The packages; where some are to be kept, first those to be upgraded as if none were, then the rest around them."""
-        self._prefetch(canonicalize_name(r.name) for r in requirements)
+        self._pages.prefetch(canonicalize_name(r.name) for r in requirements)
         bounds = [*constraints, *keep.bounds]
         chosen = self._search(requirements, bounds, book, {})
         if not keep.filenames:
@@ -158,7 +153,7 @@ class PrefixMaker:
             target=self._target,
             book=book,
             reader=self._reader,
-            prefetch=self._prefetch,
+            prefetch=self._pages.prefetch,
             on_pick=self._news,
             preferred=preferred,
             ignored=self._ignored,
@@ -167,16 +162,12 @@ class PrefixMaker:
     def _book(self, *, undated: frozenset[str], exempt: frozenset[str], wheels_only: bool = False) -> OfferBook:
         return OfferBook(
             target=self._target,
-            pages=lambda project: self._index.project_files(project, self._index_of.get(project, DEFAULT_INDEX)),
+            pages=self._pages.of,
             exclude_newer=self.environment.exclude_newer,
             undated=undated,
             exempt=exempt,
             wheels_only=wheels_only,
         )
-
-    def _prefetch(self, projects: Iterable[str]) -> None:
-        for project in projects:
-            self._index.prefetch([project], self._index_of.get(project, DEFAULT_INDEX))
 
     def _read(self, texts: Iterable[str]) -> list[Requirement]:
         """The requirements that hold on the target, doubles left out. Raises InvalidInputError for all unreadable ones."""
@@ -198,7 +189,7 @@ class PrefixMaker:
     def _artifacts(self, candidates: Sequence[Candidate]) -> tuple[Artifact, ...]:
         files = [candidate.offer.file for candidate in candidates]
         self._say(f"asking for the sizes of {len(files)} files")
-        sizes = self._index.sizes(files)
+        sizes = self._pages.sizes(files)
         return tuple(
             Artifact(
                 name=candidate.project,

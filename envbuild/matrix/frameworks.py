@@ -9,6 +9,7 @@ from typing import NamedTuple, get_args
 
 from envbuild.matrix.leftout import left_out
 from envbuild.matrix.needs import bad_capabilities, need
+from envbuild.matrix.pinned import pinned_files
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME, URL, Context, date, minor, minors, requirement_list, unique, version
 from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, bounds, standing
@@ -323,6 +324,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         default=of("default").boolean("default"),
         contradicts=_contradicts(of("contradicts"), parents),
         origin=origin,
+        files=pinned_files(context, of("files")),
     )
     if bool(found.repository) != bool(found.revision) or (found.repository and found.distribution):
         tables[0].problem("`repository` goes with `revision`, and not with `distribution`")

@@ -58,12 +58,24 @@ class BadCapability:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedWheel:
+    """A file of a build for one Python, its hash as ``source`` tells it, and what its metadata requires."""
+
+    filename: str
+    python: str
+    sha256: str
+    requires: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
     """One build of a framework release. ``systems`` is empty where every system with enough glibc serves.
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
-    ``contradicts``: in what the row differs from what the files on the index say, and why the row is right.
+    ``files`` are known by hash even where ``index`` cannot be asked. ``contradicts``: in what the row differs from what the
+    files on the index say, and why the row is right.
     """
 
     name: str
@@ -92,6 +104,7 @@ class Variant:
     default: bool
     contradicts: tuple[tuple[str, str], ...]
     origin: Provenance
+    files: tuple[PinnedWheel, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:
         """What asks a package index for this build of release ``version``; nothing where it comes from elsewhere."""

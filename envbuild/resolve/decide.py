@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envbuild.matrix.platform import PackageRow, RepositoryRow, SystemRow
-from envbuild.matrix.types import Requirement, Variant
+from envbuild.matrix.types import PinnedWheel, Requirement, Variant
 from envbuild.matrix.versions import numbers, within
 from envbuild.model import (
     AptPackage,
@@ -16,6 +16,7 @@ from envbuild.model import (
     ComputeCapability,
     Environment,
     Framework,
+    PinnedFile,
     Resolution,
     System,
 )
@@ -222,7 +223,18 @@ def framework_of(build: Build, python: str, cuda: str) -> Framework:
         cuda_libraries=variant.cuda_libraries,
         options={**dict(variant.options), **_elsewhere(variant)},
         cuda=variant.cuda if variant.cuda not in ("", cuda) else "",
+        compute_capability=_to_compile_for(variant),
+        files=tuple(_pinned(wheel) for wheel in variant.files if wheel.python == python),
     )
+
+
+def _pinned(wheel: PinnedWheel) -> PinnedFile:
+    return PinnedFile(filename=wheel.filename, sha256=wheel.sha256, requires=wheel.requires, source=wheel.source)
+
+
+def _to_compile_for(variant: Variant) -> ComputeCapability | None:
+    known = variant.sass or variant.ptx
+    return ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.repository and known else None
 
 
 def _elsewhere(variant: Variant) -> dict[str, str]:

@@ -1,0 +1,97 @@
+"""What is offered of each project of an environment: by the index that carries it, or by what the matrix pins of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import BuildError
+from envbuild.lock.expected import DEFAULT_INDEX
+from envbuild.model import Framework, PinnedFile
+
+if TYPE_CHECKING:
+    from envbuild.index import Index, IndexFile
+
+
+class Pages:
+    """Asks the host's own index for all but the frameworks that have one of their own.
+
+    A file that the matrix pins has the hash that stands there, whatever index has it; where that index cannot be asked, the
+    pinned files are all that is offered.
+    """
+
+    def __init__(self, index: Index, frameworks: Sequence[Framework]) -> None:
+        self._index = index
+        elsewhere = [framework for framework in frameworks if framework.index != DEFAULT_INDEX]
+        self._elsewhere: dict[str, Framework] = {canonicalize_name(each.package): each for each in elsewhere}
+        self._made: dict[str, list[IndexFile]] = {}
+
+    def is_known(self, framework: Framework) -> bool:
+        """Whether files of ``framework`` can be known now; what the host's own index says against it comes when it is asked."""
+        if framework.index == DEFAULT_INDEX:
+            return True
+        project = canonicalize_name(framework.package)
+        try:
+            self._index.project_files(framework.package, framework.index)
+        except BuildError as error:
+            if error.code != "index-unreachable":
+                raise
+            self._made[project] = [_page_entry(framework, pinned) for pinned in framework.files]
+            return bool(framework.files)
+        return True
+
+    def of(self, project: str) -> list[IndexFile]:
+        """Every file that is offered of ``project``. Raises what the index raises, and what :func:`_checked` does."""
+        if project in self._made:
+            return self._made[project]
+        framework = self._elsewhere.get(project)
+        files = self._index.project_files(project, framework.index if framework else DEFAULT_INDEX)
+        return [_checked(file, framework) for file in files] if framework and framework.files else files
+
+    def prefetch(self, projects: Iterable[str]) -> None:
+        """Start asking for several projects at once."""
+        for project in projects:
+            if project not in self._made:
+                framework = self._elsewhere.get(project)
+                self._index.prefetch([project], framework.index if framework else DEFAULT_INDEX)
+
+    def sizes(self, files: Sequence[IndexFile]) -> list[int | None]:
+        """The size of each in bytes; None where nobody who can be asked knows."""
+        asked = [file for file in files if file.project not in self._made]
+        known = iter(self._index.sizes(asked))
+        return [next(known) if file.project not in self._made else None for file in files]
+
+
+def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:
+    from envbuild.index import IndexFile
+
+    return IndexFile(
+        index=framework.index,
+        project=canonicalize_name(framework.package),
+        filename=pinned.filename,
+        url=f"{framework.index.rstrip('/')}/{pinned.filename}",
+        sha256=pinned.sha256,
+        size=None,
+        uploaded="",
+        requires_python="",
+        yanked=False,
+        metadata=None,
+    )
+
+
+def _checked(file: IndexFile, framework: Framework) -> IndexFile:
+    """``file`` with the hash that the matrix pins. Raises :class:`BuildError` (``artifact-changed``) where it has another."""
+    pinned = next((each for each in framework.files if each.filename == file.filename), None)
+    if pinned is None or file.sha256 == pinned.sha256:
+        return file
+    if file.sha256:
+        raise BuildError(
+            f"{file.filename} is another file on {framework.index} than the one that the matrix pins: "
+            f"sha256 {file.sha256}, not {pinned.sha256} as {pinned.source} says.",
+            code="artifact-changed",
+            hint="It was replaced there, or never was what that document says: find out which before you trust either.",
+        )
+    return replace(file, sha256=pinned.sha256)
