@@ -1,0 +1,69 @@
+"""Files that the matrix pins by hash: locked while their index is out of reach, and held against it once it answers."""
+
+from dataclasses import replace
+
+import pytest
+from lock_universe import Universe, environment, framework
+
+from envbuild import lock
+from envbuild.errors import BuildError
+from envbuild.model import BaseLock, PinnedFile
+
+ANY = "py2.py3-none-any.whl"
+ELSEWHERE = "https://wheels.example/cu90"
+OMEGA = "omega-1.0-cp36-cp36m-linux_x86_64.whl"
+KNOWN = PinnedFile(filename=OMEGA, sha256="a" * 64, requires=("beta<2",), source="https://lock.example/Pipfile.lock")
+
+
+@pytest.fixture
+def world():
+    universe = Universe()
+    universe.add(f"beta-1.5-{ANY}")
+    universe.add(f"beta-2.0-{ANY}")
+    universe.down.add(ELSEWHERE)
+    return universe
+
+
+@pytest.fixture
+def make(world, tmp_path):
+    def call(*files):
+        env = environment(framework("omega", "1.0", index=ELSEWHERE, files=files))
+        base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
+        return lock.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+
+    return call
+
+
+def test_a_pinned_file_is_locked_though_its_index_does_not_answer(make):
+    made = make(KNOWN)
+    beta, omega = made.prefixes[0].artifacts
+    assert (omega.filename, omega.sha256, omega.index, omega.project, omega.size) == (OMEGA, "a" * 64, ELSEWHERE, "omega", None)
+    assert beta.version == "1.5"
+    assert made.missing == ()
+    assert lock.check(made, [], today=made.environment) == []
+
+
+def test_without_one_it_is_missing(make):
+    assert [gap.what for gap in make().missing] == ["the files of omega 1.0 and of what it requires"]
+
+
+def test_an_index_that_answers_is_held_to_what_is_pinned(make, world):
+    world.down.clear()
+    offered = world.add(OMEGA, ("beta",), index=ELSEWHERE)
+    assert make(replace(KNOWN, sha256=offered.sha256)).prefixes[0].artifacts[1].sha256 == offered.sha256
+    with pytest.raises(BuildError) as caught:
+        make(KNOWN)
+    assert caught.value.code == "artifact-changed"
+    for part in (OMEGA, ELSEWHERE, offered.sha256, "a" * 64, KNOWN.source):
+        assert part in caught.value.message
+    world.pages[ELSEWHERE, "omega"] = [replace(offered, sha256="")]
+    assert make(KNOWN).prefixes[0].artifacts[1].sha256 == "a" * 64
+
+
+def test_a_lock_that_says_otherwise_is_refused(make):
+    made = make(KNOWN)
+    today = replace(
+        made.environment, frameworks=(replace(made.environment.frameworks[0], files=(replace(KNOWN, sha256="b" * 64),)),)
+    )
+    (problem,) = lock.check(made, [], today=today)
+    assert f"its sha256 is {'b' * 64} in the matrix, as {KNOWN.source} says" in problem.message
