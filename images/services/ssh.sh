@@ -14,13 +14,7 @@ if [ ! -s "$own/authorized_keys" ]; then
     exit 1
 fi
 
-host_key=/etc/ssh/host_key
-if [ ! -r "$host_key" ]; then
-    host_key="$own/host_key"
-    ssh-keygen -q -t ed25519 -N '' -C '' -f "$host_key"
-fi
-
-# sshd wants its user in the password file. A container may run as any number: for it the image's user has that one.
+# ssh's programs want their user in the password file. A container may run as any number: for it the image's user has that one.
 unset LD_PRELOAD
 if [ "$(id -u)" = 0 ]; then
     mkdir -p -m 0755 /run/sshd
@@ -31,8 +25,17 @@ elif [ "$(id -u)" != "$(id -u "$USER")" ]; then
     export LD_PRELOAD=libnss_wrapper.so NSS_WRAPPER_PASSWD="$own/passwd" NSS_WRAPPER_GROUP=/etc/group
 fi
 
+host_key=/etc/ssh/host_key
+if [ ! -r "$host_key" ]; then
+    host_key="$own/host_key"
+    ssh-keygen -q -t ed25519 -N '' -C '' -f "$host_key"
+fi
+
 # sshd starts a session with next to no variables: the image's own are said again, but for those that belong to the session.
-export -p | grep -vE '^declare -x (HOME|LOGNAME|MAIL|OLDPWD|PWD|SHELL|SHLVL|TERM|USER|SSH_[A-Z_]+)(=|$)' > "$own/variables"
+(
+    unset HOME LOGNAME MAIL OLDPWD PWD SHELL SHLVL TERM USER "${!SSH_@}"
+    export -p
+) > "$own/variables"
 cat > "$own/session" <<SESSION
 #!/bin/bash
 . "$own/variables"
@@ -66,5 +69,6 @@ X11Forwarding no
 ForceCommand $own/session
 Subsystem sftp /usr/lib/openssh/sftp-server
 CONFIG
+umask 022
 echo "ssh: $(ssh-keygen -l -f "$host_key") for $USER on port 2222"
 exec /usr/sbin/sshd -D -e -f "$own/sshd_config" "$@"
