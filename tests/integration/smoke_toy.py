@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from envbuild import build, codec, recipes
 from envbuild import workspace as workspaces
 from envbuild.engine import Engine, bases
 from envbuild.index import Index
-from envbuild.model import BaseLock, Lock, ignore_progress
+from envbuild.model import BaseLock, Lock, PrefixPlan, ignore_progress
 from envbuild.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -40,18 +41,34 @@ class Toy:
     tag: str
 
 
-def make(engine: Engine, shared: Workspace, folder: Path) -> Toy:
-    """Build it; a second time it comes from the builder's cache."""
+def side_by_side(lock: Lock) -> Lock:
+    """The same packages twice, each in a prefix of its own: one of the toy, one of a framework of another recipe."""
+    (toy,), (env,) = lock.environment.frameworks, lock.prefixes
+    first = replace(env, name="first", path="/opt/envs/first")
+    second = replace(env, name="second", path="/opt/envs/second", frameworks=("other",))
+    environment = replace(
+        lock.environment,
+        name="toy-stack-debian12",
+        frameworks=(toy, replace(toy, name="other", recipe="other")),
+        prefixes=tuple(PrefixPlan(name=p.name, python=p.python, frameworks=p.frameworks) for p in (first, second)),
+    )
+    return replace(lock, environment=environment, prefixes=(first, second))
+
+
+def make(engine: Engine, shared: Workspace, folder: Path, change: Callable[[Lock], Lock] = lambda lock: lock) -> Toy:
+    """Build it, its lock as ``change`` makes it; a second time it comes from the builder's cache."""
     index = Index()
     workspace = engine_toy.workspace_with_recipe(folder / "root", folder / "home", shared)
-    recipe = workspace.recipes / "toy"
-    (recipe / "smoke.py").write_text(ADAPTER, encoding="utf-8")
-    (recipe / "install.j2").write_text("", encoding="utf-8")
+    for name in ("toy", "other"):
+        recipe = workspace.recipes / name
+        recipe.mkdir(exist_ok=True)
+        (recipe / "smoke.py").write_text(ADAPTER, encoding="utf-8")
+        (recipe / "install.j2").write_text("", encoding="utf-8")
     shutil.copytree(workspaces.find(str(ROOT)).partials, workspace.partials)
     base = bases.pin(engine_toy.environment(), engine, workspace, ignore_progress)
     assert isinstance(base, BaseLock), base
-    lock = engine_toy.lock(base, index)
-    made = {"toy": engine_toy.RECIPE}
+    lock = change(engine_toy.lock(base, index))
+    made = {"toy": engine_toy.RECIPE, "other": replace(engine_toy.RECIPE, name="other", env={"PYTHONPATH": "/opt/other"})}
     record = build.build(
         engine, workspace, lock, made, recipes.templates(workspace), index, repository=f"envbuild-test-{folder.name}"
     )
