@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+from envbuild import mirrors
 from envbuild.errors import UsageError
 from envbuild.index.settings import Settings
 
@@ -77,7 +78,7 @@ def build_secrets(settings: Settings) -> dict[str, bytes]:
     inside = CA_IN_BUILD if bundle else ""
     if bundle:
         secrets[CA_SECRET] = bundle
-    variables = pip_variables(settings, ca_bundle=inside) | uv_variables(settings, ca_bundle=inside)
+    variables = pip_variables(settings, ca_bundle=inside) | uv_variables(settings, ca_bundle=inside) | _mirrors()
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     secrets[ENV_SECRET] = "".join(lines).encode()
     return secrets
@@ -98,6 +99,11 @@ def _proxies(settings: Settings) -> dict[str, str]:
         if value:
             values[name] = values[name.upper()] = value
     return values
+
+
+def _mirrors() -> dict[str, str]:
+    """Where this machine is told to fetch interpreters from, in place of their publishers."""
+    return {name: value.rstrip("/") for name in mirrors.PREFIXES if (value := os.environ.get(name, ""))}
 
 
 def _small_bundle(path: Path) -> bytes:

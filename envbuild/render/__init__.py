@@ -83,10 +83,10 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
             code="invalid-lock",
             hint="Make the lock again: envbuild lock.",
         )
-    sources = {environment.base.provider, *(prefix.python.provided_by for prefix in lock.prefixes)}
-    if unknown := sorted(sources & {"conda", "uv"}):
+    if environment.base.provider == "conda":
         raise InvalidInputError(
-            f"{environment.name} takes CUDA or Python from {' and '.join(unknown)}, which is not rendered yet.",
+            f"{environment.name} takes CUDA from conda, whose packages no row of the matrix pins: no public document was found "
+            "that gives the sha256 of cudatoolkit and cudnn.",
             code="unsupported-provider",
-            hint="Choose another system with --os, or another base with --base apt, wheels or IMAGE.",
+            hint="Choose another base with --base apt, wheels or IMAGE.",
         )

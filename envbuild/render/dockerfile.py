@@ -12,6 +12,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.model import AptPackage, Environment, Framework, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
+from envbuild.render.fetched import fetched_pythons
 from envbuild.render.prefixes import variables
 from envbuild.render.requirements import PrefixFiles
 
@@ -88,6 +89,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "fetched_packages": fetched,
         "package_argument": _package_argument,
         "pythons": list(dict.fromkeys(prefix.python for prefix in lock.prefixes)),
+        "fetched": fetched_pythons(lock),
         "prefixes": [_prefix(each) for each in files],
         "has_sdists": any(each.sdists for each in files),
         "large": [file for each in files for file in each.large],

@@ -19,6 +19,7 @@ from envbuild.model import (
     Prefix,
     PrefixPlan,
     Python,
+    RemoteFile,
     Service,
     System,
 )
@@ -183,4 +184,53 @@ def own() -> Lock:
 
 # Stand-ins: what the real scripts do is no matter of rendering.
 SCRIPTS = {f"services/{name}.sh": f"#!/bin/sh\n# {name}\n" for name in ("envbuild-start", "jupyter", "ssh")}
-ALL = {"cpu": cpu, "gpu": gpu, "wheels": wheels, "image-base": image_base, "several": several, "own": own}
+
+
+def standalone() -> Lock:
+    """A Python that is one archive, on a pulled base whose sources may have moved."""
+    lock = cpu()
+    archive = RemoteFile(
+        url="https://github.com/astral-sh/python-build-standalone/releases/download/1/cpython-3.13.0%2B1-stripped.tar.gz",
+        sha256="3a" * 32,
+    )
+    python = Python(
+        version="3.13", provided_by="uv", executable="/opt/python/3.13/bin/python3.13", packages=(), files=(archive,)
+    )  # fmt: skip
+    moved = ("deb http://old.example/toy stone main", "deb http://old.example/toy stone-updates main")
+    return replace(
+        lock,
+        environment=replace(lock.environment, name="al-1.12.3-cpu-py313-toyos12", python=python),
+        base=replace(lock.base, archive=moved),
+        prefixes=(replace(lock.prefixes[0], python=python),),
+    )
+
+
+def conda() -> Lock:
+    """An old Python made of conda's packages, of two channels, by a program that is fetched too."""
+    lock = gpu()
+    files = tuple(
+        RemoteFile(url=url, sha256=digit * 64)
+        for url, digit in (
+            ("https://repo.anaconda.com/pkgs/main/linux-64/python-2.7.1-h0_0.tar.bz2", "1"),
+            ("https://conda.anaconda.org/conda-forge/linux-64/zlib-1.2-h0_0.conda", "2"),
+        )
+    )
+    installer = RemoteFile(url="https://vendor.example/micromamba-linux-64", sha256="4" * 64)
+    python = Python(
+        version="2.7", provided_by="conda", executable="/opt/python/2.7/bin/python2.7", packages=(), files=files,
+        installer=installer,
+    )  # fmt: skip
+    environment = replace(lock.environment, python=python)
+    return replace(lock, environment=environment, prefixes=(replace(lock.prefixes[0], python=python),))
+
+
+ALL = {
+    "cpu": cpu,
+    "gpu": gpu,
+    "wheels": wheels,
+    "image-base": image_base,
+    "several": several,
+    "own": own,
+    "standalone": standalone,
+    "conda": conda,
+}

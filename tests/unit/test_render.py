@@ -221,7 +221,7 @@ def test_render_names_what_it_cannot_do() -> None:
         rendering(source)
     with pytest.raises(InvalidInputError, match="conda"):
         rendering(_changed(locks.cpu(), ("environment", "base", "provider"), "conda"))
-    with pytest.raises(InvalidInputError, match="from uv"):
+    with pytest.raises(InvalidInputError, match="Python 3.11 from uv"):
         rendering(_changed(locks.cpu(), ("prefixes", 0, "python", "provided_by"), "uv"))
     toolless = locks.wheels()
     prefix = replace(toolless.prefixes[0], build_artifacts=toolless.prefixes[0].build_artifacts[1:])

@@ -1,0 +1,39 @@
+"""The Pythons that a build unpacks by itself, for the templates: their stage, their folder, and where each file is fetched."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from envbuild import mirrors
+from envbuild.errors import InvalidInputError
+from envbuild.model import Lock, Python, RemoteFile
+
+
+def fetched_pythons(lock: Lock) -> list[dict[str, Any]]:
+    """One for each, in the order of the prefixes. Raises :class:`InvalidInputError` where the lock does not say its files."""
+    return [_python(lock, python) for python in dict.fromkeys(prefix.python for prefix in lock.prefixes) if python.is_fetched]
+
+
+def _python(lock: Lock, python: Python) -> dict[str, Any]:
+    if not python.files or (python.provided_by == "conda" and python.installer is None):
+        raise InvalidInputError(
+            f"The lock of {lock.environment.name} does not say of which files Python {python.version} from "
+            f"{python.provided_by} is made.",
+            code="unpinned-python",
+            hint="Choose another supply with --python-from, or another system with --os; or make the lock again.",
+        )
+    return {
+        "version": python.version,
+        "by": python.provided_by,
+        "executable": python.executable,
+        "folder": str(PurePosixPath(python.executable).parent.parent),
+        "stage": f"python-{python.version}-files",
+        "files": [_file(file) for file in python.files],
+        "installer": python.installer and _file(python.installer),
+    }
+
+
+def _file(file: RemoteFile) -> dict[str, str]:
+    variable, prefix, rest = mirrors.split(file.url)
+    return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}
