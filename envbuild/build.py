@@ -19,6 +19,7 @@ from envbuild.render import render
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
+_UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies no day bounds: that of its files
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -162,7 +163,7 @@ def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str) -> Buil
 
 def time_of(lock: Lock) -> datetime.datetime:
     """The time that the image bears: the day up to which its dependencies were looked for, since no clock may decide it."""
-    return datetime.datetime.fromisoformat(lock.environment.exclude_newer).replace(tzinfo=datetime.UTC)
+    return datetime.datetime.fromisoformat(lock.environment.exclude_newer or _UNBOUNDED).replace(tzinfo=datetime.UTC)
 
 
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:

@@ -16,10 +16,12 @@ _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
 def command(session: Session) -> int:
     """Look at this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory; say what to do about each gap.
 
-    Asks no network. What is missing is an answer, not an error: the exit code is 0, and `ok` in the JSON document is false.
+    Asks no network. Where something that building needs is missing, the exit code is 6 and `ok` in the JSON document is false;
+    planning, locking and rendering work nevertheless.
     """
     from envbuild import codec, host
     from envbuild import engine as engines
+    from envbuild.errors import EngineError
 
     found = host.doctor(session.workspace, engines.describe)
     lacking = [each for each in found if each.status == "missing"]
@@ -32,4 +34,4 @@ def command(session: Session) -> int:
     session.out("")
     names = ", ".join(each.title for each in lacking)
     session.out(f"Missing for building: {names}." if lacking else "Everything that building needs is here.")
-    return 0
+    return EngineError.exit_code if lacking else 0

@@ -94,6 +94,17 @@ def test_the_image_holds_what_the_lock_says(engine, built, locked, place):
     assert "toy.py" in result.output
 
 
+@pytest.mark.parametrize("user", ["12345:0", "12345:12345"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_any_user_can_work_in_it(engine, built, user, read_only):
+    record, _ = built
+    script = "import getpass, os; home = os.path.expanduser('~'); print(getpass.getuser(), home, os.access(home, os.W_OK))"
+    told = engine.run(record.image, ["python", "-c", script], user=user, read_only=read_only, network="none")
+    assert told.output.strip().splitlines()[-1] == f"envbuild /home/envbuild {not read_only}"
+    tried = engine.run(record.image, ["envbuild-smoke", "probe", "--json", "/tmp/x.json"], user=user, read_only=read_only)
+    assert tried.code == 0, tried.output
+
+
 def test_tags_and_record(engine, built, locked, place):
     record, _ = built
     assert record.tags[:2] == (
@@ -260,3 +271,11 @@ def test_a_file_that_is_edited_while_its_image_is_built_makes_the_next_run_build
         assert build.is_current(engine, place, locked, {"toy": RECIPE}, templates) is None
     finally:
         adapter.write_text(before)
+
+
+def test_two_builds_from_scratch_have_the_same_layers(engine, built, place, locked, templates):
+    """Two engines of different ages say that of their images, too, where they can date them."""
+    record, _ = built
+    second = again(engine, place, locked, templates, no_cache=True)
+    assert second.layers == record.layers == engine.image(second.image).layers
+    assert (second.image == record.image) == record.dated == second.dated

@@ -70,6 +70,8 @@ def test_a_name_that_can_be_no_tag_is_refused(lock):
 def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(lock):
     dated = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer="2018-11-05"))
     assert build.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"
+    unbounded = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer=""))
+    assert build.time_of(unbounded).year == 2020
 
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):

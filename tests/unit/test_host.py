@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import procs
+from envbuild import host, procs
+from envbuild.cli import frame
 from envbuild.errors import EngineError
 from envbuild.host import Gpu, Toolkit, doctor, driver, gpus, nvidia
 from envbuild.workspace import Workspace
@@ -187,3 +189,12 @@ def test_no_library_needs_no_binding(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it would fail
     assert driver() is None
     assert gpus() == ()
+
+
+@pytest.mark.parametrize(("status", "code", "ok"), [("missing", 6, False), ("warn", 0, True)])
+def test_what_building_lacks_is_the_exit_code_too(monkeypatch, capsys, status, code, ok):
+    found = [host.Finding(id="engine", status=status, title="engine", message="told")]
+    monkeypatch.setattr(host, "doctor", lambda *_: found)
+    assert frame.run(["doctor", "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["findings"][0]["status"]) == (ok, status)
