@@ -45,7 +45,7 @@ def test_a_folder_of_fetched_files_installs_without_an_index(program: Program, t
     folder = tmp_path / "carried"
     program.run("fetch", LARGER, "--to", str(folder)).expect(0)
     requirements = program.root / "images/environments" / LARGER / "requirements-opencv.txt"
-    target = "--only-binary=:all: --python-version=3.11 --platform=manylinux_2_28_x86_64".split()
+    target = ["--only-binary=:all:", "--python-version=3.11", "--platform=manylinux_2_28_x86_64"]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-index", "--no-deps", "--require-hashes", *target]
     places = [f"--find-links={folder}", f"--dest={tmp_path / 'taken'}", f"--requirement={requirements}"]
     subprocess.run([*pip, *places], check=True)
