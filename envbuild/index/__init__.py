@@ -199,7 +199,7 @@ class Index:
             raise UnknownNameError(
                 f"The package index at {self._place(index)} has no project named {project}.",
                 code="unknown-project",
-                hint="Look at the spelling in the matrix or recipe, or at pip's index-url on this machine.",
+                hint="Look at the spelling in envbuild.yaml, the matrix or the recipe, or at pip's index-url on this machine.",
             )
         return list(files.values())
 
