@@ -25,14 +25,15 @@ NEEDED = ('/bin/', '/sbin/', '/lib/', '/lib64/', '/usr/bin/', '/usr/sbin/', '/us
 SKIPPED = ('/proc', '/sys', '/dev')
 # Made by venv, virtualenv and uv themselves, not by any distribution.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
-# What programs keep credentials in, by name or by the end of the path; and words that no configuration of a shared image may hold.
-CREDENTIALS = re.compile(
-    r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials|\.docker/config\.json'
-    r'|\.(bash|python|sh)_history|pip/pip\.conf|\.pip/pip\.conf|uv/uv\.toml)$|^/etc/pip\.conf$|^/etc/apt/auth\.conf|^/run/secrets/')
-KEY_FILES = re.compile(r'\.(pem|key)$')
-SETTINGS = re.compile(r'^/etc/(apt/|environment$|profile|wgetrc$|gitconfig$)|/(\.gitconfig|\.wgetrc|\.curlrc|\.npmrc|\.condarc)$')
-TELLING = re.compile(br'://[^/\s:@]+:[^/\s@]+@|^\s*Acquire::https?::Proxy|^\s*(export\s+)?https?_proxy\s*=', re.MULTILINE | re.IGNORECASE)
-PRIVATE_KEY = re.compile(br'-----BEGIN [A-Z ]*PRIVATE KEY-----')
+# Where programs keep credentials, by the end of the path; settings, and what those of a shared image may not hold.
+KEEPERS = (r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials'
+           r'|\.docker/config\.json|\.(bash|python|sh)_history|\.?pip/pip\.conf|uv/uv\.toml)$'
+           r'|^/etc/(pip\.conf$|apt/auth\.conf)|^/run/secrets/')
+SETTINGS = r'^/etc/(apt/|environment$|profile|wgetrc$|gitconfig$)|/(\.gitconfig|\.wgetrc|\.curlrc|\.npmrc|\.condarc)$'
+TELLING = br'(?im)://[^/\s:@]+:[^/\s@]+@|^\s*Acquire::https?::Proxy|^\s*(export\s+)?https?_proxy\s*='
+SECRETS = [(re.compile(where), re.compile(what), words) for where, what, words in (
+    (KEEPERS, br'.', 'may hold credentials'), (SETTINGS, TELLING, 'holds a proxy or a password'),
+    (r'\.(pem|key)$', br'-----BEGIN [A-Z ]*PRIVATE KEY-----', 'is a private key'))]
 OF_THE_BIN = re.compile(r'^(python[\d.]*(-config)?|activate.*|Activate\.ps1|deactivate.*|pydoc\.bat)$')
 
 
@@ -356,20 +357,12 @@ def whole_image(recorded):
 
 def secret_in(path):
     """What a file may give away, in words; '' for nothing."""
-    if CREDENTIALS.search(path):
-        return 'may hold credentials' if os.path.getsize(path) else ''
-    for pattern, telling, words in ((KEY_FILES, PRIVATE_KEY, 'is a private key'), (SETTINGS, TELLING, 'holds a proxy or a password')):
-        if pattern.search(path) and telling.search(beginning(path)):
-            return words
+    for pattern, telling, words in SECRETS:
+        if pattern.search(path):
+            with open(path, 'rb') as stream:
+                if telling.search(stream.read(SMALL)):
+                    return words
     return ''
-
-
-def beginning(path):
-    try:
-        with open(path, 'rb') as stream:
-            return stream.read(SMALL)
-    except (IOError, OSError):
-        return b''
 
 
 def has_capability(path):
