@@ -1,0 +1,78 @@
+"""The same bytes from two checkouts that differ in all that must not matter: folder, times, the user's settings, umask."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PARTS = ("envbuild", "images", "matrix", "matrix.yaml")
+# What a build starts from, of one environment that fetches nothing for it: the context as an archive, names, rights and times
+# included. Owners are left out, as builders leave them out.
+_PROGRAM = """
+import hashlib, io, sys, tarfile
+from pathlib import Path
+from envbuild import context, lock, recipes, workspace
+from envbuild.model import ignore_progress
+from envbuild.render import render
+place = workspace.find(sys.argv[1])
+name = next(p.parent.name for p in sorted(place.environments.glob("*/lock.json")) if '"backend": "pip"' not in p.read_text())
+locked = lock.read(place.lock_file(name))
+known = recipes.load(place)
+rendering = render(locked, known, recipes.templates(place))
+folder = context.assemble(place, locked, known, rendering, None, ignore_progress)
+whole = io.BytesIO()
+with tarfile.open(fileobj=whole, mode="w") as tar:
+    for path in sorted(folder.rglob("*")):
+        info = tar.gettarinfo(path, str(path.relative_to(folder)))
+        info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        with path.open("rb") if path.is_file() else io.BytesIO() as content:
+            tar.addfile(info, content)
+print(name, hashlib.sha256(whole.getvalue()).hexdigest())
+"""
+
+
+def answer(folder: Path, *, umask: int, time: int, **environment: str) -> str:
+    """What the program says of a copy of this checkout in ``folder``, whose files are all of ``time``."""
+    for part in _PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(source, folder / part)
+    for path in folder.rglob("*"):
+        os.utime(path, (time, time))
+    said = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(folder)],
+        cwd=folder,
+        umask=umask,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "ENVBUILD_HOME": str(folder / "home"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def test_two_checkouts_make_the_same_rendering_and_the_same_context(tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    other = tmp_path / "ein Ordner mit Ümlaut" / "deeper"
+    for folder in (one, other):
+        folder.mkdir(parents=True)
+    first = answer(one, umask=0o022, time=1_000_000_000, PYTHONHASHSEED="0", TZ="UTC", LC_ALL="C", HOME="/", USER="a")
+    second = answer(
+        other,
+        umask=0o077,
+        time=1_700_000_000,
+        PYTHONHASHSEED="77",
+        TZ="Asia/Tokyo",
+        LC_ALL="C.UTF-8",
+        HOME=str(tmp_path),
+        USER="b",
+    )
+    assert first == second
