@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from envbuild.errors import BuildError
+from envbuild.errors import BuildError, UnknownNameError
 from envbuild.lock.expected import DEFAULT_INDEX
+from envbuild.lock.target import read_requirement
 from envbuild.model import Framework, PinnedFile
 
 if TYPE_CHECKING:
@@ -19,15 +20,25 @@ if TYPE_CHECKING:
 class Pages:
     """Asks the host's own index for all but the frameworks that have one of their own.
 
-    A file that the matrix pins has the hash that stands there, whatever index has it; where that index cannot be asked, the
-    pinned files are all that is offered.
+    With such a framework comes what is installed with it in an exact version: another index may have that version of another
+    build. A file that the matrix pins has the hash that stands there, whatever index has it; where its index cannot be asked,
+    the pinned files are all that is offered.
     """
 
     def __init__(self, index: Index, frameworks: Sequence[Framework]) -> None:
         self._index = index
-        elsewhere = [framework for framework in frameworks if framework.index != DEFAULT_INDEX]
-        self._elsewhere: dict[str, Framework] = {canonicalize_name(each.package): each for each in elsewhere}
+        self._elsewhere = {
+            project: framework
+            for framework in frameworks
+            if framework.index != DEFAULT_INDEX
+            for project in (*_pinned_beside(framework), canonicalize_name(framework.package))
+        }
         self._made: dict[str, list[IndexFile]] = {}
+
+    @property
+    def elsewhere(self) -> frozenset[str]:
+        """The projects that are asked for on an index of their own: what stands there was published for what it serves."""
+        return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
         """Whether files of ``framework`` can be known now; what the host's own index says against it comes when it is asked."""
@@ -48,8 +59,14 @@ class Pages:
         if project in self._made:
             return self._made[project]
         framework = self._elsewhere.get(project)
-        files = self._index.project_files(project, framework.index if framework else DEFAULT_INDEX)
-        return [_checked(file, framework) for file in files] if framework and framework.files else files
+        if framework is None:
+            return self._index.project_files(project)
+        try:
+            return [_checked(file, framework) for file in self._index.project_files(project, framework.index)]
+        except UnknownNameError:
+            if project == canonicalize_name(framework.package):
+                raise
+            return self._index.project_files(project)
 
     def prefetch(self, projects: Iterable[str]) -> None:
         """Start asking for several projects at once."""
@@ -63,6 +80,13 @@ class Pages:
         asked = [file for file in files if file.project not in self._made]
         known = iter(self._index.sizes(asked))
         return [next(known) if file.project not in self._made else None for file in files]
+
+
+def _pinned_beside(framework: Framework) -> Iterator[str]:
+    for text in framework.requirements:
+        requirement = read_requirement(text)
+        if any(bound.operator == "==" and not bound.version.endswith(".*") for bound in requirement.specifier):
+            yield canonicalize_name(requirement.name)
 
 
 def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:

@@ -95,7 +95,7 @@ class PrefixMaker:
         undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
         undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
-        book = self._book(undated=frozenset(map(canonicalize_name, undated)), exempt=keep.filenames)
+        book = self._book(undated=self._pages.elsewhere | set(map(canonicalize_name, undated)), exempt=keep.filenames)
         chosen = choose(asked, added, lambda wanted: self._resolve(wanted, constraints, book, keep), self.environment)
         backend = backend_of(self.environment.python.version)
         tools = self._tools(

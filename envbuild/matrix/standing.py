@@ -116,6 +116,7 @@ def _built(variant: Variant, of: tuple[str, str], terms: _Terms, own: Own) -> Va
         requirements=(*held, *built.requirements),
         repository=terms.repository,
         revision=terms.revision,
+        files=(),
     )
 
 

@@ -60,6 +60,19 @@ def test_an_index_that_answers_is_held_to_what_is_pinned(make, world):
     assert make(KNOWN).prefixes[0].artifacts[1].sha256 == "a" * 64
 
 
+def test_what_stands_upon_another_build_takes_that_from_the_same_index(world, tmp_path):
+    world.down.clear()
+    world.add(f"upon-1.0-{ANY}")
+    world.add(f"upon-1.0-{ANY}", index=ELSEWHERE, day="")
+    world.add(OMEGA, ("upon", "beta"), index=ELSEWHERE, day="")
+    env = environment(framework("omega", "1.0", "omega==1.0", "upon==1.0", "beta<2", index=ELSEWHERE))
+    base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
+    made = lock.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    assert [(each.name, each.index) for each in made.prefixes[0].artifacts] == [
+        ("beta", "default"), ("omega", ELSEWHERE), ("upon", ELSEWHERE),
+    ]  # fmt: skip
+
+
 def test_a_lock_that_says_otherwise_is_refused(make):
     made = make(KNOWN)
     today = replace(
