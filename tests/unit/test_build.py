@@ -145,6 +145,17 @@ def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, tmp_path):
     assert (folder / "tools" / "virtualenv.whl").read_bytes() == b"virtualenv"
 
 
+def test_each_of_several_prefixes_gets_the_tools_that_know_its_python(place, lock, tmp_path):
+    (env,) = lock.prefixes
+    prefixes = []
+    for name in ("old", "older"):
+        pip = dataclasses.replace(env.artifacts[0], name="pip", filename=f"pip-{name}-py2.py3-none-any.whl")
+        prefixes.append(dataclasses.replace(env, name=name, backend="pip", build_artifacts=(pip,)))
+    lock = dataclasses.replace(lock, prefixes=tuple(prefixes))
+    folder = context.assemble(place, lock, {}, {"Dockerfile": ""}, OneWheel(tmp_path), ignore_progress)
+    assert {path.parent.name for path in folder.glob("tools/*/pip.whl")} == {"old", "older"}
+
+
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"name": 3}'])
 def test_no_record_or_a_broken_one_is_none(place, content):
     if content is not None:
