@@ -70,7 +70,10 @@ def _walk(start: Path) -> Iterator[Path]:
 
 def _readable(table: strictyaml.Table, found: Path, folder: Path) -> bool:
     """Whether every file below is one that can be copied, and inside the user's folder."""
-    for path in _walk(found) if found.is_dir() else (found,):
+    below = list(_walk(found)) if found.is_dir() else [found]
+    if not below:
+        table.problem(f"{found.relative_to(folder)} holds no files", "source")
+    for path in below:
         if not _within(path, folder):
             table.problem(f"{path.relative_to(folder)} is a link that leads outside the folder of this file", "source")
         elif not path.is_file():
@@ -80,7 +83,7 @@ def _readable(table: strictyaml.Table, found: Path, folder: Path) -> bool:
         else:
             continue
         return False
-    return True
+    return bool(below)
 
 
 def _within(path: Path, folder: Path) -> bool:

@@ -142,6 +142,7 @@ def test_what_no_lock_could_hold_is_refused_in_both_places(folder: Path, text: s
         ("/etc/passwd", "/workspace/", "outside the folder"),
         ("escape.txt", "/workspace/", "outside the folder"),
         ("linked", "/workspace/linked", "a link to a folder"),
+        ("empty", "/workspace/", "holds no files"),
         ("nothing.py", "/workspace/", "does not exist"),
         ("train.py", "workspace/", "is not the path of a file in the image"),
         ("train.py", "/workspace/../opt/x", "is not the path of a file in the image"),
@@ -153,6 +154,7 @@ def test_what_no_lock_could_hold_is_refused_in_both_places(folder: Path, text: s
 def test_files_stay_inside_and_keep_out_of_what_is_ours(folder: Path, source: str, target: str, why: str) -> None:
     (folder / "escape.txt").symlink_to("../outside.txt")
     (folder / "linked").mkdir()
+    (folder / "empty").mkdir()
     (folder / "linked" / "to").symlink_to("../conf")
     found = problems(folder, "files:", f"  - {{source: {json.dumps(source)}, target: {json.dumps(target)}}}")
     assert len(found) == 1

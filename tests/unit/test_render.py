@@ -221,7 +221,7 @@ def test_render_names_what_it_cannot_do() -> None:
         rendering(source)
     with pytest.raises(InvalidInputError, match="conda"):
         rendering(_changed(locks.cpu(), ("environment", "base", "provider"), "conda"))
-    with pytest.raises(InvalidInputError, match="Python 3.11 from uv"):
+    with pytest.raises(InvalidInputError, match=r"Python 3\.11 from uv"):
         rendering(_changed(locks.cpu(), ("prefixes", 0, "python", "provided_by"), "uv"))
     toolless = locks.wheels()
     prefix = replace(toolless.prefixes[0], build_artifacts=toolless.prefixes[0].build_artifacts[1:])
@@ -395,7 +395,8 @@ def test_a_users_own_recipe_adds_a_stage_and_what_starts_its_services() -> None:
     made = rendering(locks.own())
     assert {"envbuild-start", "services/jupyter", "services/ssh"} <= made.keys()
     stage = made["Dockerfile"].partition(" AS custom\n")[2].partition("\nFROM ")[0]
-    assert "COPY --chown=1000:0 files/0 /workspace/train.py\nCOPY files/1/ /etc/lab/\n" in stage
+    assert "cp -rT /tmp/files/0 /workspace/train.py; \\\n    chown -R 1000:0 /workspace/train.py;" in stage
+    assert "cp -rT /tmp/files/1 /etc/lab; \\\n    find" in stage
     assert "EXPOSE 2222 8000 8888" in stage
     assert "install -y --no-install-recommends ffmpeg git=1:2.39 openssh-server;" in stage
     assert "usermod --login me" in stage
