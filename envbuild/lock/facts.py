@@ -15,7 +15,8 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
     """What the matrix says differently ``today`` of the environment of the same name, a line each."""
     same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
     whole_base = same or held.base.provider not in ("apt", "tag")
-    for path, ours, theirs in differing(_settled(held, whole_base), _settled(today, whole_base)):
+    settled = _settled(held, whole_base)
+    for path, ours, theirs in differing(settled, _in_form_of(settled, _settled(today, whole_base))):
         yield f"{path} is {_said(ours)} here, and {_said(theirs)} in the matrix"
 
 
@@ -38,6 +39,15 @@ def _settled(environment: Environment, whole_base: bool) -> Any:
     free: dict[str, Any] = {"requirements": (), "constraints": (), "released": "", "files": ()}
     frameworks = tuple(replace(each, **free) for each in environment.frameworks)
     return codec.encode(replace(environment, frameworks=frameworks, base=base, cudnn=None, nccl=None, exclude_newer=""))
+
+
+def _in_form_of(form: Any, value: Any) -> Any:
+    """``value`` without the keys that ``form``, written before they came into being, does not have."""
+    if isinstance(form, dict) and isinstance(value, dict):
+        return {key: _in_form_of(form[key], item) for key, item in value.items() if key in form}
+    if isinstance(form, list) and isinstance(value, list) and len(form) == len(value):
+        return [_in_form_of(one, two) for one, two in zip(form, value, strict=True)]
+    return value
 
 
 def _said(value: Any) -> str:
