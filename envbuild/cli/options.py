@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SUPPLIES = ("distribution", "uv", "conda", "base")
 PROGRESS = ("auto", "plain", "rich", "none")
 
 
@@ -86,10 +87,11 @@ def common(function: F) -> F:
 
 
 def constraints(function: F) -> F:
-    """``--driver --gpu --python --os --base``: what a request leaves open, said apart from its name."""
+    """``--driver --gpu --python --python-from --os --base``: what a request leaves open, said apart from its name."""
     for option in (
         click.option("--base", metavar="PROVIDER|IMAGE", help="Insist on a base provider, or on a base image."),
         click.option("--os", "system", metavar="NAME", help="Insist on an operating system, e.g. debian12."),
+        click.option("--python-from", type=click.Choice(SUPPLIES), help="Insist on where Python comes from."),
         click.option("--python", metavar="VERSION", help="Insist on a Python, e.g. 3.11."),
         click.option("--gpu", metavar="NAME|sm_XX", help="The GPU it must run on, e.g. 'GTX 1080 Ti' or sm_61."),
         click.option("--driver", metavar="VERSION", help="The NVIDIA driver it must run on, e.g. 384.130."),
@@ -158,7 +160,7 @@ def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
     """The options of a verb that takes both kinds, as (constraints, judging)."""
-    constraints = {name: values[name] for name in ("driver", "gpu", "python", "system", "base")}
+    constraints = {name: values[name] for name in ("driver", "gpu", "python", "python_from", "system", "base")}
     return constraints, {name: value for name, value in values.items() if name not in constraints}
 
 

@@ -28,6 +28,7 @@ class Constraints:
     driver: str | None = None
     gpu: str | None = None
     python: str | None = None
+    python_from: str | None = None
     system: str | None = None
     base: str | None = None
 

@@ -109,7 +109,7 @@ def _no_gpu(build: Build) -> Objection:
 def _place_conflicts(facts: Facts, request: Request, builds: Sequence[Build]) -> list[Objection]:
     """The fewest facts against putting builds where the request wants them."""
     variant = together([build.variant for build in builds])
-    possible = places(facts, variant, request.image, (request.cudnn, request.nccl))
+    possible = places(facts, variant, request.image, (request.cudnn, request.nccl), request.python_from)
     if any(not mismatches(request, place) for place in possible):
         return []
     wanted = request.systems or {place.system.name for place in possible}
@@ -139,10 +139,12 @@ def _system_conflicts(
 ) -> list[Objection]:
     """What speaks against one system, with any of ``pythons``."""
     found = system_objections(variant, system)
-    supplied = [python_on(facts, version, system, request.image) for version in pythons]
+    supplied = [python_on(facts, version, system, request.image, request.python_from) for version in pythons]
     bad = [item for item in supplied if isinstance(item, Objection) and item.conflict.row != system.key]
     if bad and len(bad) == len(supplied):
         found.extend(bad)
+    elif request.python_from and not any(isinstance(item, Python) for item in supplied):
+        found.extend(dict.fromkeys(item for item in supplied if isinstance(item, Objection)))
     elif not any(isinstance(item, Python) for item in supplied):
         carried = ", ".join(python.version for python in system.pythons) or "none"
         reason = f"carries Python {carried}; {variant.package} ({variant.name}) would need {', '.join(pythons)}"

@@ -71,6 +71,8 @@ def mismatches(request: Request, place: Place) -> tuple[Part, ...]:
     found: list[Part] = []
     if request.python and not within(place.python.version, request.python):
         found.append("python")
+    if request.python_from not in ("", place.python.provided_by):
+        found.append("python-from")
     if request.systems and place.system.name not in request.systems:
         found.append("system")
     if request.base != offer.provider if request.base else offer.deleted:

@@ -19,6 +19,7 @@ def asked(request: Request) -> tuple[Part, ...]:
     stated: dict[Part, object] = {
         "cuda": said_of_cuda(request),
         "python": request.python,
+        "python-from": request.python_from,
         "system": request.systems,
         "base": request.base or request.image,
         "cudnn": request.cudnn,
@@ -67,6 +68,7 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
         wanted=tuple(wanted),
         cuda=request.cuda if "cuda" in kept else "",
         python=request.python if "python" in kept else "",
+        python_from=request.python_from if "python-from" in kept else "",
         systems=request.systems if "system" in kept else (),
         system_text=request.system_text if "system" in kept else "",
         base=request.base if "base" in kept else "",

@@ -17,6 +17,7 @@ from envbuild.model import (
     Environment,
     Framework,
     PinnedFile,
+    Python,
     Resolution,
     System,
 )
@@ -27,6 +28,7 @@ from envbuild.resolve.facts import Facts, code_for
 from envbuild.resolve.local import image_slug
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
+from envbuild.resolve.pythons import python_on
 from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Search
@@ -87,7 +89,7 @@ def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environ
     base = _base(facts, request, chosen)
     drivers = [facts.driver_min(build.variant.cuda) for build in builds]
     return Environment(
-        name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen)),
+        name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen), _unusual_supply(facts, request, place)),
         frameworks=tuple(framework_of(build, place.python.version, cuda) for build in builds),
         python=place.python,
         system=_system(place.system),
@@ -114,8 +116,8 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
     return ComputeCapability(sass=sass, ptx=(max(first, key=numbers),) if all(first) else ())
 
 
-def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str]) -> str:
-    """The name that spells every choice; the base, and releases of libraries, only where they are not the default.
+def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
+    """The name that spells every choice; the base, releases of libraries and Python's supply only where not the default.
 
     The CUDA that it ends with is that of all builds for GPUs that name no other.
     """
@@ -127,7 +129,7 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
     parts = [
         "+".join(named),
         f"cuda{cuda}" if cuda else "cpu",
-        f"py{place.python.version.replace('.', '')}",
+        f"py{place.python.version.replace('.', '')}{supply}",
         place.system.name,
         *libraries,
     ]
@@ -164,10 +166,17 @@ def _unusual_libraries(facts: Facts, chosen: Candidate) -> list[str]:
     return []
 
 
+def _unusual_supply(facts: Facts, request: Request, place: Place) -> str:
+    """Where Python comes from, if that is not where it would come from were nothing said of it."""
+    usual = python_on(facts, place.python.version, place.system, request.image)
+    ours = place.python.provided_by
+    return "" if isinstance(usual, Python) and usual.provided_by == ours else ours
+
+
 def _alike(one: Place, other: Place) -> bool:
     """Whether two places differ in the releases of libraries at most."""
-    same = one.system == other.system and one.python == other.python and one.offer.provider == other.offer.provider
-    return same and one.offer.row == other.offer.row
+    same = one.system == other.system and one.python.version == other.python.version
+    return same and one.offer.provider == other.offer.provider and one.offer.row == other.offer.row
 
 
 def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | None:

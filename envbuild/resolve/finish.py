@@ -44,6 +44,7 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
         cudnn=draft.get("cudnn"),
         nccl=draft.get("nccl"),
         python=draft.get("python"),
+        python_from=draft.get("python-from"),
         systems=systems,
         system_text=draft.get("system"),
         base=provider,

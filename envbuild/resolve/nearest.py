@@ -24,8 +24,11 @@ _TRIED = 600
 _EFFORT = 200_000  # after which what was found has to do; seconds
 # How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
 _WEIGHTS: dict[str, int] = {
-    "base": 1, "cudnn": 1, "nccl": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8, "framework": 9, "gpu": 12
+    "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
+    "framework": 9, "gpu": 12,
 }  # fmt: skip
+
+_SUPPLIES = {"distribution": "the distribution", "base": "the base"}
 
 _Changed = tuple[Part, ...]
 
@@ -197,11 +200,13 @@ def _describe_part(search: Search, near: _Near, part: Part) -> str:
     if kind in ("version", "cuda"):
         return _describe_own(search, near.candidate, part, kind)
     asked_for = {
-        "python": request.python, "system": request.system_text, "base": request.image or request.base,
+        "python": request.python, "python-from": request.python_from, "system": request.system_text,
+        "base": request.image or request.base,
         "cudnn": request.cudnn, "nccl": request.nccl,
     }[kind].lstrip("=")  # fmt: skip
     ours = {
         "python": f"Python {place.python.version}",
+        "python-from": f"Python from {_SUPPLIES.get(place.python.provided_by, place.python.provided_by)}",
         "system": place.system.name,
         "base": f"base {place.offer.provider}",
         "cudnn": f"cuDNN {place.offer.cudnn.version if place.offer.cudnn else 'none'}",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import get_args
 
 from envbuild.errors import Alternative, UnknownNameError, UsageError
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER
+from envbuild.model import PythonFrom
 from envbuild.resolve import names
 from envbuild.resolve.draft import Draft, Piece
 from envbuild.resolve.finish import finish
@@ -19,6 +21,8 @@ _WITH_OPERATOR = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*?)((?:===|==|~=|!=|>=|<=|=
 _VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
 _VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
 _MAX_LENGTH = 1000
+PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
+_PYTHON = re.compile(rf"(?P<version>(?:py|python|cp){NUMBERS})(?P<supply>{'|'.join(PYTHON_FROM)})?")
 
 
 def parse(
@@ -28,6 +32,7 @@ def parse(
     driver: str | None = None,
     gpu: str | Sequence[str] | None = None,
     python: str | None = None,
+    python_from: str | None = None,
     system: str | None = None,
     base: str | None = None,
 ) -> Request:
@@ -47,6 +52,8 @@ def parse(
         raise _no_framework(matrix, draft)
     if python is not None:
         draft.put("python", _python_clause(python))
+    if python_from is not None:
+        draft.put("python-from", _supply(python_from))
     if system is not None:
         draft.put("system", system.strip().lower())
     return finish(matrix, draft, hardware=(driver, _gpus(gpu)), base=base)
@@ -144,8 +151,8 @@ def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, r
         draft.put("cuda", f"=={_compact(token[2:])}", piece)
     elif match := re.fullmatch(rf"(cudnn|nccl)({NUMBERS})", token):
         draft.put(match[1], f"=={match[2]}")
-    elif re.fullmatch(rf"(py|python|cp){NUMBERS}", token):
-        draft.put("python", _python_clause(token))
+    elif match := _PYTHON.fullmatch(token):
+        _read_python(draft, match)
     elif names.find_systems(matrix, token):
         draft.put("system", token)
     elif token in PROVIDERS:
@@ -175,6 +182,25 @@ def _python_clause(text: str) -> str:
     if "." not in digits and len(digits) > 1:
         digits = f"{digits[0]}.{digits[1:]}"
     return f"=={'.'.join(digits.split('.')[:2])}"
+
+
+def _read_python(draft: Draft, match: re.Match[str]) -> None:
+    """``py36``, or with where it comes from, ``py36conda``."""
+    draft.put("python", _python_clause(match["version"]))
+    if match["supply"]:
+        draft.put("python-from", match["supply"])
+
+
+def _supply(text: str) -> str:
+    word = text.strip().lower()
+    if word not in PYTHON_FROM:
+        near = names.nearest(word, PYTHON_FROM)
+        raise UnknownNameError(
+            f"{text!r} is no supply of Python.",
+            code="unknown-supply",
+            hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(PYTHON_FROM)}.",
+        )
+    return word
 
 
 def _unknown_token(matrix: Matrix, draft: Draft, token: str) -> UnknownNameError:

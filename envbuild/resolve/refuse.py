@@ -19,6 +19,7 @@ from envbuild.resolve.search import Search
 _SHOWN_CONFLICTS = 8
 _WORDS = {
     "cuda": "CUDA version", "cudnn": "cuDNN version", "nccl": "NCCL version", "python": "Python version",
+    "python-from": "supply of Python",
     "system": "operating system", "gpu": "GPU",
 }  # fmt: skip
 

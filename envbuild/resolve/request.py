@@ -13,7 +13,7 @@ from envbuild.matrix.versions import has_prefix
 # What a request can ask for and could change: ``python``, ``gpu`` … Of several frameworks each has parts of its own, which
 # begin with its name: ``widget version``, ``widget cuda``, and ``widget`` for its being there at all.
 Part = str
-SHARED = ("cuda", "python", "system", "base", "cudnn", "nccl", "driver", "gpu")
+SHARED = ("cuda", "python", "python-from", "system", "base", "cudnn", "nccl", "driver", "gpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +45,8 @@ class Request:
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
     ``===1.12.0`` is exact. ``device`` is ``gpu`` also where only a driver or a GPU was named: who names one wants to use it.
-    ``systems`` are the acceptable names. ``base`` is a provider, or ``local`` with ``image``. ``warnings`` say what cannot be
-    checked.
+    ``python_from`` is where Python has to come from. ``systems`` are the acceptable names. ``base`` is a provider, or ``local``
+    with ``image``. ``warnings`` say what cannot be checked.
     """
 
     text: str
@@ -56,6 +56,7 @@ class Request:
     cudnn: str
     nccl: str
     python: str
+    python_from: str
     systems: tuple[str, ...]
     system_text: str
     base: str

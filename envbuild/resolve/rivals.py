@@ -98,7 +98,7 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
     """The other places of the builds that differ from the request in ``part`` alone, if at all; those that do not, first."""
     request = search.request
-    found = places(search.facts, _whole(chosen), request.image, (request.cudnn, request.nccl))
+    found = places(search.facts, _whole(chosen), request.image, (request.cudnn, request.nccl), request.python_from)
     known = [(place, mismatches(request, place)) for place in found]
     yield from ((place, False) for place, wrong in known if not wrong)
     yield from ((place, True) for place, wrong in known if wrong == (part,))

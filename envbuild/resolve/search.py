@@ -147,9 +147,10 @@ class Search:
         """Where builds can live together, best first, as far as the request says anything of it."""
         variant = together([build.variant for build in builds])
         asked = ("" if "cudnn" in free else self.request.cudnn, "" if "nccl" in free else self.request.nccl)
-        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked)
+        supply = "" if "python-from" in free else self.request.python_from
+        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked, supply)
         if self.request.image and "base" in free:
-            found = itertools.chain(found, places(self.facts, variant, asked=asked))
+            found = itertools.chain(found, places(self.facts, variant, asked=asked, supply=supply))
         insists = bool(self.request.base) and "base" not in free
         for place in found:
             if all(part in free for part in mismatches(self.request, place)) and (insists or not place.offer.deleted):

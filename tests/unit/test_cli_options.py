@@ -7,7 +7,7 @@ import pytest
 from envbuild.cli import options, wording
 from envbuild.errors import UsageError
 
-NOTHING = {"driver": None, "gpu": None, "python": None, "system": None, "base": None}
+NOTHING = {"driver": None, "gpu": None, "python": None, "python_from": None, "system": None, "base": None}
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ def test_a_decision_that_the_facts_left_behind(file: str, old: str, new: str, ex
 def test_a_decision_on_ones_own_image_needs_no_provider() -> None:
     own = ask("wd-1.12-cuda9-py35-granite16.04", base="my/cuda:9").environment
     assert resolve.refusals(TOY, own) == []
+    own = replace(own, python=replace(own.python, provided_by="distribution"))
     assert resolve.refusals(TOY, replace(own, base=replace(own.base, provider="conda"))) == []
     assert resolve.refusals(TOY, replace(own, base=replace(own.base, provider="tag"))) != []
 
