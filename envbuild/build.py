@@ -194,12 +194,17 @@ def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
 
 
 def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecord) -> None:
-    """Remove the image that the one just built took the last name from; one that is in use or has a name stays."""
+    """Remove the image that the one just built replaces; one that is in use or has a name of its own stays.
+
+    Under the same lock the name that bears the digest of its inputs is none of its own: it goes with the image, since a changed
+    guest would else leave an image behind each time.
+    """
     if before is None or before.image == now.image:
         return
     old = engine.image(before.image)
-    if old is not None and not old.tags:
-        engine.remove_unused(old.id)
+    own = {f"{before.tags[0]}-{before.inputs[:8]}"} if before.lock == now.lock else set()
+    if old is not None and set(old.tags) <= own:
+        engine.remove_unused(next(iter(old.tags), old.id))
 
 
 def _of_the_base(lock: Lock, error: BuildError) -> BuildError:

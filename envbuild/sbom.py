@@ -1,14 +1,16 @@
 """A lock as a software bill of materials: CycloneDX 1.6, JSON. Pure: the same lock gives the same bytes.
 
 It says what the lock pins: files of package indexes, Debian packages of the base, CUDA packages. What the lock could not pin
-stands among the properties of the image, so that nobody takes the list for complete.
+stands among the properties of the image, so that nobody takes the list for complete. Of a built image it says what the
+distribution's package manager installed, too: those packages come in the version that the mirror had on the day of the build.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from envbuild.model import AptPackage, Artifact, DebianPackage, Lock, Prefix, System
@@ -18,15 +20,27 @@ if TYPE_CHECKING:
     from packageurl import PackageURL
 
 
-def dumps(lock: Lock, digest: str) -> str:
-    """The document for ``lock``, whose hash is ``digest``. It bears no time, and a serial number made from the hash."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """An image and the (name, version, architecture) of each package of the distribution in it."""
+
+    image: str
+    packages: Sequence[tuple[str, str, str]]
+
+
+def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
+    """The document for ``lock``, whose hash is ``digest``, and for the image ``built`` from it.
+
+    It bears no time, and a serial number made from the hash, and from the image's id.
+    """
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6
 
-    image = _image(lock, digest)
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"https://cyclonedx.org/envbuild/{digest}"))
+    image = _image(lock, digest, built)
+    address = f"https://cyclonedx.org/envbuild/{digest}" + (f"/{built.image}" if built else "")
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, address))
     bom.metadata.component = image
-    parts = list(_components(lock))
+    parts = list(_components(lock, built))
     for part in parts:
         bom.components.add(part)
     bom.register_dependency(image, parts)
@@ -35,11 +49,13 @@ def dumps(lock: Lock, digest: str) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _image(lock: Lock, digest: str) -> Component:
+def _image(lock: Lock, digest: str, built: Built | None) -> Component:
     from cyclonedx.model.component import ComponentType
 
     environment = lock.environment
     known = {"envbuild:lock": digest, "envbuild:base": environment.base.provider}
+    if built is not None:
+        known["envbuild:image"] = built.image
     for name, value in (("cuda", environment.cuda), ("cudnn", environment.cudnn), ("nccl", environment.nccl)):
         if value:
             known[f"envbuild:{name}"] = value
@@ -47,7 +63,7 @@ def _image(lock: Lock, digest: str) -> Component:
     return _component(ComponentType.CONTAINER, environment.name, digest[:8], f"image/{environment.name}", properties=properties)
 
 
-def _components(lock: Lock) -> Iterator[Component]:
+def _components(lock: Lock, built: Built | None) -> Iterator[Component]:
     from cyclonedx.model.component import ComponentType
 
     system = lock.environment.system
@@ -57,20 +73,28 @@ def _components(lock: Lock) -> Iterator[Component]:
         image = lock.base.image
         yield _component(ComponentType.CONTAINER, image, value, f"base/{image}", sha256=value if kind == "sha256" else "")
     packages: Iterable[DebianPackage | AptPackage] = lock.environment.base.packages
-    for package in (*(lock.base.bootstrap.packages if lock.base.bootstrap else ()), *packages):
-        yield _debian(package, system)
+    pinned = [*(lock.base.bootstrap.packages if lock.base.bootstrap else ()), *packages]
+    if built is None:
+        yield from (_debian(package.name, package.version, "amd64", package.sha256, system) for package in pinned)
+    else:
+        hashes = {(package.name, package.version): package.sha256 for package in pinned}
+        for name, version, architecture in built.packages:
+            of_lock = [] if (name, version) in hashes else [("envbuild:pinned", "no")]
+            yield _debian(name, version, architecture, hashes.get((name, version), ""), system, of_lock)
     for prefix in lock.prefixes:
         for artifact in prefix.artifacts:
             yield _python(artifact, prefix)
 
 
-def _debian(package: DebianPackage | AptPackage, system: System) -> Component:
+def _debian(  # noqa: PLR0917 - what dpkg says of a package
+    name: str, version: str, architecture: str, sha256: str, system: System, properties: Iterable[tuple[str, str]] = ()
+) -> Component:
     from cyclonedx.model.component import ComponentType
     from packageurl import PackageURL
 
-    where = {"arch": "amd64", "distro": f"{system.family}-{system.version}"}
-    url = PackageURL(type="deb", namespace=system.family, name=package.name, version=package.version, qualifiers=where)
-    return _component(ComponentType.LIBRARY, package.name, package.version, str(url), url=url, sha256=package.sha256)
+    where = {"arch": architecture, "distro": f"{system.family}-{system.version}"}
+    url = PackageURL(type="deb", namespace=system.family, name=name, version=version, qualifiers=where)
+    return _component(ComponentType.LIBRARY, name, version, str(url), url=url, sha256=sha256, properties=properties)
 
 
 def _python(artifact: Artifact, prefix: Prefix) -> Component:

@@ -13,16 +13,27 @@ from envbuild.cli.session import Session
 @click.command("sbom")
 @options.naming()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it there, not to standard output.")
+@click.option(
+    "--image", "built", is_flag=True, help="Of the image built from it, with the packages that its distribution gave."
+)
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, output: Path | None, **constraints: str | None) -> int:
-    """Print the bill of materials of NAME's lock (CycloneDX 1.6, JSON): every file with its hash, and what is not pinned."""
-    from envbuild import files, pipeline, sbom
+def command(session: Session, /, name: str, output: Path | None, built: bool, **constraints: str | None) -> int:
+    """Print the bill of materials of NAME's lock (CycloneDX 1.6, JSON): every file with its hash, and what is not pinned.
+
+    The image carries it as /opt/envbuild/sbom.cdx.json. With --image, that of the image here: its distribution's packages are
+    what the mirror had on the day of the build; those that the lock does not pin are marked.
+    """
+    from envbuild import files, pipeline, sbom, verify
 
     tools = pipeline.Tools(session.workspace).at([name])
     locked = pipeline.require_lock(tools, pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
-    text = sbom.dumps(locked.lock, locked.digest)
+    of_image = None
+    if built:
+        image = pipeline.require_image(tools, locked.lock.environment.name)
+        of_image = sbom.Built(image=image, packages=verify.installed_packages(tools.engine, image))
+    text = sbom.dumps(locked.lock, locked.digest, of_image)
     if output is None:
         session.raw(text)
         return 0

@@ -13,7 +13,7 @@ from envbuild.index.settings import Settings
 
 ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
 CA_SECRET = "envbuild-ca"  # noqa: S105
-CA_IN_BUILD = "/tmp/secrets/ca"
+CA_IN_BUILD = "/tmp/secrets/ca"  # noqa: S108 - inside the build
 # BuildKit's own limit for one secret: session/secrets/secrets.go, MaxSecretSize.
 MAX_SECRET = 500 * 1024
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")

@@ -25,12 +25,13 @@ from envbuild.model import Framework, Lock, OnProgress, Progress, ignore_progres
 from envbuild.report.values import text
 from envbuild.verify import answers, comparisons
 from envbuild.verify.findings import Findings, VerifyReport
+from envbuild.verify.installed import packages as installed_packages
 from envbuild.verify.leaks import search, secret_strings
 
 if TYPE_CHECKING:
     from envbuild.engine import Engine, ImageInfo
 
-__all__ = ["VerifyReport", "secret_strings", "verify"]
+__all__ = ["VerifyReport", "installed_packages", "secret_strings", "verify"]
 
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "contents.py"
 _ANSWER = "/tmp/envbuild-contents.json"  # noqa: S108 - a path in the container

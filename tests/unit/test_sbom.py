@@ -12,7 +12,7 @@ from render_locks import ALL
 
 from envbuild import lock as locks
 from envbuild import sbom
-from envbuild.model import Missing
+from envbuild.model import Bootstrap, DebianPackage, Missing
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -44,3 +44,19 @@ def test_what_is_not_pinned_is_said() -> None:
     lock = replace(ALL["cpu"](), missing=(Missing(what="a wheel", why="its index did not answer"),))
     properties = json.loads(sbom.dumps(lock, locks.digest(lock)))["metadata"]["component"]["properties"]
     assert {"name": "envbuild:not-pinned", "value": "a wheel: its index did not answer"} in properties
+
+
+def test_of_an_image_every_package_of_the_distribution_is_named_and_what_the_lock_does_not_pin_is_marked() -> None:
+    lock = ALL["cpu"]()
+    pinned = DebianPackage(name="zlib1g", version="1:1.2", sha256="a" * 64)
+    bootstrap = Bootstrap(suite="bookworm", architecture="amd64", variant="minbase", packages=(pinned,))
+    lock = replace(lock, base=replace(lock.base, bootstrap=bootstrap))
+    packages = [(pinned.name, pinned.version, "amd64"), ("tini", "0.19-1", "all")]
+    bill = json.loads(sbom.dumps(lock, "0" * 64, sbom.Built(image="sha256:1", packages=packages)))
+    debs = {each["name"]: each for each in bill["components"] if each.get("purl", "").startswith("pkg:deb/")}
+    assert sorted(debs) == sorted([pinned.name, "tini"])
+    assert debs[pinned.name]["hashes"][0]["content"] == pinned.sha256
+    assert debs["tini"]["properties"] == [{"name": "envbuild:pinned", "value": "no"}]
+    assert "arch=all" in debs["tini"]["purl"]
+    assert {"name": "envbuild:image", "value": "sha256:1"} in bill["metadata"]["component"]["properties"]
+    assert bill["serialNumber"] != json.loads(sbom.dumps(lock, "0" * 64))["serialNumber"]

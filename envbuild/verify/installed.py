@@ -1,0 +1,22 @@
+"""The distribution's packages of an image, as its own package manager lists them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envbuild.errors import VerifyError
+
+if TYPE_CHECKING:
+    from envbuild.engine import Engine
+
+_QUESTION = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version} ${Architecture}\\n"]
+
+
+def packages(engine: Engine, image: str) -> list[tuple[str, str, str]]:
+    """Name, version and architecture of every installed package, by name; raises where the image has no dpkg to ask."""
+    told = engine.run(image, _QUESTION[1:], entrypoint=_QUESTION[:1], network="none")
+    lines = [line.split() for line in told.output.splitlines()]
+    found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
+    if told.code != 0 or not found:
+        raise VerifyError(f"The image {image} cannot say which packages it holds: {' '.join(told.output.split()[-20:])}")
+    return found
