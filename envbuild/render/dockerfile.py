@@ -84,7 +84,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
         "apt_runtime": _apt(lock, {f.name: recipes[f.recipe].apt_runtime for f in environment.frameworks}),
         "apt_build": _unique(
-            [*_apt(lock, {f.name: recipes[f.recipe].apt_build for f in environment.frameworks}), *_compilers(lock, files)]
+            [*_apt(lock, {f.name: _to_build(f, recipes[f.recipe]) for f in environment.frameworks}), *_compilers(lock, files)]
         ),
         "fetched_packages": fetched,
         "package_argument": _package_argument,
@@ -95,11 +95,21 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "large": [file for each in files for file in each.large],
         "small": [file for each in files for file in each.small],
         "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
-        "has_builds": any(recipe.builds for recipe in used),
+        "has_builds": any(_builds(framework, recipes[framework.recipe]) for framework in environment.frameworks),
         "custom": environment.custom,
         "env": _env(environment, recipes),
         "labels": _labels(lock, used),
     }
+
+
+def _builds(framework: Framework, recipe: Recipe) -> bool:
+    """Whether the recipe's build.j2 has something to compile: the row's source, or packages that the recipe names."""
+    return recipe.builds and bool(recipe.compiled or "repository" in framework.options)
+
+
+def _to_build(framework: Framework, recipe: Recipe) -> tuple[str, ...]:
+    """What building takes; a recipe that compiles some versions of its framework compiles nothing of the others."""
+    return recipe.apt_build if _builds(framework, recipe) or not recipe.builds else ()
 
 
 def _prefix(each: PrefixFiles) -> dict[str, Any]:
@@ -120,7 +130,7 @@ def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles
     """A framework with its templates and the prefix that holds it: None where its wheels could not be locked yet."""
     return {
         "install": f"recipes/{recipe.name}/install.j2",
-        "build": f"recipes/{recipe.name}/build.j2" if recipe.builds else None,
+        "build": f"recipes/{recipe.name}/build.j2" if _builds(framework, recipe) else None,
         "framework": framework,
         "prefix": next((_prefix(each) for each in files if framework.name in each.prefix.frameworks), None),
     }

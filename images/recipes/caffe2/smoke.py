@@ -1,4 +1,4 @@
-"""Caffe2, the part inside PyTorch's wheels, for the smoke test: all devices in one process, through data_parallel_model.
+"""Caffe2, the part inside PyTorch's wheels or, before, by itself, for the smoke test: all devices in one process, through data_parallel_model.
 
 It adds up the gradients of the devices, so the forward pass must scale its loss by the 1/N that it is given. Each handle has
 workspaces of its own, since blobs are global names.
@@ -7,6 +7,9 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 from __future__ import absolute_import, division, print_function
 
 import itertools
+import os
+import re
+import sys
 import warnings
 
 import numpy as np
@@ -21,10 +24,9 @@ class Adapter(object):
     def setup(self, ctx):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
-            import torch
             from caffe2.proto import caffe2_pb2
             from caffe2.python import brew, core, data_parallel_model, model_helper, workspace
-        self.ctx, self.torch, self.brew, self.core, self.workspace = ctx, torch, brew, core, workspace
+        self.ctx, self.brew, self.core, self.workspace = ctx, brew, core, workspace
         self.model_helper, self.parallel = model_helper, data_parallel_model
         self.on_gpu = ctx.kind == 'cuda'
         self.kind = caffe2_pb2.CUDA if self.on_gpu else caffe2_pb2.CPU
@@ -33,8 +35,8 @@ class Adapter(object):
         self.semantics = {'gradient': 'sum of losses that are scaled by 1/devices', 'exchange': 'data_parallel_model'}
 
     def versions(self):
-        return {'name': 'caffe2', 'version': self.torch.__version__, 'cuda_build': self.torch.version.cuda, 'cudnn': None, 'nccl': None,
-                'arch_list': []}
+        version, cuda = _by_itself() if 'repository' in self.ctx.options else _in_torch()
+        return {'name': 'caffe2', 'version': version, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
@@ -77,6 +79,21 @@ class Adapter(object):
 
     def close(self):
         self.workspace.ResetWorkspace()
+
+
+def _in_torch():
+    """The version, and the CUDA, of the PyTorch that it is a part of."""
+    import torch
+    return torch.__version__, torch.version.cuda
+
+
+def _by_itself():
+    """What its header says, and which CUDA runtime it has loaded: it tells neither in Python."""
+    with open(os.path.join(sys.prefix, 'include', 'caffe2', 'core', 'macros.h')) as header:
+        numbers = re.findall(r'#define CAFFE2_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read())
+    with open('/proc/self/maps') as maps:
+        runtime = re.search(r'libcudart\.so\.(\d+\.\d+)', maps.read())
+    return '.'.join(numbers), runtime.group(1) if runtime else None
 
 
 class _Group(object):
