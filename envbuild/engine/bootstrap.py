@@ -20,6 +20,7 @@ CREATED = "2020-01-01T00:00:00Z"
 _EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
 _LAYOUT = "2"  # counts up when _CLEAN or the options below change what the same packages become
 _VARIANT = "minbase"
+_KEPT = 3  # of each suite; more than the last one, because a mirror gives today's packages alone
 
 # Runs outside the new root, whose folder is $1. What names this machine or its mirror, and what differs from run to run.
 # Builders mount two files of /etc; where they are not, their time is that of the build.
@@ -231,7 +232,17 @@ def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
     final.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(final, ignore_errors=True)
     ready.rename(final)
+    prune(final.parent)
     return Rootfs(path=final / "rootfs.tar", bootstrap=bootstrap, archive_sha256=manifest.archive_sha256)
+
+
+def prune(folder: Path) -> None:
+    """Remove what no run will use again: root file systems of an earlier layout, and all but the last few of a suite."""
+    usable = {made: made.stat().st_mtime for made in folder.iterdir() if _read(made) is not None}
+    kept = sorted(usable, key=lambda made: usable[made], reverse=True)[:_KEPT]
+    for made in folder.iterdir():
+        if made not in kept:
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:

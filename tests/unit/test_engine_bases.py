@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from envbuild import codec
 from envbuild.engine import Engine, apt, archive, bases, bootstrap
 from envbuild.errors import EngineError
 from envbuild.model import (
@@ -121,6 +123,20 @@ def test_a_broken_cache_is_as_good_as_absent(tmp_path):
         (folder / "manifest.json").write_text(content)
         assert bootstrap.cached(workspace, wanted) is None
         assert bootstrap.newest(workspace, "bookworm") is None
+
+
+def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tmp_path):
+    made = [made_of(apt=str(number)) for number in range(5)]
+    for age, each in enumerate(reversed(made)):
+        folder = tmp_path / bootstrap.key(each)
+        folder.mkdir()
+        (folder / "rootfs.tar").touch()
+        manifest = bootstrap._Manifest(bootstrap=each, archive_sha256="", layout=bootstrap._LAYOUT)
+        (folder / "manifest.json").write_text(codec.dumps(manifest))
+        os.utime(folder, (1000 - age, 1000 - age))
+    (tmp_path / "of-an-earlier-layout").mkdir()
+    bootstrap.prune(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {bootstrap.key(each) for each in made[-3:]}
 
 
 @pytest.mark.parametrize(("others", "words"), [(("wheels", "conda"), "wheels, conda"), ((), "--base IMAGE")])
