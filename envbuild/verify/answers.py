@@ -42,7 +42,9 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
         found.notes.append(f"{who} was built with CUDA {cuda}, though this is a build for CPUs")
     if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
         for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
-            if wanted and told.get(name) and not _same_release(str(told[name]), wanted):
+            if wanted and not told.get(name):
+                found.notes.append(f"{who} does not say which {name} it uses: not compared")
+            elif wanted and not _same_release(str(told[name]), wanted):
                 found.wrong(f"{who} {name}", f"expected {wanted}, it says {told[name]}")
     if expected is not None:
         _compare_architectures(lock, framework, told.get("arch_list") or [], found)
@@ -55,7 +57,10 @@ def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[st
     """
     alone = len(lock.environment.frameworks) == 1
     promised = lock.environment.compute_capability
-    if promised is None or not listed:
+    if promised is None:
+        return
+    if not listed:
+        found.notes.append(f"{named(lock, framework)} does not list the GPUs that it has code for: not compared")
         return
     for kind, wanted in (("sm", promised.sass), ("compute", promised.ptx)):
         codes = {divmod(int(match[1]), 10) for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}

@@ -106,3 +106,14 @@ def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_i
         "new: other version: expected 2.0, it says 0.1",
         "new: other Python: expected 3.13, it runs under 3.11.9",
     ]
+
+
+def test_what_a_framework_does_not_say_of_itself_is_noted_as_not_compared() -> None:
+    lock = joint()
+    (toy, _other), found = lock.environment.frameworks, Findings()
+    answers.compare_framework(lock, toy, {**TOY, "cudnn": None, "arch_list": []}, found)
+    assert found.problems == []
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "toy does not say which cudnn it uses",
+        "toy does not list the GPUs that it has code for",
+    ]
