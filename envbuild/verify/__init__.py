@@ -10,7 +10,7 @@ the packages themselves. What cannot be compared, and what is compared instead:
 - The distribution's packages: exact versions where the lock has them, and files by dpkg's own checksums (MD5), which leave
   configuration files out.
 - An interpreter that no distribution carries, and what was compiled from a repository's tree, come with no list of their files.
-- METADATA and WHEEL of a locked wheel may differ from its RECORD: publishers edit them after building. What they say is compared.
+- METADATA and WHEEL of a locked wheel may differ from its RECORD: publishers edit them. What they say is compared.
 - Credentials, keys and proxies are looked for where programs keep them, and this machine's own addresses everywhere.
 - A framework that needs the NVIDIA driver to be imported is not asked on a machine without one; the report notes it.
 """
