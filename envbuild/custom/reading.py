@@ -18,7 +18,7 @@ from envbuild.model import Custom, Service
 SCHEMA = 1
 NAME = r"[a-z0-9]+([._-][a-z0-9]+)*"
 # What a request leaves open, by the words of the file: each has an option of the command line.
-INSISTS = {"python": "python", "os": "system", "base": "base", "driver": "driver"}
+INSISTS = {"python": "python", "python_from": "python_from", "os": "system", "base": "base", "driver": "driver"}
 _APT = r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?"
 _PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 _USER = r"[a-z_][a-z0-9_-]{0,31}"
@@ -67,7 +67,7 @@ def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service]
     if gpus := table.texts("gpu", one=True):
         insists["gpu"] = ",".join(gpus)
     custom = Custom(
-        request=(*request, *(f"--{'os' if key == 'system' else key}={text}" for key, text in insists.items())),
+        request=(*request, *(f"--{_option(key)}={text}" for key, text in insists.items())),
         pip=_pip(table, path, problems),
         newer=tuple(sorted({_canonical(name) for name in table.texts("newer", pattern=_PROJECT)})),
         apt=table.texts("apt", pattern=_APT),
@@ -79,6 +79,10 @@ def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service]
     recipe = UserRecipe(path=path, name=_name(table, path), request=request, insists=insists, custom=custom)
     table.finish()
     return recipe
+
+
+def _option(key: str) -> str:
+    return {"system": "os"}.get(key, key.replace("_", "-"))
 
 
 def _name(table: strictyaml.Table, path: Path) -> str:

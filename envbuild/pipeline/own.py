@@ -68,7 +68,7 @@ def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
     if insisted:
         raise UsageError(
             f"{recipe.path} stands alone: what is insisted on beside it would be in no file.",
-            hint="Write it there: driver, gpu, python, os and base are keys of it.",
+            hint="Write it there: driver, gpu, python, python_from, os and base are keys of it.",
         )
 
 

@@ -25,6 +25,7 @@ schema: 1
 name: my-lab
 frameworks: [alpha-1.0, beta]
 python: "3.9"
+python_from: uv
 os: plain1
 driver: "535.104"
 gpu: [big, small]
@@ -67,9 +68,9 @@ def problems(folder: Path, *lines: str) -> list[str]:
 def test_every_key_is_read(folder: Path) -> None:
     recipe = read(folder, WHOLE)
     assert (recipe.name, recipe.request) == ("my-lab", ("alpha-1.0", "beta"))
-    assert recipe.insists == {"python": "3.9", "system": "plain1", "driver": "535.104", "gpu": "big,small"}
+    assert recipe.insists == {"python": "3.9", "python_from": "uv", "system": "plain1", "driver": "535.104", "gpu": "big,small"}
     assert recipe.custom == Custom(
-        request=("alpha-1.0", "beta", "--python=3.9", "--os=plain1", "--driver=535.104", "--gpu=big,small"),
+        request=("alpha-1.0", "beta", "--python=3.9", "--python-from=uv", "--os=plain1", "--driver=535.104", "--gpu=big,small"),
         pip=("Pandas>=1", "scikit-learn[extra]<2", "tqdm==4.1", "pandas>=1"),
         newer=("scikit-learn",),
         apt=("git", "ffmpeg=7:5.1"),
@@ -213,7 +214,7 @@ def test_its_comments_are_right_too(folder: Path) -> None:
     lines = [line.removeprefix("# ") if _is_a_key(line) else line for line in text.splitlines()]
     (folder / "requirements.txt").write_text("six\n")
     taken = read(folder, "\n".join(lines))
-    assert taken.insists.keys() == {"python", "system", "driver", "gpu"}
+    assert taken.insists.keys() == {"python", "python_from", "system", "driver", "gpu"}
     assert taken.custom.files
     jsonschema.Draft202012Validator(SCHEMA).validate(yaml.safe_load("\n".join(lines)))
 
