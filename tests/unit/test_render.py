@@ -286,6 +286,20 @@ def test_sources_that_need_the_packages_are_compiled_above_them_and_leave_only_t
     assert made["image"].startswith("FROM frameworks AS image")
 
 
+def test_a_recipe_that_compiles_some_versions_compiles_nothing_of_the_others() -> None:
+    """Only a row with a repository has a source; the other versions are packages, which need no compiler here."""
+    recipe = replace(locks.RECIPES["alpha"], builds=True, apt_build=("only-to-compile",))
+    templates = {**TEMPLATES, "recipes/alpha/build.j2": "RUN {{ m.source(framework) }} true\n"}
+    lock = locks.wheels()
+    package = render(lock, {**locks.RECIPES, "alpha": recipe}, templates)["Dockerfile"]
+    assert "only-to-compile" not in package and "AS built" not in package
+    first, *others = lock.environment.frameworks
+    source = replace(first, options={**first.options, "repository": "https://x.example/alpha", "revision": "a" * 40})
+    environment = replace(lock.environment, frameworks=(source, *others))
+    compiled = render(replace(lock, environment=environment), {**locks.RECIPES, "alpha": recipe}, templates)["Dockerfile"]
+    assert "only-to-compile" in compiled and "source=sources/alpha.tar" in compiled
+
+
 def test_a_framework_that_could_not_be_locked_stops_the_build_and_says_so() -> None:
     lock = locks.wheels()
     prefix = replace(lock.prefixes[0], frameworks=("alpha",))
