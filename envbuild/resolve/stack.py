@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -91,7 +90,7 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
     Raises :class:`UnknownNameError` for what is in no row, :class:`InvalidInputError` for a framework that is named twice.
     """
-    _refuse_doubles(matrix, stack)
+    _check_names(matrix, stack)
     words = [member.request for member in stack.members]
     words += [f"cuda=={stack.cuda}"] if stack.cuda else ["cpu"]
     words += [f"{library}=={version}" for library, version in (("cudnn", stack.cudnn), ("nccl", stack.nccl)) if version]
@@ -101,15 +100,25 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
     return replace(request, text=stack.name)
 
 
-def _refuse_doubles(matrix: Matrix, stack: Stack) -> None:
-    found = [find_framework(matrix, re.split("[<>=!~]", member.request)[0]) for member in stack.members]
-    counted = Counter(table.title for table, _ in filter(None, found))
-    if doubles := [title for title, times in counted.items() if times > 1]:
-        problems = [Problem(where=f"stack {stack.name}", line=0, message=f"{title} is named twice") for title in doubles]
+def _check_names(matrix: Matrix, stack: Stack) -> None:
+    """Raise :class:`InvalidInputError` for frameworks that are named twice, and for what is apart from none before it."""
+    before: list[str] = []
+    messages: list[str] = []
+    for member in stack.members:
+        found = find_framework(matrix, re.split("[<>=!~]", member.request)[0])
+        messages += [
+            f"{member.request} is apart from {said.framework}, which is no framework before it ({', '.join(before) or 'none'})"
+            for said in member.apart
+            if said.framework not in before
+        ]
+        if found and found[0].name in before:
+            messages.append(f"{found[0].title} is named twice, and one image holds one version of a framework")
+        before += [found[0].name] if found else []
+    if messages:
         raise InvalidInputError(
-            f"The stack {stack.name} names a framework twice: {', '.join(doubles)}.",
-            hint="One image holds one version of a framework: name it once.",
-            problems=problems,
+            f"The stack {stack.name} contradicts itself: {messages[0]}.",
+            hint="Correct the stack's file.",
+            problems=[Problem(where=f"stack {stack.name}", line=0, message=message) for message in messages],
         )
 
 

@@ -185,8 +185,11 @@ def test_a_library_that_nothing_takes_from_the_image_is_a_warning(ask: Any) -> N
 def test_an_unknown_or_doubled_framework_is_refused(ask: Any) -> None:
     with pytest.raises(UnknownNameError):
         ask('"nothing==1.0"')
-    with pytest.raises(InvalidInputError, match="names a framework twice"):
+    with pytest.raises(InvalidInputError, match="Widget is named twice"):
         ask('"wd==1.12.3"', '"widget==1.12.0"')
+    misspelt = '{request: "plain==4.0", apart: [{from: wd, because: "clash", source: "https://example.org/x"}]}'
+    with pytest.raises(InvalidInputError, match=r"apart from wd, which is no framework before it \(widget\)"):
+        ask('"wd==1.12.3"', misspelt)
 
 
 # --- an earlier decision ------------------------------------------------------------------------------------------------
