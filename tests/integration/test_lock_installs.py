@@ -1,0 +1,92 @@
+"""From a name to a framework that imports: the lock of the real matrix, installed by its hashes alone into a fresh prefix."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from test_lock_real import interpreter, requirements
+
+from envbuild import lock, pipeline, workspace
+from envbuild.index import Index
+from envbuild.model import Missing
+
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+
+# One for each way that locks are installed, and for each end of the Pythons; all of one row prove the same of other files.
+SMALL = [("opencv-cpu-py313", "cv2")]
+CASES = [
+    ("theano-1.0.4-cpu-py27", "theano"),
+    ("keras-2.2.4-cpu-py27", "keras"),
+    ("tf-1.12.3-cpu-py36", "tensorflow"),
+    ("chainer-7.8.1-cpu-py36", "chainer"),
+    ("mxnet-1.9.1-cpu-py39", "mxnet"),
+    ("pytorch-1.13.1-cuda11.7-py39", "torch"),
+    ("opencv-4.11-cpu-py311", "cv2"),
+    ("tf-2.21-cpu-py311", "tensorflow"),
+    ("jax-cpu-py313", "jax"),
+    ("tf-2.21-cpu-py313", "tensorflow"),
+]
+
+
+def locked(request: str, downloads: Path):
+    """The lock that ``envbuild lock`` would write, of packages alone."""
+    tools = pipeline.Tools(workspace.find(None, []))
+    environment = pipeline.resolve_buildable(tools, [request], pipeline.Constraints()).environment
+    known = tools.recipes
+    return lock.make(
+        environment,
+        recipe_requirements={each.name: known[each.recipe].requirements for each in environment.frameworks},
+        ignored={each.name: known[each.recipe].ignore for each in environment.frameworks},
+        index=tools.index,
+        pin_base=lambda _: Missing(what="base", why="not part of this test"),
+        downloads=downloads,
+    )
+
+
+def run(*argv: object, **more: str) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    env |= {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"} | more
+    done = subprocess.run(list(map(str, argv)), env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def installed(prefix, house: Path, into: Path) -> Path:
+    """The interpreter of a fresh prefix with what ``prefix`` pins, by the installer that images use."""
+    ours = into / "v" / "bin" / "python"
+    python = interpreter(prefix.python.version)
+    tools, packages = (requirements(into / f"{kind}.txt", getattr(prefix, kind)) for kind in ("build_artifacts", "artifacts"))
+    if prefix.backend == "pip":
+        run(python, "-m", "virtualenv", "--no-download", into / "v", PYTHONPATH=str(next(house.glob("virtualenv-*"))))
+        install = [ours, "-m", "pip", "install", "--no-index", "--find-links", house, "--require-hashes", "--no-deps"]
+    else:
+        run(python, "-m", "venv", "--without-pip", into / "v")
+        uv = Path(sys.executable).with_name("uv")
+        install = [uv, "pip", "install", "--python", ours, "--no-index", "--find-links", house, "--require-hashes", "--no-deps"]
+    if prefix.build_artifacts:
+        run(*install, "-r", tools)
+    run(*install, "--no-build-isolation", "-r", packages)
+    return ours
+
+
+@pytest.mark.parametrize(
+    ("request_", "module"), [*SMALL, *(pytest.param(*case, marks=pytest.mark.prove) for case in CASES)], ids=lambda value: value
+)
+def test_a_lock_of_any_python_installs_by_its_hashes_alone_and_imports(tmp_path, request_, module):
+    made = locked(request_, tmp_path / "downloads")
+    assert [gap.what for gap in made.missing] == ["base"]
+    (prefix,) = made.prefixes
+    house, index = tmp_path / "house", Index()
+    for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+        index.fetch_artifact(artifact, house)
+    python = installed(prefix, house, tmp_path)
+    program = f"import sys, {module}; print('%d.%d' % sys.version_info[:2], {module}.__version__)"
+    python_version, version = run(python, "-c", program, CUDA_VISIBLE_DEVICES="", HOME=str(tmp_path)).split()[-2:]
+    assert python_version == prefix.python.version
+    # Of OpenCV the binding's build number is no part of the library's own version.
+    assert Version(version).release[:2] == Version(made.environment.frameworks[0].version).release[:2]
