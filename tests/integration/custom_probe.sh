@@ -42,7 +42,7 @@ assert ask('http://127.0.0.1:8888/api/contents?token=sesame') == 200
 assert ask('http://127.0.0.1:6006/') == 200
 ASK
 
-options=(-F none -p 2222 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o IdentitiesOnly=yes -o BatchMode=yes)
+options=(-n -F none -p 2222 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o IdentitiesOnly=yes -o BatchMode=yes)
 told="$(client ssh "${options[@]}" -i "$folder/key" alice@127.0.0.1 'echo "$MARK|$(pwd)|$(command -v python)|$(umask)"; python -c "import tqdm"')"
 test "$told" = "a  b|$PWD|/opt/env/bin/python|0022" || { echo "ssh told: $told"; exit 1; }
 if client ssh "${options[@]}" -i "$folder/stranger" alice@127.0.0.1 true; then
