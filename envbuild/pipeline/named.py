@@ -28,7 +28,12 @@ def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
 
 def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
     """What it has to run on besides. Raises :class:`UsageError` for what only a stack's own file can say."""
-    said = {"--python": constraints.python, "--os": constraints.system, "--base": constraints.base}
+    said = {
+        "--python": constraints.python,
+        "--python-from": constraints.python_from,
+        "--os": constraints.system,
+        "--base": constraints.base,
+    }
     fixed = [option for option, value in said.items() if value is not None]
     if fixed:
         raise UsageError(

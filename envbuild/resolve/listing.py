@@ -26,6 +26,7 @@ class Filters:
     framework: str = ""
     cuda: str = ""
     python: str = ""
+    python_from: str = ""
     system: str = ""
     driver: str = ""
     gpu: str = ""
@@ -77,13 +78,14 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
             driver=filters.driver or None,
             gpu=filters.gpu or None,
             python=filters.python or None,
+            python_from=filters.python_from or None,
             system=filters.system or None,
         )
         yield from (replace(request, wanted=(wanted,)) for wanted in request.wanted)
 
 
 def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
-    filtered = any((filters.cuda, filters.python, filters.system, filters.driver, filters.gpu))
+    filtered = any((filters.cuda, filters.python, filters.python_from, filters.system, filters.driver, filters.gpu))
     (wanted,) = request.wanted
     for release in wanted.framework.releases:
         if not wanted.accepts(release):

@@ -276,7 +276,7 @@ def test_a_stacks_name_is_a_request_in_any_case(tools: pipeline.Tools) -> None:
 
 
 def test_what_a_stacks_file_says_cannot_be_said_otherwise(tools: pipeline.Tools) -> None:
-    for option in ({"python": "3.6"}, {"system": "marble10"}, {"base": "tag"}):
+    for option in ({"python": "3.6"}, {"python_from": "uv"}, {"system": "marble10"}, {"base": "tag"}):
         with pytest.raises(UsageError) as caught:
             pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints(**option))
         assert caught.value.code == "stack-fixed"
