@@ -83,6 +83,8 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
                 base_image=asked.base_image,
                 write=not asked.dry_run,
             )
+            if upgraded.written and not upgraded.after.lock.missing:
+                pipeline.prove(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked", with_engine=False)
         lock_upgrade.tell(session, upgraded)
         documents.append(lock_upgrade.document(upgraded))
     session.document({"schema": 1, "upgrades": documents})

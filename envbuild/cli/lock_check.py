@@ -62,7 +62,8 @@ def _broken(problems: Sequence[errors.Problem], broken: Sequence[Finding], unask
         code="stale-lock" if problems else "lock-upstream",
         problems=every,
         details=_summary(unasked),
-        hint="`envbuild lock NAME --upgrade --dry-run` shows what would take their place, `--upgrade` writes it.",
+        hint="`envbuild lock NAME` makes one that is missing; `envbuild lock NAME --upgrade --dry-run` shows what would change in "
+        "one that no longer holds, `--upgrade` writes it.",
     )
 
 
