@@ -86,6 +86,7 @@ class Several(object):
             part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before its turn')
         else:
             os.mkdir(folder)
+            part.reason = 'it was interrupted'       # which stays so only if this process is
             child = Child(self._argv(part.member, os.path.join(folder, 'report.json'), limit), folder)
             try:
                 code = child.wait(limit + GRACE_S)

@@ -231,6 +231,7 @@ def test_an_interrupt_ends_the_running_part_and_keeps_what_was_found(image: Imag
     assert report is not None
     assert (report["status"], report["reason"]) == ("error", "interrupted")
     assert [part["status"] for part in report["parts"]] == ["pass", "error"]
+    assert report["parts"][1]["reason"] == "it was interrupted"
     left = subprocess.run(["pgrep", "-f", str(image.folder / "smoke")], capture_output=True, text=True, check=False).stdout
     assert not left.split()
 
