@@ -101,7 +101,9 @@ def test_any_user_can_work_in_it(engine, built, user, read_only):
     script = "import getpass, os; home = os.path.expanduser('~'); print(getpass.getuser(), home, os.access(home, os.W_OK))"
     told = engine.run(record.image, ["python", "-c", script], user=user, read_only=read_only, network="none")
     assert told.output.strip().splitlines()[-1] == f"envbuild /home/envbuild {not read_only}"
-    tried = engine.run(record.image, ["envbuild-smoke", "probe", "--json", "/tmp/x.json"], user=user, read_only=read_only)
+    tried = engine.run(
+        record.image, ["envbuild-smoke", "probe", "--adapter", "numpy", "--json", "/tmp/x.json"], user=user, read_only=read_only
+    )
     assert tried.code == 0, tried.output
 
 
