@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from envbuild import matrix, resolve, stacks, workspace
+from envbuild.model import Resolution
 from envbuild.resolve import names
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,11 @@ FACTS = matrix.load_files(ROOT / "matrix.yaml")
 STACKS = stacks.load(WORKSPACE)
 SCHEMA: dict[str, Any] = json.loads((ROOT / "envbuild" / "schemas" / "stack.json").read_text())
 ANSWER = jsonschema.Draft202012Validator(json.loads((ROOT / "envbuild" / "schemas" / "resolution.json").read_text()))
+
+
+@functools.cache
+def resolved(name: str) -> Resolution:
+    return resolve.resolve_stack(FACTS, STACKS[name])
 
 
 def test_there_are_stacks() -> None:
@@ -41,7 +48,7 @@ def test_loader_and_schema_know_the_same_keys() -> None:
 @pytest.mark.parametrize("name", sorted(STACKS))
 def test_stack_resolves_on_the_machine_that_it_is_for(name: str) -> None:
     stack = STACKS[name]
-    resolution = resolve.resolve_stack(FACTS, stack)
+    resolution = resolved(name)
     environment = resolution.environment
     ANSWER.validate(resolve.answer(resolution, ()))
     assert environment.name == name
@@ -55,7 +62,7 @@ def test_stack_resolves_on_the_machine_that_it_is_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STACKS))
 def test_each_further_prefix_says_what_forced_it(name: str) -> None:
-    resolution = resolve.resolve_stack(FACTS, STACKS[name])
+    resolution = resolved(name)
     first, *further = resolution.environment.plans()
     for plan in further:
         why = [reason for reason in resolution.reasons if reason.choice.startswith(f"{plan.name}: ")]
