@@ -122,11 +122,16 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 
 def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
     """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
+    if tools.own is None:
+        return _explain_words(tools, texts, constraints)
+    own.require_alone(tools.own, insisted=constraints.any())
+    found = _explain_words(tools, tools.own.request, Constraints(**tools.own.insists))
+    return replace(found, resolution=found.resolution and own.named(found.resolution, tools.own))
+
+
+def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
     from envbuild import resolve
 
-    if tools.own is not None:
-        own.require_alone(tools.own, insisted=constraints.any())
-        texts, constraints = tools.own.request, Constraints(**tools.own.insists)
     if (stack := named.stack_of(tools, texts)) is not None:
         return resolve.explain_stack(tools.matrix, stack, **named.hardware(stack, constraints))
     return resolve.explain(tools.matrix, _parse(tools, texts, constraints))

@@ -259,3 +259,23 @@ def test_a_new_one_is_written_once_it_resolves(tools, root: Path, tmp_path: Path
             plain, tmp_path / "bad", Wishes(name="", frameworks=(), python="", pip=("-e .",), apt=(), services=()), force=False
         )
     assert not (tmp_path / "bad").exists()
+
+
+def test_it_is_explained_under_its_own_name(tools) -> None:
+    told = pipeline.explain_request(tools(), ["x"], Constraints()).resolution
+    assert told is not None
+    assert (told.environment.name, told.environment.custom.pip) == ("lab", ("extra",))
+
+
+def test_its_folder_is_all_that_is_needed_and_the_working_folder_may_be_it(
+    root: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from envbuild.cli.frame import run
+
+    monkeypatch.setenv("ENVBUILD_ROOT", str(root))
+    for words, folder in ((["resolve", "--json"], recipe.parent), (["show", str(recipe.parent), "--json"], root)):
+        monkeypatch.chdir(folder)
+        assert run(words) == 0
+        assert '"name": "lab"' in capsys.readouterr().out
+    assert run(["make"]) == 2
+    assert "envbuild make needs NAME" in capsys.readouterr().err
