@@ -62,17 +62,17 @@ def _broken(problems: Sequence[errors.Problem], broken: Sequence[Finding], unask
         code="stale-lock" if problems else "lock-upstream",
         problems=every,
         details=_summary(unasked),
-        hint="`envbuild lock NAME` makes one that is missing; `envbuild lock NAME --upgrade --dry-run` shows what would change in "
-        "one that no longer holds, `--upgrade` writes it.",
+        hint="`envbuild lock NAME` makes a lock that is missing; where one no longer holds, `envbuild lock NAME --upgrade "
+        "--dry-run` shows what would change, and `--upgrade` writes it.",
     )
 
 
 def _unasked(unasked: Sequence[Finding], findings: Sequence[Finding]) -> errors.EnvbuildError:
-    locks = {each.environment for each in unasked}
+    files, locks = {(each.index, each.filename) for each in unasked}, {each.environment for each in unasked}
     rest = "" if len(findings) > len(unasked) else " Nothing is wrong with what could be looked up."
     return errors.PublishError(
-        f"{len({(each.index, each.filename) for each in unasked})} files of {len(locks)} "
-        f"lock{'s' if len(locks) > 1 else ''} could not be looked up.{rest}",
+        f"{len(files)} file{'s' if len(files) > 1 else ''} of {len(locks)} lock{'s' if len(locks) > 1 else ''} "
+        f"could not be looked up.{rest}",
         code="index-unreachable",
         details=_summary(unasked),
         hint="That says neither that they are there nor that they are not: ask again where their index answers.",
@@ -85,7 +85,7 @@ def _summary(unasked: Sequence[Finding]) -> list[str]:
     for index, why in dict.fromkeys((each.index, each.message) for each in unasked):
         ours = [each for each in unasked if (each.index, each.message) == (index, why)]
         names = ", ".join(sorted({each.environment for each in ours}))
-        lines.append(f"{index}: {why} Of {', '.join(sorted({each.filename for each in ours}))}, which {names} need.")
+        lines.append(f"{index}: {why} It alone can tell of {', '.join(sorted({each.filename for each in ours}))} in {names}.")
     return lines
 
 

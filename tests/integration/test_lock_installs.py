@@ -85,7 +85,7 @@ def test_a_lock_of_any_python_installs_by_its_hashes_alone_and_imports(tmp_path,
     for artifact in (*prefix.artifacts, *prefix.build_artifacts):
         index.fetch_artifact(artifact, house)
     python = installed(prefix, house, tmp_path)
-    program = f"import sys, {module}; print('%d.%d' % sys.version_info[:2], {module}.__version__)"
+    program = f"import sys, {module}; print('%d.%d %s' % (sys.version_info[:2] + ({module}.__version__,)))"
     python_version, version = run(python, "-c", program, CUDA_VISIBLE_DEVICES="", HOME=str(tmp_path)).split()[-2:]
     assert python_version == prefix.python.version
     # Of OpenCV the binding's build number is no part of the library's own version.
