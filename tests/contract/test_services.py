@@ -1,0 +1,40 @@
+"""Every service that users' images can start: well formed, with a script that a shell understands, and told of in the docs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from envbuild import custom, workspace
+
+ROOT = Path(__file__).parents[2]
+SERVICES = custom.load_services(workspace.find(str(ROOT)))
+SCRIPTS = sorted((ROOT / "images" / "services").glob("*.sh"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_shell_understands_the_script_and_stops_where_a_step_fails(script: Path) -> None:
+    text = script.read_text()
+    shell = text.splitlines()[0].removeprefix("#!")
+    assert shell in ("/bin/sh", "/bin/bash")
+    assert "\nset -eu" in text
+    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_script_is_that_of_a_service_or_the_one_that_starts_them() -> None:
+    assert {script.stem for script in SCRIPTS} == {*SERVICES, "envbuild-start"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_the_documentation_tells_of_it(name: str) -> None:
+    told = (ROOT / "docs" / "your-own-environment.md").read_text()
+    assert f"| `{name}` | {', '.join(map(str, SERVICES[name].ports))} |" in told
+
+
+def test_no_two_listen_on_one_port() -> None:
+    ports = [port for service in SERVICES.values() for port in service.ports]
+    assert len(ports) == len(set(ports))
+    assert all(port > 1024 for port in ports), "a user without rights cannot listen below"
