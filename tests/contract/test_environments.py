@@ -1,0 +1,52 @@
+"""The list of committed environments and the folders say the same, and together they span what the list promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from envbuild import pipeline, workspace
+from envbuild.lock import read
+from envbuild.model import Lock
+
+ROOT = Path(__file__).parents[2]
+WORKSPACE = workspace.find(str(ROOT))
+LISTED = pipeline.listed(WORKSPACE)
+FOLDERS = {path.name for path in WORKSPACE.environments.iterdir() if path.is_dir()}
+LOCKS = {name: read(WORKSPACE.lock_file(name)) for name in sorted(FOLDERS)}
+
+
+def test_every_listed_environment_is_committed_and_every_committed_one_is_listed():
+    assert sorted(set(LISTED) - FOLDERS) == [], "listed, yet not committed: envbuild lock --all"
+    assert sorted(FOLDERS - set(LISTED)) == [], (
+        "committed, yet not listed: add a line with the reason to images/environments.yaml"
+    )
+
+
+def test_reasons_are_short():
+    assert [name for name, why in LISTED.items() if len(why) > 90] == []
+
+
+def test_they_span_frameworks_years_cuda_versions_and_providers():
+    environments = [lock.environment for lock in LOCKS.values()]
+    frameworks = Counter(framework.name for each in environments for framework in each.frameworks)
+    cudas = {each.cuda for each in environments if each.cuda}
+    years = {framework.released[:4] for each in environments for framework in each.frameworks}
+    assert len(LOCKS) >= 80
+    assert set(frameworks) >= {path.name.replace("_", "-") for path in WORKSPACE.recipes.iterdir()} - {"horovod"}
+    assert len({cuda.partition(".")[0] for cuda in cudas}) >= 6
+    assert {str(year) for year in range(2017, 2027)} <= years
+    assert {each.base.provider for each in environments} >= {"distribution", "tag", "apt", "wheels"}
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_packages_are_of_the_right_kind(lock: Lock):
+    """No project twice in a prefix, every file with its hash, and no CPU build beside a GPU build of the same framework."""
+    for prefix in lock.prefixes:
+        names = [artifact.name for artifact in prefix.artifacts]
+        assert len(names) == len(set(names))
+        assert all(len(artifact.sha256) == 64 for artifact in (*prefix.artifacts, *prefix.build_artifacts))
+        assert not {"tensorflow", "tensorflow-gpu"} <= set(names)
+        assert not {"tensorflow-cpu", "tensorflow"} <= set(names)
