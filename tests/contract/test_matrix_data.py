@@ -31,7 +31,10 @@ SCHEMA = json.loads((ROOT / "envbuild" / "schemas" / "matrix.json").read_text())
 FRAMEWORKS = sorted(Path(name).stem for name in FILES if "/frameworks/" in name)
 SDIST = "source"
 STATUSES = {"ok", "known-bad", "unknown", "base-deleted", "end-of-life"}
-TABLES = ("systems", "pythons", "architectures", "drivers", "driver_rules", "repositories", "cuda", "cudnn", "nccl", "gpus")
+TABLES = (
+    *("systems", "pythons", "archives", "architectures", "drivers", "driver_rules"),
+    *("repositories", "cuda", "cudnn", "nccl", "gpus"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,51 @@
+"""What builds fetch by themselves, and the bases they start from: each pinned, documented, and what its row says it is."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from envbuild import matrix, mirrors
+from envbuild.matrix.types import Matrix
+
+ENTRY = Path(__file__).parents[2] / "matrix.yaml"
+
+
+@pytest.fixture(scope="module")
+def facts() -> Matrix:
+    return matrix.load_files(ENTRY)
+
+
+def test_every_archive_has_a_document_and_a_mirror_and_serves_a_python(facts: Matrix) -> None:
+    used = {name for row in facts.pythons for each in row.supplies for name in (*each.files, each.installer)}
+    for archive in facts.archives:
+        assert archive.origin.source.startswith("https://") and archive.origin.checked, archive.key
+        assert mirrors.split(archive.url)[0], f"{archive.url} has no mirror"
+        assert archive.name in used, f"{archive.key} serves nothing"
+    assert len({archive.sha256 for archive in facts.archives}) == len(facts.archives)
+
+
+def test_every_supply_is_made_of_pinned_files_for_any_processor_of_ours(facts: Matrix) -> None:
+    archives = {archive.name: archive for archive in facts.archives}
+    for row in facts.pythons:
+        for supply in row.supplies:
+            assert supply.executable == f"/opt/python/{row.version}/bin/python{row.version}"
+            names = [PurePosixPath(archives[name].url).name for name in supply.files]
+            first = names[0] if names else ""
+            if supply.by == "uv":
+                assert first.startswith(f"cpython-{row.version}.") and len(names) == 1
+                assert first.endswith("-x86_64-unknown-linux-gnu-install_only_stripped.tar.gz")
+            else:
+                assert first.startswith(f"python-{row.version}."), f"{row.key}: the interpreter comes first"
+                assert all("/linux-64/" in archives[name].url for name in supply.files)
+                assert PurePosixPath(archives[supply.installer].url).name == "micromamba-linux-64"
+
+
+def test_every_system_states_its_image_with_a_document_and_outlives_its_archive(facts: Matrix) -> None:
+    for system in facts.systems:
+        assert system.digest, f"{system.key} has no digest"
+        assert system.origin.source_of("digest") != system.origin.source, f"{system.key}: who says its digest?"
+        if system.origin.status == "end-of-life":
+            assert system.archive and all(system.codename in line for line in system.archive), system.key
+            assert system.origin.source_of("archive") != system.origin.source
