@@ -60,10 +60,13 @@ def test_from_init_to_a_lock_that_is_kept_and_a_package_that_is_refused(program:
     )
 
 
-@pytest.fixture
-def built(program: Program, tmp_path: Path, engine_endpoint: str) -> Iterator[tuple[Program, Path, str]]:
-    program.environment["DOCKER_HOST"] = engine_endpoint
-    lab = tmp_path / "lab"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> Iterator[tuple[Program, Path, str]]:
+    """Built once for all that look at it; the image goes at the end."""
+    folder = tmp_path_factory.mktemp("own")
+    share_bases(folder / "home")
+    program = Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})
+    lab = folder / "lab"
     lab.mkdir()
     (lab / "envbuild.yaml").write_text(RECIPE)
     (lab / "hello.py").write_text("print('hello')\n")
