@@ -1,0 +1,161 @@
+"""Pythons that builds fetch by themselves, on a real engine: an interpreter of this machine, packed as publishers pack them.
+
+Their hosts are out of reach here: a folder of the base is the mirror, named by the variables that uv and conda know. In place
+of micromamba, which is fetched too, stands a script that unpacks what it is told to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import unavailable
+from engine_toy import RECIPE, environment, lock, workspace_with_recipe
+
+from envbuild import build, recipes
+from envbuild.engine import Engine, bases
+from envbuild.errors import BuildError
+from envbuild.index import Index
+from envbuild.model import Lock, Python, RemoteFile, ignore_progress
+from envbuild.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network]
+REPOSITORY = "envbuild-test-python"
+VERSION = "3.11"
+INTERPRETERS = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{VERSION}.*/bin/python{VERSION}"))
+LIBRARIES = ("libssl3", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "zlib1g")  # a real archive brings its own
+UV = "https://github.com/astral-sh/python-build-standalone/releases/download/1/cpython%2B1-install_only_stripped.tar.gz"
+CONDA = "https://conda.anaconda.org/conda-forge/linux-64/python-3.11.7-h0_0.tar.bz2"
+MICROMAMBA = "https://github.com/mamba-org/micromamba-releases/releases/download/1/micromamba-linux-64"
+PLACES = {UV: "uv/1/cpython+1-install_only_stripped.tar.gz", CONDA: "conda/conda-forge/linux-64/python-3.11.7-h0_0.tar.bz2"}
+PLACES[MICROMAMBA] = "github/mamba-org/micromamba-releases/releases/download/1/micromamba-linux-64"
+UNPACKER = """#!/bin/sh
+set -eu
+test "$1 $2 $3 $4 $5 $7" = "create --yes --offline --no-rc --prefix --file"
+mkdir -p "$6/conda-meta"
+grep '^file://' "$8" | while read -r url; do tar -xf "${url#file://}" -C "$6"; done
+"""
+
+
+def packed(root: str) -> bytes:
+    """The interpreter and its library below ``root``, found wherever they are unpacked, with nothing that it does not need."""
+    home = INTERPRETERS[-1].parent.parent
+    whole = io.BytesIO()
+
+    def wanted(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        parts = Path(info.name).parts
+        skipped = {"__pycache__", "site-packages", "test", "idlelib", "tkinter"}
+        return None if skipped & set(parts) or any(part.startswith("config-") for part in parts) else info
+
+    with tarfile.open(fileobj=whole, mode="w:gz", compresslevel=1) as tar:
+        for path in (INTERPRETERS[-1], *sorted((home / "lib").glob(f"libpython{VERSION}.so*"))):
+            runpath = f"{home}/lib".encode()
+            content = path.read_bytes().replace(runpath, b"$ORIGIN/../lib".ljust(len(runpath), b"\0"))
+            info = tarfile.TarInfo(f"{root}{path.parent.name}/{path.name}")
+            info.size, info.mode = len(content), 0o755
+            tar.addfile(info, io.BytesIO(content))
+        tar.add(home / "lib" / f"python{VERSION}", f"{root}lib/python{VERSION}", filter=wanted)
+    return whole.getvalue()
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    if not INTERPRETERS:
+        unavailable(f"this machine has no pyenv interpreter {VERSION} to pack")
+    return {UV: packed("python/"), CONDA: packed(""), MICROMAMBA: UNPACKER.encode()}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Workspace:
+    folder = tmp_path_factory.mktemp("python")
+    return workspace_with_recipe(folder / "root", folder / "home", workspace)
+
+
+@pytest.fixture(scope="module")
+def base(
+    engine: Engine, debian12: bases.RealisedBase, files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[bases.RealisedBase]:
+    """Debian 12 with the mirror in it."""
+    context = tmp_path_factory.mktemp("mirror")
+    for url, content in files.items():
+        (context / "mirror" / PLACES[url]).parent.mkdir(parents=True)
+        (context / "mirror" / PLACES[url]).write_bytes(content)
+    (context / "Dockerfile").write_text(f"FROM {debian12.reference}\nCOPY mirror/ /mirror/\n")
+    tag = f"{REPOSITORY}:base"
+    engine.build(context, tag=(tag,), on_progress=ignore_progress)
+    yield replace(debian12, reference=tag)
+    engine.remove_image(tag)
+
+
+@pytest.fixture(autouse=True)
+def _mirrors(monkeypatch: pytest.MonkeyPatch, base: bases.RealisedBase) -> None:
+    monkeypatch.setattr(bases, "provide", lambda *_: base)
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", "file:///mirror/uv/")
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "file:///mirror/conda")
+    monkeypatch.setenv("ENVBUILD_GITHUB_MIRROR", "file:///mirror/github")
+
+
+def remote(url: str, files: dict[str, bytes]) -> RemoteFile:
+    return RemoteFile(url=url, sha256=hashlib.sha256(files[url]).hexdigest())
+
+
+def locked(engine: Engine, workspace: Workspace, python: Python) -> Lock:
+    """The toy environment under another Python."""
+    decided = environment()
+    pinned = bases.pin(decided, engine, workspace, ignore_progress)
+    assert not hasattr(pinned, "why"), pinned
+    system = replace(decided.system, packages=(*decided.system.packages, *LIBRARIES))
+    made = lock(pinned, Index(), replace(decided, python=python, system=system))  # type: ignore[arg-type]
+    return replace(made, prefixes=(replace(made.prefixes[0], python=python),))
+
+
+def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python) -> build.BuildRecord:
+    (place.recipes / "toy" / "install.j2").write_text("{## nothing ##}\n")
+    own = {name: text for name, text in recipes.templates(place).items() if "toy" in name}
+    templates = {**recipes.templates(workspace), **own}
+    decision = locked(engine, workspace, python)
+    return build.build(engine, place, decision, {"toy": RECIPE}, templates, Index(), repository=REPOSITORY)
+
+
+@pytest.mark.parametrize("supply", ["uv", pytest.param("conda", marks=pytest.mark.prove)])
+def test_a_fetched_python_is_alone_in_its_folder_and_runs_the_framework(
+    supply: str, engine: Engine, place: Workspace, workspace: Workspace, files: dict[str, bytes]
+) -> None:
+    folder = f"/opt/python/{VERSION}"
+    common = {"version": VERSION, "executable": f"{folder}/bin/python{VERSION}", "packages": ()}
+    if supply == "uv":
+        python = Python(provided_by="uv", files=(remote(UV, files),), **common)  # type: ignore[arg-type]
+    else:
+        installer = remote(MICROMAMBA, files)
+        python = Python(provided_by="conda", files=(remote(CONDA, files),), installer=installer, **common)  # type: ignore[arg-type]
+    record = made(engine, place, workspace, python)
+    try:
+        asked = "import sys, ssl, numpy; print(sys.base_prefix, sys.prefix, numpy.__version__)"
+        found = engine.run(record.image, ["/opt/env/bin/python", "-c", asked], network="none").output.split()
+        assert found[-3:-1] == [folder, "/opt/env"], found
+        look = f"ls {folder}; command -v curl micromamba; ls /tmp /opt/python; grep -rlsF file:///mirror /etc /opt"
+        left = engine.run(record.image, ["sh", "-c", f"{look}; true"], network="none").output.split()
+        assert [word for word in left if word not in ("/tmp:", "/opt/python:")] == ["bin", "lib", VERSION], left
+    finally:
+        for tag in record.tags:
+            engine.remove_image(tag)
+
+
+def test_a_file_that_is_not_the_locked_one_stops_the_build(
+    engine: Engine, place: Workspace, workspace: Workspace, files: dict[str, bytes]
+) -> None:
+    python = Python(
+        version=VERSION,
+        provided_by="uv",
+        executable=f"/opt/python/{VERSION}/bin/python{VERSION}",
+        packages=(),
+        files=(replace(remote(UV, files), sha256="0" * 64),),
+    )
+    with pytest.raises(BuildError, match="build step failed") as caught:
+        made(engine, place, workspace, python)
+    assert "did NOT match" in "\n".join([caught.value.message, *caught.value.details])
