@@ -76,8 +76,9 @@ def built(
         repository=REPOSITORY,
     )
     yield record, news
-    for tag in record.tags:
-        engine.remove_image(tag)
+    for image in engine.client.images.list(REPOSITORY):  # changed inputs have names of their own
+        for tag in image.tags:
+            engine.remove_image(tag)
 
 
 def again(engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str], **options: object) -> build.BuildRecord:
