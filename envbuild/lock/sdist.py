@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 
 # What setuptools' own build backend would ask for where an archive says nothing (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
-_WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py", "requires.txt")
+_WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
+_INNER = ("requires.txt", "SOURCES.txt")  # of the *.egg-info that setuptools writes
 
 
 class UnreadableSdistError(Exception):
@@ -71,8 +72,8 @@ def _declaring(names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in sorted(names, key=lambda n: (n.count("/"), n)):
         place = PurePosixPath(name)
-        inner = place.name == "requires.txt" and place.parent.name.endswith(".egg-info")
-        if place.name in _WANTED and place.name not in found and (len(place.parts) == 2 or inner):
+        inner = place.name in _INNER and place.parent.name.endswith(".egg-info") and len(place.parts) <= 4
+        if place.name not in found and (inner or (place.name in _WANTED and len(place.parts) == 2)):
             found[place.name] = name
     return found
 
@@ -96,6 +97,8 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
     declared = _setup_cfg(files).get("options", "install_requires", fallback="")
     if declared:
         return tuple(line.strip() for line in declared.splitlines() if line.strip())
+    if "SOURCES.txt" in files:  # setuptools wrote its *.egg-info, and found nothing to require
+        return ()
     return tuple(_setup_py_requires(files.get("setup.py", "")))
 
 
