@@ -97,6 +97,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
         "has_builds": any(_builds(framework, recipes[framework.recipe]) for framework in environment.frameworks),
         "custom": environment.custom,
+        "copied": [_copied(file.target) for file in environment.custom.files] if environment.custom else [],
         "env": _env(environment, recipes),
         "labels": _labels(lock, used),
     }
@@ -200,6 +201,13 @@ def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
             elif prefix.python.provided_by == "distribution":
                 named.append(name.replace("{python}", prefix.python.version))
     return _unique(named)
+
+
+def _copied(target: str) -> dict[str, str]:
+    """Where a user's file goes; ``users`` is the topmost folder on its way that belongs to the image's user, else empty."""
+    parts = target.rstrip("/").split("/")
+    depth = {"workspace": 3, "home": 4}.get(parts[1], 0)
+    return {"target": "/".join(parts), "parent": "/".join(parts[:-1]) or "/", "users": "/".join(parts[:depth])}
 
 
 def _compilers(lock: Lock, files: Sequence[PrefixFiles]) -> list[str]:
