@@ -46,7 +46,7 @@ def test_requires_txt_with_extras_and_markers(tmp_path, name):
 
 def test_what_setuptools_found_nothing_to_require_for_requires_nothing(tmp_path):
     """It writes requires.txt only where there is something to write; what setup.py would say elsewhere does not count."""
-    setup = "import sys, setuptools\nneeds = ['old'] if sys.version_info < (3,) else []\nsetuptools.setup(install_requires=needs)"
+    setup = "import sys, setuptools\nold = ['x'] if sys.version_info < (3,) else []\nsetuptools.setup(install_requires=old)"
     files = {"PKG-INFO": OLD, "setup.py": setup, "src/demo.egg-info/SOURCES.txt": "setup.py\n"}
     assert sdist.read(archive(tmp_path, files)).requires == ()
     elsewhere = {"PKG-INFO": OLD, "setup.py": setup, "tests/data/other/other.egg-info/SOURCES.txt": "setup.py\n"}
