@@ -1,7 +1,7 @@
 """Loads the matrix, through a compiled copy where one is there and provably made from the same bytes by the same program.
 
-The copy is believed only if every source file still has the recorded hash. A framework's releases are read from it when they
-are first looked at: most requests look at one or two frameworks, however many the matrix has.
+The copy is believed only if every source file still has the recorded hash. A framework's releases, and the archives, are read
+from it when they are first looked at: most requests look at one or two frameworks, however many there are, and at no archive.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from envbuild import kept
 from envbuild.matrix import platform, types
 from envbuild.matrix.later import Later
+from envbuild.matrix.platform import ArchiveRow
 from envbuild.matrix.types import Matrix, Release
 from envbuild.workspace import Workspace
 
@@ -76,8 +77,10 @@ def _digest(content: bytes) -> str:
 
 
 def _parts(matrix: Matrix) -> Iterator[list[Any]]:
-    """The matrix with its frameworks' releases taken out, then the releases of each."""
-    yield pack(replace(matrix, frameworks=tuple(replace(table, releases=()) for table in matrix.frameworks)))
+    """The matrix with its archives and its frameworks' releases taken out, then those, the archives first."""
+    tables = tuple(replace(table, releases=()) for table in matrix.frameworks)
+    yield pack(replace(matrix, frameworks=tables, archives=()))
+    yield pack(tuple(matrix.archives))
     for table in matrix.frameworks:
         yield pack(tuple(table.releases))
 
@@ -95,13 +98,14 @@ def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
-    def releases(number: int) -> tuple[Release, ...]:
+    def rows(number: int) -> tuple[Any, ...]:
         with _no_collections():
-            rows: tuple[Release, ...] = unpack(found.part(number))
-        return rows
+            read: tuple[Any, ...] = unpack(found.part(number))
+        return read
 
-    tables = enumerate(matrix.frameworks, 1)
-    return replace(matrix, frameworks=tuple(replace(table, releases=Later(releases, number)) for number, table in tables))
+    tables = enumerate(matrix.frameworks, 2)
+    frameworks = tuple(replace(table, releases=Later[Release](rows, number)) for number, table in tables)
+    return replace(matrix, frameworks=frameworks, archives=Later[ArchiveRow](rows, 1))
 
 
 @contextmanager

@@ -176,7 +176,7 @@ class Matrix:
     policy: Policy
     systems: tuple[SystemRow, ...]
     pythons: tuple[PythonRow, ...]
-    archives: tuple[ArchiveRow, ...]
+    archives: Sequence[ArchiveRow]
     architectures: tuple[Architecture, ...]
     drivers: tuple[DriverRow, ...]
     driver_rules: tuple[DriverRule, ...]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from envbuild.errors import Conflict
 from envbuild.matrix.platform import (
     Architecture,
+    ArchiveRow,
     CudaRow,
     DriverRow,
     Gpu,
@@ -56,13 +58,17 @@ class Facts:
         self.systems: dict[str, SystemRow] = {row.name: row for row in matrix.systems}
         self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
         self.pythons = {row.version: row for row in matrix.pythons}
-        self.archives = {row.name: row for row in matrix.archives}
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
         self.places: dict[object, object] = {}  # filled by places.py, like the next
         self.candidates: dict[object, list[LibraryRow]] = {}
         self.needs: dict[object, object] = {}  # by together.py
+
+    @cached_property
+    def archives(self) -> dict[str, ArchiveRow]:
+        """The archives by name; few requests look at them."""
+        return {row.name: row for row in self.matrix.archives}
 
     def first_branch(self, architecture: Architecture) -> str:
         """The oldest driver branch that implements the CUDA an architecture came with, and so knows it; empty: no row tells."""
