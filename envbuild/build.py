@@ -167,9 +167,10 @@ def time_of(lock: Lock) -> datetime.datetime:
 
 
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
-    """The image's names: the canonical one, which moves; the one with the digest of its inputs, which does not; the aliases."""
+    """The image's names: the canonical one; that of its lock; that of all its inputs, which alone never moves; the aliases."""
     canonical = lock.environment.name.replace("+", "_")
-    wanted = [canonical, f"{canonical}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
+    of_lock = f"{canonical}-{locks.digest(lock)[:8]}"
+    wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
     if not _TAG.fullmatch(wanted[1]):
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
@@ -189,7 +190,7 @@ def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
     """The aliases of the last build that still name its image: they name the environment, so they move with it."""
     if before is None:
         return []
-    fixed = re.compile(re.escape(before.tags[0]) + "-[0-9a-f]{8}")
+    fixed = re.compile(re.escape(before.tags[0]) + "(-[0-9a-f]{8}){1,2}")
     return [tag for tag in before.tags if not fixed.fullmatch(tag) and (held := engine.image(tag)) and held.id == before.image]
 
 
@@ -202,7 +203,7 @@ def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecor
     if before is None or before.image == now.image:
         return
     old = engine.image(before.image)
-    own = {f"{before.tags[0]}-{before.inputs[:8]}"} if before.lock == now.lock else set()
+    own = {f"{before.tags[0]}-{before.lock[:8]}-{before.inputs[:8]}"} if before.lock == now.lock else set()
     if old is not None and set(old.tags) <= own:
         engine.remove_unused(next(iter(old.tags), old.id))
 

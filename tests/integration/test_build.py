@@ -110,11 +110,12 @@ def test_any_user_can_work_in_it(engine, built, user, read_only):
 
 def test_tags_and_record(engine, built, locked, place):
     record, _ = built
-    assert record.tags[:2] == (
+    assert record.tags[:3] == (
         f"{REPOSITORY}:{locked.environment.name}",
-        f"{REPOSITORY}:{locked.environment.name}-{record.inputs[:8]}",
+        f"{REPOSITORY}:{locked.environment.name}-{record.lock[:8]}",
+        f"{REPOSITORY}:{locked.environment.name}-{record.lock[:8]}-{record.inputs[:8]}",
     )
-    assert record.tags[2:] == (f"{REPOSITORY}:toy-1",)
+    assert record.tags[3:] == (f"{REPOSITORY}:toy-1",)
     for tag in record.tags:
         image = engine.image(tag)
         assert image is not None

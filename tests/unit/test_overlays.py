@@ -13,7 +13,7 @@ from envbuild import lock as locks
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.matrix.loader import read_sources
 from envbuild.matrix.types import Matrix
-from envbuild.model import BaseLock, Lock
+from envbuild.model import BaseLock, Lock, Missing
 from envbuild.workspace import Workspace
 
 TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
@@ -198,7 +198,8 @@ def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
     made = resolve.resolve(with_added, decide(with_added, "wd-1.12-cpu")).environment
     base = BaseLock(image=made.base.image, digest=None, bootstrap=None)
     home = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
-    locks.write(home.environment(made.name) / "lock.json", Lock(environment=made, base=base, prefixes=(), missing=()))
+    unpinned = (Missing(what=f"base {made.base.image}", why="nobody was asked"),)
+    locks.write(home.environment(made.name) / "lock.json", Lock(environment=made, base=base, prefixes=(), missing=unpinned))
     with pytest.raises(InvalidInputError) as caught:
         pipeline.require_lock(pipeline.Tools(home), made.name)
     assert caught.value.code == "stale-lock"
@@ -207,4 +208,4 @@ def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
     mine = Workspace(root=home.root, output=home.output, home=home.home, overlays=(tmp_path / "site.yaml",))
     with pytest.raises(InvalidInputError) as caught:
         pipeline.require_lock(pipeline.Tools(mine), made.name)
-    assert [problem.message for problem in caught.value.problems] == ["it has no prefix, so nothing would be installed"]
+    assert [problem.message for problem in caught.value.problems] == ["its prefixes are none, those of the environment env"]
