@@ -340,7 +340,8 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
     from envbuild import model
 
     kinds = {
-        "pinned_file": model.PinnedFile, "framework": model.Framework, "python": model.Python, "system": model.System, "apt_repository": model.AptRepository,
+        "pinned_file": model.PinnedFile, "framework": model.Framework, "python": model.Python, "system": model.System,
+        "apt_repository": model.AptRepository,
         "apt_package": model.AptPackage, "base": model.Base, "compute_capability": model.ComputeCapability,
         "environment": model.Environment, "debian_package": model.DebianPackage, "bootstrap": model.Bootstrap,
         "base_lock": model.BaseLock, "artifact": model.Artifact, "prefix": model.Prefix, "missing": model.Missing,
