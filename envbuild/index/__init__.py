@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -43,15 +43,17 @@ class Index:
         self._session: requests.Session | None = None
         self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
         self._guard = Lock()
+        self._first = RLock()  # reading pip's configuration captures what is printed, which is all threads' own
         self._pool = DaemonPool(_PARALLEL)
         self._down: dict[str, BuildError] = {}
 
     @property
     def settings(self) -> Settings:
         """pip's configuration on this machine, read when first needed."""
-        if self._settings is None:
-            self._settings = read_settings()
-        return self._settings
+        with self._first:
+            if self._settings is None:
+                self._settings = read_settings()
+            return self._settings
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -258,9 +260,10 @@ class Index:
         return answer
 
     def _http(self) -> requests.Session:
-        if self._session is None:
-            self._session = _make_session(self.settings)
-        return self._session
+        with self._first:
+            if self._session is None:
+                self._session = _make_session(self.settings)
+            return self._session
 
 
 def _make_session(settings: Settings) -> requests.Session:

@@ -147,3 +147,27 @@ def test_a_client_certificate_is_not_silently_dropped(configure, tmp_path):
     with pytest.raises(UsageError) as caught:
         build_secrets(read_settings())
     assert caught.value.code == "client-cert"
+
+
+def test_threads_that_ask_at_once_read_the_configuration_once(monkeypatch):
+    """Reading it captures standard output, which would stay captured where two readings overlap."""
+    import threading
+    import time
+
+    from envbuild import index
+
+    read = []
+
+    def slowly():
+        read.append(threading.current_thread().name)
+        time.sleep(0.05)
+        return read_settings()
+
+    monkeypatch.setattr(index, "read_settings", slowly)
+    asked = index.Index()
+    threads = [threading.Thread(target=lambda: asked.settings) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read) == 1
