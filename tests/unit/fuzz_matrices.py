@@ -258,6 +258,11 @@ def _keep(tables: dict[str, Any], cuda: set[str], pythons: set[str]) -> None:
     systems = {item["system"] for row in tables["cuda"] for item in row["providers"]} | {"debian11"}
     tables["systems"] = [row for row in tables["systems"] if row["name"] in systems]
     tables["pythons"] = [row for row in tables["pythons"] if row["version"] in pythons]
+    supplies = [supply for row in tables["pythons"] for supply in row.get("from", [])]
+    for supply in supplies:
+        supply["files"] = supply.get("files", [])[-1:]
+    unpacked = {name for supply in supplies for name in (*supply["files"], supply.get("installer"))}
+    tables["archives"] = [row for row in tables["archives"] if row["name"] in unpacked]
     for library in ("cudnn", "nccl"):
         tables[library] = [row for row in tables[library] if "apt" in row and serves(row["cuda"])][-3:]
         for row in tables[library]:
