@@ -105,12 +105,14 @@ def unreachable(environment: Environment, why: str) -> BuildError:
     """The one error for a base, or a source that a base needs, that cannot be reached."""
     base = environment.base
     others = ", ".join(base.other_providers)
+    steps = [f"Other providers of the same environment: {others} (choose with --base)."] if others else []
+    steps.append("A base image that you have serves with --base IMAGE.")
+    if environment.prefixes:  # a stack, whose base nobody can choose
+        steps = ["Build it where an engine can pull that image."]
     return BuildError(
         f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) is out of reach. {why}",
         code="base-unreachable",
-        hint=(f"Other providers of the same environment: {others} (choose with --base)." if others else "")
-        + (" " if others else "")
-        + "A base image that you have serves with --base IMAGE. The plan, the lock and the rendering stay valid.",
+        hint=" ".join((*steps, "The plan, the lock and the rendering stay valid.")),
         details=(f"source: {base.image}", f"provider: {base.provider}", f"other providers: {others or 'none'}"),
     )
 
