@@ -19,7 +19,9 @@ from envbuild import context, lock, recipes, workspace
 from envbuild.model import ignore_progress
 from envbuild.render import render
 place = workspace.find(sys.argv[1])
-name = next(p.parent.name for p in sorted(place.environments.glob("*/lock.json")) if '"backend": "pip"' not in p.read_text())
+fetches = ('"backend": "pip"', '"repository": "http')
+locks = ((p.parent.name, p.read_text()) for p in sorted(place.environments.glob("*/lock.json")))
+name = next(name for name, text in locks if not any(word in text for word in fetches))
 locked = lock.read(place.lock_file(name))
 known = recipes.load(place)
 rendering = render(locked, known, recipes.templates(place))

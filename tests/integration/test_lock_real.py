@@ -61,8 +61,8 @@ ENVIRONMENTS = {
 }
 
 
-def no_base(_environment):
-    return Missing(what="base", why="not part of this test")
+def no_base(target):
+    return Missing(what=f"base {target.base.image}", why="not part of this test")
 
 
 def make(env, downloads, on_progress=ignore_progress):
