@@ -99,8 +99,14 @@ def remove(engine: Engine, toy: Toy) -> None:
 
 
 def for_gpus(lock: Lock) -> Lock:
-    """The same environment, said to be for CUDA 13.0."""
-    environment = replace(lock.environment, name="toy-1-cuda13.0-py311-debian12", cuda="13.0", driver_min="580.65.06")
+    """The same environment, said to be for CUDA 13.0, which its framework takes from the image."""
+    environment = replace(
+        lock.environment,
+        name="toy-1-cuda13.0-py311-debian12",
+        frameworks=tuple(replace(framework, cuda_libraries="system") for framework in lock.environment.frameworks),
+        cuda="13.0",
+        driver_min="580.65.06",
+    )
     return replace(lock, environment=environment)
 
 
