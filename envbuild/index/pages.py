@@ -34,6 +34,22 @@ class IndexFile:
     yanked: bool
     metadata: str | None
 
+    @classmethod
+    def pinned(cls, url: str, filename: str, sha256: str, *, index: str = "", project: str = "") -> IndexFile:
+        """A file of which somebody pinned address and hash, and whose index, if it has one, was not asked."""
+        return cls(
+            index=index,
+            project=project,
+            filename=filename,
+            url=url,
+            sha256=sha256,
+            size=None,
+            uploaded="",
+            requires_python="",
+            yanked=False,
+            metadata=None,
+        )
+
 
 def parse(text: str, *, content_type: str, url: str, project: str, index: str) -> list[IndexFile]:
     """The files on a project's page, in the page's order. ``url`` is the page's own, against which links are resolved.

@@ -92,18 +92,9 @@ def _pinned_beside(framework: Framework) -> Iterator[str]:
 def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:
     from envbuild.index import IndexFile
 
-    return IndexFile(
-        index=framework.index,
-        project=canonicalize_name(framework.package),
-        filename=pinned.filename,
-        url=f"{framework.index.rstrip('/')}/{pinned.filename}",
-        sha256=pinned.sha256,
-        size=None,
-        uploaded="",
-        requires_python="",
-        yanked=False,
-        metadata=None,
-    )
+    url = f"{framework.index.rstrip('/')}/{pinned.filename}"
+    project = canonicalize_name(framework.package)
+    return IndexFile.pinned(url, pinned.filename, pinned.sha256, index=framework.index, project=project)
 
 
 def _checked(file: IndexFile, framework: Framework) -> IndexFile:

@@ -63,7 +63,9 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
         for prefix in lock.prefixes
         for each in (*prefix.artifacts, *prefix.build_artifacts)
     ]
-    remote = [(file.url, file.sha256) for plan in environment.plans() for file in plan.python.files]
+    pythons = [plan.python for plan in environment.plans()]
+    fetched = [file for python in pythons for file in (*python.files, python.installer) if file is not None]
+    remote = [(file.url, file.sha256) for file in fetched]
     remote += [(package.url, package.sha256) for package in environment.base.packages]
     found += [
         Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, artifact=None, url=url)
@@ -176,18 +178,7 @@ class _Run:
 def _remote(pin: Pin) -> IndexFile:
     from envbuild.index import IndexFile
 
-    return IndexFile(
-        index="",
-        project="",
-        filename=pin.filename,
-        url=pin.url,
-        sha256=pin.sha256,
-        size=None,
-        uploaded="",
-        requires_python="",
-        yanked=False,
-        metadata=None,
-    )
+    return IndexFile.pinned(pin.url, pin.filename, pin.sha256)
 
 
 def _refuse_clashes(wanted: Iterable[Pin]) -> None:

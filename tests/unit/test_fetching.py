@@ -143,6 +143,9 @@ def test_a_lock_without_its_framework_is_no_evidence(world, monkeypatch):
 def test_files_at_urls_of_their_own_count_too():
     lock = verify_locks.lock()
     file = RemoteFile(url="https://files.example.org/a/python%2B1.tar.gz", sha256="f" * 64)
-    lock = replace(lock, environment=replace(lock.environment, python=replace(lock.environment.python, files=(file,))))
-    (pin,) = [each for each in fetching.pins(lock) if each.artifact is None]
+    program = RemoteFile(url="https://files.example.org/unpacker", sha256="e" * 64)
+    python = replace(lock.environment.python, files=(file,), installer=program)
+    lock = replace(lock, environment=replace(lock.environment, python=python))
+    pin, other = [each for each in fetching.pins(lock) if each.artifact is None]
     assert (pin.filename, pin.sha256, pin.url) == ("python+1.tar.gz", file.sha256, file.url)
+    assert (other.filename, other.sha256) == ("unpacker", program.sha256)
