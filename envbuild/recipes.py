@@ -106,11 +106,8 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
 
 
 def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
-    if table.integer("schema") != SCHEMA:
-        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
-    name = table.text("recipe", pattern=_NAME)
-    if name and name != folder:
-        table.problem(f"{name!r} must be the folder's name, {folder!r}", "recipe")
+    table.schema(SCHEMA)
+    name = table.own_name("recipe", pattern=_NAME, of=folder, place="folder")
     apt = table.table("apt")
     env = table.table("env")
     recipe = Recipe(

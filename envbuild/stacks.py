@@ -94,11 +94,8 @@ def _read(path: Path, root: Path, problems: list[Problem]) -> Stack | None:
 
 
 def _stack(table: strictyaml.Table, stem: str) -> Stack:
-    if table.integer("schema") != SCHEMA:
-        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
-    name = table.text("stack", pattern=_NAME)
-    if name and name != stem:
-        table.problem(f"{name!r} must be the file's name, {stem!r}", "stack")
+    table.schema(SCHEMA)
+    name = table.own_name("stack", pattern=_NAME, of=stem, place="file")
     pythons = table.texts("python", required=True, pattern=_SHORT)
     stack = Stack(
         name=name,

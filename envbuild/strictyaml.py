@@ -101,6 +101,18 @@ class Table:
             return default or ""
         return value or ""
 
+    def schema(self, known: int) -> None:
+        """Note a problem where the file's ``schema`` is not the one that is known."""
+        if self.integer("schema") != known:
+            self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
+
+    def own_name(self, key: str, *, pattern: str, of: str, place: str) -> str:
+        """The name that a file gives to what it holds: that of its ``place`` (``file``, ``folder``), which is ``of``."""
+        name = self.text(key, pattern=pattern)
+        if name and name != of:
+            self.problem(f"{name!r} must be the {place}'s name, {of!r}", key)
+        return name
+
     def integer(self, key: str, default: int | None = None, *, least: int = 0, most: int = _MOST) -> int:
         """A plain integer, from ``least`` to ``most``."""
         value = self._plain(key, ("int",), _INTEGER.fullmatch, required=default is None)

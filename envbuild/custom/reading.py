@@ -60,8 +60,7 @@ def default_name(path: Path) -> str:
 
 
 def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service], problems: list[Problem]) -> UserRecipe:
-    if table.integer("schema") != SCHEMA:
-        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
+    table.schema(SCHEMA)
     request = table.texts("frameworks", required=True)
     insists = {ours: text for key, ours in INSISTS.items() if (text := table.text(key, ""))}
     if gpus := table.texts("gpu", one=True):

@@ -31,11 +31,8 @@ def load_services(workspace: Workspace) -> dict[str, Service]:
 
 
 def _service(table: strictyaml.Table, stem: str) -> Service:
-    if table.integer("schema") != SCHEMA:
-        table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
-    name = table.text("service", pattern=_NAME)
-    if name and name != stem:
-        table.problem(f"{name!r} must be the file's name, {stem!r}", "service")
+    table.schema(SCHEMA)
+    name = table.own_name("service", pattern=_NAME, of=stem, place="file")
     service = Service(
         name=name,
         pip=table.texts("pip", pattern=_REQUIREMENT),

@@ -26,8 +26,7 @@ def listed(workspace: Workspace) -> dict[str, str]:
         raise InvalidInputError(f"Cannot read {where}: {error.strerror}.", hint="Restore the file.") from error
     found: dict[str, str] = {}
     if table is not None:
-        if table.integer("schema") != SCHEMA:
-            table.problem(f"schema must be {SCHEMA}, the one this envbuild reads", "schema")
+        table.schema(SCHEMA)
         found = table.text_map("environments")
         for name in found:
             if not can_be_name(name):

@@ -34,7 +34,9 @@ def test_recipe_is_valid_by_the_published_schema(folder: Path) -> None:
 def test_loader_and_schema_know_the_same_keys() -> None:
     schema: dict[str, Any] = json.loads((ROOT / "envbuild" / "schemas" / "recipe.json").read_text())
     code = (ROOT / "envbuild" / "recipes.py").read_text()
-    asked = set(re.findall(r'table\.(?:text|texts|table|integer)\("(\w+)"', code))
+    asked = set(re.findall(r'table\.(?:text|texts|table|integer|own_name)\("(\w+)"', code)) | set(
+        re.findall(r"table\.(schema)\(", code)
+    )
     assert asked == set(schema["properties"])
 
 

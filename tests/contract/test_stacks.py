@@ -40,7 +40,9 @@ def test_stack_is_valid_by_the_published_schema(path: Path) -> None:
 
 def test_loader_and_schema_know_the_same_keys() -> None:
     code = (ROOT / "envbuild" / "stacks.py").read_text()
-    asked = set(re.findall(r'table\.(?:text|texts|integer|mixed|tables)\(\s*"(\w+)"', code))
+    asked = set(re.findall(r'table\.(?:text|texts|integer|mixed|tables|own_name)\(\s*"(\w+)"', code)) | set(
+        re.findall(r"table\.(schema)\(", code)
+    )
     member = SCHEMA["properties"]["frameworks"]["items"]["oneOf"][1]["properties"]
     assert asked == {*SCHEMA["properties"], *member, *member["apart"]["items"]["properties"]}
 
