@@ -1,27 +1,41 @@
-"""The reference network's weights in the layout of TensorFlow and Keras: kernels HWIO, dense (in, out), flattened as H, W, C."""
+"""A network's weights in the layout of TensorFlow and Keras: kernels HWIO, dense (in, out), flattened as H, W, C."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-from .refnet import NAMES
+from .nets import LENET
 
 
-def to_hwio(weights):
-    """The eight arrays in the order of refnet.NAMES, float32."""
-    w = dict((name, np.asarray(weights[name], 'float32')) for name in NAMES)
-    w['conv1_w'], w['conv2_w'] = w['conv1_w'].transpose(2, 3, 1, 0), w['conv2_w'].transpose(2, 3, 1, 0)
-    w['fc1_w'] = w['fc1_w'].reshape(128, 32, 4, 4).transpose(2, 3, 1, 0).reshape(512, 128)
-    w['fc2_w'] = w['fc2_w'].T
-    return [np.ascontiguousarray(w[name]) for name in NAMES]
+def to_hwio(weights, net=LENET):
+    """The arrays in the order of net.names, float32."""
+    return [np.ascontiguousarray(_turned(net, name, np.asarray(weights[name], 'float32'))) for name in net.names]
 
 
-def from_hwio(values):
-    """The reverse: canonical {parameter: array}."""
-    w = dict(zip(NAMES, values))
-    w['conv1_w'], w['conv2_w'] = w['conv1_w'].transpose(3, 2, 0, 1), w['conv2_w'].transpose(3, 2, 0, 1)
-    w['fc1_w'] = w['fc1_w'].reshape(4, 4, 32, 128).transpose(3, 2, 0, 1).reshape(128, 512)
-    w['fc2_w'] = w['fc2_w'].T
-    return w
+def _turned(net, name, array):
+    if array.ndim == 4:
+        return array.transpose(2, 3, 1, 0)
+    if array.ndim == 2:
+        folded = _folded(net, name)
+        return array.reshape((-1,) + folded).transpose(2, 3, 1, 0).reshape(array.shape[::-1]) if folded else array.T
+    return array
+
+
+def from_hwio(values, net=LENET):
+    """The reverse: canonical {parameter: array} from arrays in the order of net.names."""
+    weights = {}
+    for (name, shape), array in zip(net.parameters, values):
+        if len(shape) == 4:
+            array = array.transpose(3, 2, 0, 1)
+        elif len(shape) == 2:
+            folded = _folded(net, name)
+            array = array.reshape(folded[1:] + (folded[0], -1)).transpose(3, 2, 0, 1).reshape(shape) if folded else array.T
+        weights[name] = array
+    return weights
+
+
+def _folded(net, name):
+    """(C, H, W) of what a dense layer reads, where that was flattened."""
+    return next(layer.folded for layer in net.layers if layer.op == 'dense' and name == layer.name + '_w')
 
 
 def nhwc(images):

@@ -2,34 +2,23 @@
 
 In float64 it says what the weights must be after some steps; every framework is judged against it, for every number of
 devices. Layout is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order.
-The random starting weights use only operations that IEEE 754 rounds exactly, so a seed means the same bits everywhere.
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-CLASSES = 10
+from .nets import LENET
+
 SIDE = 28
-SHAPES = (
-    ('conv1_w', (16, 1, 5, 5)), ('conv1_b', (16,)),
-    ('conv2_w', (32, 16, 5, 5)), ('conv2_b', (32,)),
-    ('fc1_w', (128, 512)), ('fc1_b', (128,)),
-    ('fc2_w', (10, 128)), ('fc2_b', (10,)),
-)
+SHAPES = tuple(LENET.parameters)
 NAMES = tuple(name for name, _ in SHAPES)
 PARAMETERS = sum(int(np.prod(shape)) for _, shape in SHAPES)
 BYTES = 4 * PARAMETERS
 
 
 def initial(seed):
-    """Starting weights in float32: uniform with He's variance, biases small and not zero so that a lost bias shows."""
-    draw = np.random.RandomState(seed)
-    weights = {}
-    for name, shape in SHAPES:
-        fan_in = int(np.prod(shape[1:])) if len(shape) > 1 else 0
-        bound = np.sqrt(6.0 / fan_in) if fan_in else 0.05
-        weights[name] = ((2.0 * draw.random_sample(shape) - 1.0) * bound).astype('float32')
-    return weights
+    """Its starting weights."""
+    return LENET.initial(seed)
 
 
 def scaled(images, dtype='float64'):

@@ -90,8 +90,6 @@ class Run(object):
             np.save(data[part]['images'], pictures)
             np.save(data[part]['labels'], labels)
         self._start = refnet.initial(seed)
-        data['weights'] = os.path.join(self.folder, 'weights.npz')
-        np.savez(data['weights'], **self._start)
         self._wanted = {}
         self.report['timing']['data_s'] = round(time.time() - start, 3)
         if 'train' in needed:

@@ -10,7 +10,7 @@ import traceback
 
 import numpy as np
 
-from . import adapters, bench, exchange, files, match, refnet, train
+from . import adapters, bench, exchange, files, match, nets, train
 from .clock import now
 from .context import Context
 from .group import Group, PeerLost
@@ -41,12 +41,10 @@ class Session(object):
         place = self.plan['data'][part]
         return np.load(place['images'], mmap_mode='r'), np.load(place['labels'])
 
-    def make(self, sync, lr, replicas=None):
+    def make(self, sync, lr, replicas=None, net=nets.LENET):
         """A fresh model with the run's starting weights on all devices of this process, or on some."""
-        with np.load(self.plan['data']['weights']) as stored:
-            weights = dict((name, stored[name]) for name in refnet.NAMES)
         replicas = list(range(len(self.ctx.devices))) if replicas is None else replicas
-        return self.adapter.make('lenet', weights, lr, self.plan['momentum'], replicas, sync)
+        return self.adapter.make(net, net.initial(self.plan['seed']), lr, self.plan['momentum'], replicas, sync)
 
 
 def _die_with_parent(parent):

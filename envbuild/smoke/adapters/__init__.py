@@ -2,8 +2,8 @@
 
 The file obeys the guest's language rules and imports its framework inside its methods only, never at module level: the
 parent process reads `style` from it and must stay free of frameworks. All arrays that pass between guest and adapter are
-NumPy in the canonical layout of refnet (NCHW, OIHW, dense weights (out, in)); the adapter transposes. Of the guest it may use
-refnet and layouts (`from ..layouts import to_hwio`). An adapter that hands over to one of several classes names them in `sides`.
+NumPy in the canonical layout of nets (NCHW, OIHW, dense weights (out, in)); the adapter transposes. Of the guest it may use
+nets, refnet and layouts (`from ..layouts import to_hwio`). An adapter that hands over to one of several classes names them in `sides`.
 
     class Adapter(object):
         name = 'numpy'
@@ -14,9 +14,10 @@ refnet and layouts (`from ..layouts import to_hwio`). An adapter that hands over
         def setup(self, ctx)    # import the framework, claim the devices of ctx (context.Context)
         def versions(self)      # {'name', 'version', 'cuda_build', 'cudnn', 'nccl', 'arch_list'}: the framework's own idea
         def make(self, net, weights, lr, momentum, replicas, sync)
-                                # a handle: a model with SGD. replicas: places in ctx.devices that take part (style single),
-                                # [0] for process style. sync: 'mean' averages over all replicas and processes, 'none' trains
-                                # each replica alone
+                                # a handle: the network (nets.Net, built from its layers) with these weights and SGD with
+                                # classical momentum. replicas: places in ctx.devices that take part (style single), [0] for
+                                # process style. sync: 'mean' averages gradients over all replicas and processes, 'none' trains
+                                # each replica alone. Batch normalisation is each replica's own; nets has its constants
         def put(self, handle, images, labels)
                                 # uint8 NCHW of the global batch -> the batch on the devices, in contiguous equal shards
         def step(self, handle, batch, lr)
@@ -25,11 +26,16 @@ refnet and layouts (`from ..layouts import to_hwio`). An adapter that hands over
         def drain(self)         # wait until every device has finished
         def copies(self, handle)            # how many copies of the parameters this process holds
         def weights(self, handle, copy)     # {parameter: float32 array} of one copy
-        def predict(self, handle, images)   # logits
+        def assign(self, handle, copy, weights)         # the reverse; momentum stays as it is
+        def predict(self, handle, images)   # logits of copy 0, running means and variances in place of the batch's
+        def save(self, handle, folder)      # copy 0 in the framework's own format, below an empty folder
+        def restore(self, handle, folder)   # into every copy of a handle that was made like it; running means as well
         def evidence(self, handle)          # {'parameters': [device], 'compute': [device], 'memory_bytes': n or None}
         def close(self)
         # optional: what takes long once, such as running a compiler; calling beat() is news, for there may be a limit on silence
         def prepare(self, beat)
+        # optional: networks that it cannot build, {name: why not}
+        without = {}
         # optional: why the framework uses one device only ('devices'), or trains nothing ('training'), under these options
         # (the matrix row's). The parent asks the class, so no framework is imported for it. Without training, setup,
         # versions, close and exercise are all: tasks with known answers, [{'what': words, 'right': bool, 'detail': words}]

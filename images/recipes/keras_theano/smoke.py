@@ -10,7 +10,7 @@ import numpy as np
 
 from . import keras
 from .theano import tell_of_compilers
-from .. import refnet
+from .. import nets, refnet
 
 
 class Adapter(keras.Compiled):
@@ -35,7 +35,7 @@ class Adapter(keras.Compiled):
     def prepare(self, beat):
         """Theano compiles C++ for a new network, which it keeps on disk: the handles to come find it there."""
         tell_of_compilers(self.theano, beat)
-        handle = self.make('lenet', refnet.initial(0), 0.0, 0.9, [0], 'mean')
+        handle = self.make(nets.LENET, refnet.initial(0), 0.0, 0.9, [0], 'mean')
         images = np.zeros((64, 1, 28, 28), 'uint8')
         self.step(handle, self.put(handle, images, np.zeros(64, 'int64')), 0.0)
         self.predict(handle, images)
