@@ -108,8 +108,8 @@ def _scaling(session, scaling):
             wanted = plan['rounds'] * (2 if ctx.group.broadcast(noisy) else 1)
     empty = Mode('empty', None, [])
     return {
-        'scaling': scaling, 'batch_per_device': per_device, 'global_batch': per_device * ctx.replicas,
-        'steps_per_round': steps, 'rounds': rounds,
+        'workload': plan['workload'], 'net': plan['net'], 'scaling': scaling, 'batch_per_device': per_device,
+        'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
         'warmup': dict((mode.name, {'steps': mode.warmup_steps, 'first_s': mode.first_s}) for mode in modes),
         'barrier_s': stats.median([_lap(session, empty, 0) for _ in range(EMPTY_LAPS)]),
     }

@@ -14,8 +14,8 @@ def run(n, measured, device, exchange_s, floors):
     images = {'solo': alone, 'indep': measured['global_batch'], 'dp': measured['global_batch']}
     step_s = dict((name, stats.median(times) / steps if times[0] is not None else None) for name, times in laps.items())
     out = {
-        'n': n, 'workload': 'digits', 'net': 'lenet', 'scaling': measured['scaling'], 'batch_per_device': per_device,
-        'global_batch': measured['global_batch'], 'precision': 'fp32', 'sync': 'mean', 'steps_per_round': steps,
+        'n': n, 'workload': measured['workload'], 'net': measured['net'], 'scaling': measured['scaling'],
+        'batch_per_device': per_device, 'global_batch': measured['global_batch'], 'precision': 'fp32', 'sync': 'mean', 'steps_per_round': steps,
         'rounds': measured['rounds'], 'warmup': measured['warmup'],
         'step_ms': dict((name, None if s is None else 1e3 * s) for name, s in step_s.items()),
         'images_per_s': dict((name, None if s is None else images[name] / s) for name, s in step_s.items()),

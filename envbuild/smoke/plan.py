@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
-from . import probe_cuda
+from . import nets, probe_cuda
 
 MOMENTUM = 0.9
 LR = 0.05
@@ -98,6 +98,7 @@ def phases(options, kind, n, counts, data):
         'oracle': dict(ORACLE, batch=global_batch(n)),
         'train': {'epochs': options['epochs'], 'batch': global_batch(n), 'lr': LR},
         'bench': {
+            'workload': 'mnist', 'net': nets.DEFAULT['mnist'],
             'batch': options['batch'] or (64 if on_cpu else 256), 'scaling': options['scaling'], 'rounds': options['rounds'],
             'round_seconds': options['round_seconds'] or (0.25 if on_cpu else 0.5),
             'warmup_min': 10, 'warmup_max': options['warmup_max'], 'double_if_noisy': not on_cpu,
