@@ -1,7 +1,7 @@
 """What does not apply to a framework, by its adapter's own words: it is skipped with the reason, and never counts as passed."""
 from __future__ import absolute_import, division, print_function
 
-from .checks import check
+from .verdict import check
 
 WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC')
 

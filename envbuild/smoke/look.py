@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, checks, image as images, plan, probe, report
+from . import adapters, endings, image as images, plan, probe, report
 from .launch import Launch
 
 SCHEMA = 'envbuild-smoke-probe/1'
@@ -33,7 +33,7 @@ def _ask(options, image, style, found):
             outcome = launch.watch(time.time() + options['timeout'])
         if outcome.kind == 'done':
             return report.framework(asked['adapter'], outcome.results[0]), None
-        return None, checks.ending(1, outcome)[-1]['message']
+        return None, endings.ending(1, outcome)[-1]['message']
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

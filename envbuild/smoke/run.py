@@ -8,7 +8,8 @@ import time
 
 import numpy as np
 
-from . import adapters, checks, diagnose, figures, image as images, limits, plan as plans, probe, refnet, report as reports, synth
+from . import adapters, checks, diagnose, endings, environment, figures, image as images, limits, plan as plans, probe, refnet
+from . import report as reports, synth
 from .launch import Launch
 
 BENCH_IMAGES = 2048
@@ -49,12 +50,9 @@ class Run(object):
 
     def _machine(self):
         found, image = self.found, self.image
-        self.report['checks'] += checks.driver(found, image)
-        self.report['checks'] += checks.devices(self.device, image, self.left_out, self.options)
-        self.report['checks'] += checks.architecture(found, image)
+        self.report['checks'] += environment.before(found, image, self.device, self.counts, self.left_out, self.options)
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
             self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
-        self.report['checks'] += checks.surroundings(found, self.device, max(self.counts or [0]))
         self.report['checks'] += self.limits.checks(self.counts, self.beyond, self.options['min_speedup'])
         self.report['notes'] += self.limits.notes()
 
@@ -117,7 +115,7 @@ class Run(object):
     def _judge(self, n, plan, outcome):
         """Checks and figures of one launch."""
         report, options = self.report, self.options
-        report['checks'] += checks.ending(n, outcome)
+        report['checks'] += endings.ending(n, outcome)
         if outcome.kind != 'done':
             for rank, text in enumerate(outcome.logs):
                 report['logs']['%d workers, rank %d' % (n, rank)] = text
@@ -128,7 +126,7 @@ class Run(object):
             report['timing'][key] = round(seconds, 3)
         if report['framework'] is None:
             report['framework'] = reports.framework(plan['adapter'], results[0])
-            report['checks'] += checks.contents(self.image, report['framework'])
+            report['checks'] += environment.of_framework(self.image, report['framework'])
         evidence = [result['phases'][name]['evidence'] for result in results for name in ('oracle', 'train') if name in done]
         if evidence:
             report['checks'] += checks.placement(n, self.device, evidence)

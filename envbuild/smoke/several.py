@@ -12,8 +12,9 @@ import sys
 import tempfile
 import time
 
-from . import adapters, checks, image as images, members, report as reports
+from . import adapters, image as images, members, report as reports
 from .child import Child
+from .verdict import check
 
 GRACE_S = 10.0              # beyond its limit, for a part to end by itself and report
 WORST = ('error', 'fail', 'inconclusive', 'pass')
@@ -42,7 +43,7 @@ class Part(object):
         """One check for the whole of it."""
         status = {'not-applicable': 'skip', 'error': 'fail'}.get(self.status, self.status)
         blamed = [each for each in (self.report or {}).get('checks', ()) if each['status'] == status and each['next_step']]
-        return checks.check('HANG' if self.hung else 'PART', None, status,
+        return check('HANG' if self.hung else 'PART', None, status,
                             '%s: %s' % (self.member.title(), self.reason or 'every check passed'),
                             next_step=blamed[0]['next_step'] if blamed and status != 'pass' else '',
                             detail={'framework': self.member.name})

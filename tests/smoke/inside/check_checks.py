@@ -6,6 +6,7 @@ import boot  # noqa: F401
 import numpy as np
 
 from envbuild_smoke import checks, diagnose, explain, figures, image, plan, refnet, report, synth
+from envbuild_smoke.environment import container, driver, gpus, libraries
 
 GPU_IMAGE = dict(image.unknown(), name='x', cuda='12.4', driver_min='550.54', version='1.2.3',
                  compute_capability={'sass': ['7.0', '8.0'], 'ptx': ['8.0']})
@@ -31,7 +32,7 @@ class Devices(unittest.TestCase):
         opts = options(**changes)
         device = plan.choose_device(opts, picture, facts)
         counts, left_out = plan.choose_counts(opts['counts'], device)
-        return device.kind, counts, checks.devices(device, picture, left_out, opts)[0]['status']
+        return device.kind, counts, gpus.devices(device, picture, left_out, opts)[0]['status']
 
     def test_cpu_image(self):
         self.assertEqual(self.look(CPU_IMAGE, found()), ('cpu', [1, 2], 'pass'))
@@ -60,41 +61,41 @@ class Devices(unittest.TestCase):
 class Driver(unittest.TestCase):
     def test_codes_of_cuinit(self):
         for code in (3, 34, 46, 304, 802, 803, 804, 999, 12345):
-            made = checks.driver(found(code=code), GPU_IMAGE)
+            made = driver.driver(found(code=code), GPU_IMAGE)
             self.assertEqual(statuses(made), [('DRIVER', 'fail')])
             self.assertIn(str(code), made[0]['message'])
             self.assertTrue(made[0]['next_step'])
-        self.assertEqual(checks.driver(found(code=100), GPU_IMAGE), [])
-        self.assertEqual(checks.driver(found(library=False), GPU_IMAGE), [])
+        self.assertEqual(driver.driver(found(code=100), GPU_IMAGE), [])
+        self.assertEqual(driver.driver(found(library=False), GPU_IMAGE), [])
 
     def test_driver_must_support_the_images_cuda(self):
-        for driver, needs, want in (('12.4', '12.4', 'pass'), ('12.0', '12.4', 'pass'), ('11.8', '12.4', 'fail'), ('13.0', '12.4', 'pass'),
+        for has, needs, want in (('12.4', '12.4', 'pass'), ('12.0', '12.4', 'pass'), ('11.8', '12.4', 'fail'), ('13.0', '12.4', 'pass'),
                                     ('9.0', '9.2', 'fail'), ('10.1', '9.2', 'pass'), ('10.0', '10.1', 'fail')):
-            made = checks.driver(found(driver_cuda=driver), dict(GPU_IMAGE, cuda=needs))
-            self.assertEqual(statuses(made), [('DRIVER', want)], (driver, needs))
+            made = driver.driver(found(driver_cuda=has), dict(GPU_IMAGE, cuda=needs))
+            self.assertEqual(statuses(made), [('DRIVER', want)], (has, needs))
 
     def test_architectures(self):
         for capability, want in (('7.0', 'pass'), ('7.5', 'pass'), ('8.6', 'pass'), ('9.0', 'warn'), ('12.0', 'warn'), ('6.1', 'fail')):
-            self.assertEqual(statuses(checks.architecture(found([('A', capability)]), GPU_IMAGE)), [('ARCH', want)], capability)
+            self.assertEqual(statuses(gpus.architecture(found([('A', capability)]), GPU_IMAGE)), [('ARCH', want)], capability)
 
     def test_surroundings(self):
         cuda = plan.Device('cuda', 2, '')
         alike, mixed = found([('A', '8.0')] * 2), found([('A', '8.0'), ('B', '7.0')], shm=64 << 20, NCCL_P2P_DISABLE='1')
-        self.assertEqual(statuses(checks.surroundings(alike, cuda, 2)), [('MIXED', 'pass'), ('SHM', 'pass'), ('ENV', 'pass')])
-        self.assertEqual(statuses(checks.surroundings(mixed, cuda, 2)), [('MIXED', 'warn'), ('SHM', 'warn'), ('ENV', 'warn')])
-        self.assertEqual(statuses(checks.surroundings(mixed, cuda, 1))[1], ('SHM', 'pass'))
+        self.assertEqual(statuses(container.surroundings(alike, cuda, 2)), [('MIXED', 'pass'), ('SHM', 'pass'), ('ENV', 'pass')])
+        self.assertEqual(statuses(container.surroundings(mixed, cuda, 2)), [('MIXED', 'warn'), ('SHM', 'warn'), ('ENV', 'warn')])
+        self.assertEqual(statuses(container.surroundings(mixed, cuda, 1))[1], ('SHM', 'pass'))
 
 
 class Contents(unittest.TestCase):
     def test_a_cpu_build_in_a_gpu_image_fails(self):
         versions = {'name': 'f', 'version': '1.2.3+cpu', 'cuda_build': None}
-        self.assertEqual(statuses(checks.contents(GPU_IMAGE, versions)), [('VERSION', 'pass'), ('BUILD', 'fail')])
+        self.assertEqual(statuses(libraries.contents(GPU_IMAGE, versions)), [('VERSION', 'pass'), ('BUILD', 'fail')])
 
     def test_versions(self):
         right = {'name': 'f', 'version': '1.2.3', 'cuda_build': '12.4.1'}
-        self.assertEqual(statuses(checks.contents(GPU_IMAGE, right)), [('VERSION', 'pass'), ('BUILD', 'pass')])
+        self.assertEqual(statuses(libraries.contents(GPU_IMAGE, right)), [('VERSION', 'pass'), ('BUILD', 'pass')])
         other = {'name': 'f', 'version': '1.2.4', 'cuda_build': '11.8'}
-        self.assertEqual(statuses(checks.contents(GPU_IMAGE, other)), [('VERSION', 'fail'), ('BUILD', 'warn')])
+        self.assertEqual(statuses(libraries.contents(GPU_IMAGE, other)), [('VERSION', 'fail'), ('BUILD', 'warn')])
 
     def test_work_on_the_wrong_device_fails(self):
         cuda, cpu = plan.Device('cuda', 1, ''), plan.Device('cpu', 2, '')
@@ -153,7 +154,8 @@ class Conclusion(unittest.TestCase):
 class Speed(unittest.TestCase):
     def figures(self, device, solo, indep, dp, floors=None, scaling='weak'):
         rounds = [{'order': '', 'solo_s': solo * k, 'indep_s': indep * k, 'dp_s': dp * k} for k in (1, 1.1, .9, 1.3, 1, 1, 1, 1, 1)]
-        measured = {'scaling': scaling, 'batch_per_device': 64, 'global_batch': 128, 'steps_per_round': 10, 'rounds': rounds,
+        measured = {'workload': 'mnist', 'net': 'lenet', 'scaling': scaling, 'batch_per_device': 64,
+                    'global_batch': 128, 'steps_per_round': 10, 'rounds': rounds,
                     'warmup': {}, 'barrier_s': 0.001}
         return figures.run(2, measured, device, None, floors or {})
 

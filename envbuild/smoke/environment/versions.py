@@ -1,0 +1,19 @@
+"""Versions as numbers and as releases."""
+from __future__ import absolute_import, division, print_function
+
+import re
+
+
+def numbers(version):
+    """'9.0.176' -> [9, 0, 176]; stops at the first part that is no number."""
+    out = []
+    for part in version.split('.'):
+        if not part.isdigit():
+            break
+        out.append(int(part))
+    return out
+
+
+def release(version):
+    """Without what packages add to the version that the framework itself knows: 2.13.0+cpu, 1.5.1.post0, 2.4.0-rc1."""
+    return re.sub(r'\.post\d+$', '', version.split('+')[0]).replace('-', '')

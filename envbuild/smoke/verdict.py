@@ -1,0 +1,10 @@
+"""One line of the report: what was looked at, what came out, and what to do next."""
+from __future__ import absolute_import, division, print_function
+
+from . import explain
+
+
+def check(key, n, status, message, severity='fail', value=None, limit=None, unit='', next_step='', detail=None):
+    """status: pass, warn, fail, inconclusive, skip (not applicable, the message says why). n None: about the machine or the image."""
+    return {'id': key, 'title': explain.TEXTS[key][0], 'n': n, 'status': status, 'severity': severity, 'value': value,
+            'limit': limit, 'unit': unit, 'message': message, 'next_step': next_step, 'detail': detail or {}}
