@@ -1,19 +1,31 @@
 """What an adapter may know about where it runs."""
 from __future__ import absolute_import, division, print_function
 
+import socket
+
 
 class Context(object):
     """`rank` of `world` processes; `devices` are the numbers of this process's devices, `kind` is 'cpu' or 'cuda'.
 
     `replicas` counts the devices of all processes. `threads` is how many CPU threads one device may use. `options` are
-    the matrix row's own words for this framework. `group` is the TCP process group.
+    the matrix row's own words for this framework. `group` is the TCP process group. `host` is where all ranks reach rank 0.
     """
 
-    def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group):
+    def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1'):
         self.rank, self.world = rank, world
         self.kind, self.devices, self.replicas = kind, devices, replicas
         self.threads, self.options, self.seed = threads, options, seed
-        self.group = group
+        self.group, self.host = group, host
+
+    def meeting_place(self):
+        """(host, port) for a framework's own rendezvous: a port that was free on rank 0 a moment ago, the same on every rank."""
+        port = 0
+        if self.rank == 0:
+            probe = socket.socket()
+            probe.bind((self.host, 0))
+            port = probe.getsockname()[1]
+            probe.close()
+        return self.host, self.group.broadcast(port)
 
     @staticmethod
     def shard(array, place, parts):
