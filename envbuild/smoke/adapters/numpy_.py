@@ -78,6 +78,10 @@ class Adapter(object):
     def weights(self, handle, copy):
         return handle['p']
 
+    def assign(self, handle, copy, weights):
+        for name, value in weights.items():
+            handle['p'][name] = np.array(value, 'float32')
+
     def predict(self, handle, images):
         return refnet.logits(handle['p'], self.scale(images))
 
