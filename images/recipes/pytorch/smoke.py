@@ -6,15 +6,20 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
-import socket
+import collections
+import os
 
 import numpy as np
+
+from ..nets import EPSILON, KEPT
+
+SAVED = 'model.pt'
 
 
 class Adapter(object):
     name = 'pytorch'
     style = 'process'
-    collective_types = ('float32', 'float64', 'int64')
+    collective_types = ('float32', 'float64', 'int64', 'float16')
 
     def setup(self, ctx):
         import torch
@@ -29,6 +34,9 @@ class Adapter(object):
             self._full_precision()
         self.device = torch.device('cuda', ctx.devices[0]) if self.on_gpu else torch.device('cpu')
         self.wraps = self.on_gpu or self.version >= (1, 1)
+        if self.version < (1, 0):
+            # Its Gloo has a half on GPUs only: https://github.com/pytorch/pytorch/blob/v0.4.1/torch/lib/THD/base/data_channels/DataChannelGloo.cpp
+            self.collective_types = self.collective_types[:3]
         self.semantics = {
             'gradient': 'mean', 'backend': 'nccl' if self.on_gpu else 'gloo',
             'exchange': 'DistributedDataParallel' if self.wraps else 'one flat buffer by all_reduce: '
@@ -40,22 +48,13 @@ class Adapter(object):
     def join(self):
         """Meet the other processes; adapters of what stands on PyTorch do it in their own way."""
         self.torch.distributed.init_process_group(
-            self.semantics['backend'], init_method='tcp://127.0.0.1:%d' % self._agreed_port(), rank=self.ctx.rank,
+            self.semantics['backend'], init_method='tcp://%s:%d' % self.ctx.meeting_place(), rank=self.ctx.rank,
             world_size=self.ctx.world)
 
     def _full_precision(self):
         for owner in (getattr(self.torch.backends.cuda, 'matmul', None), self.torch.backends.cudnn):
             if hasattr(owner, 'allow_tf32'):
                 owner.allow_tf32 = False
-
-    def _agreed_port(self):
-        port = 0
-        if self.ctx.rank == 0:
-            probe = socket.socket()
-            probe.bind(('127.0.0.1', 0))
-            port = probe.getsockname()[1]
-            probe.close()
-        return self.ctx.group.broadcast(port)
 
     def versions(self):
         torch, cuda = self.torch, self.torch.version.cuda
@@ -76,18 +75,14 @@ class Adapter(object):
         return '%d.%d.%d' % (found // 1000, found % 1000 // 100, found % 100)
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        nn = self.torch.nn
-        layers = [nn.Conv2d(1, 16, 5), nn.Conv2d(16, 32, 5), nn.Linear(512, 128), nn.Linear(128, 10)]
-        model = _lenet(nn, layers)
-        model = model.to(self.device)
-        tensors = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
-        with self.torch.no_grad():
-            for tensor, name in zip(tensors, NAMES):
-                tensor.copy_(self.torch.from_numpy(np.asarray(weights[name], 'float32')))
+        model = network(self.torch.nn, net).to(self.device)
         together = sync == 'mean' and self.ctx.world > 1
-        handle = {'model': model, 'run': model, 'tensors': tensors, 'shard': together, 'flat': together and not self.wraps}
+        handle = {'model': model, 'run': model, 'tensors': tensors(model, net), 'shard': together, 'flat': together and not self.wraps}
+        self.assign(handle, 0, weights)
         if together and self.wraps:
-            handle['run'] = nn.parallel.DistributedDataParallel(model, **({'device_ids': [self.ctx.devices[0]]} if self.on_gpu else {}))
+            # Running means stay each replica's own: by default the first one's are sent to all before every step.
+            handle['run'] = self.torch.nn.parallel.DistributedDataParallel(
+                model, broadcast_buffers=False, **({'device_ids': [self.ctx.devices[0]]} if self.on_gpu else {}))
         handle['sgd'] = self.torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
         return handle
 
@@ -95,7 +90,7 @@ class Adapter(object):
         if handle['shard']:
             images = self.ctx.shard(images, self.ctx.rank, self.ctx.world)
             labels = self.ctx.shard(labels, self.ctx.rank, self.ctx.world)
-        return self._images(images), self.torch.from_numpy(np.array(labels)).to(self.device)
+        return self._images(images), self.torch.from_numpy(np.array(labels, 'int64')).to(self.device)
 
     def _images(self, images):
         return self.torch.from_numpy(images.astype('float32') / np.float32(255)).to(self.device)
@@ -107,7 +102,7 @@ class Adapter(object):
         loss = self.torch.nn.functional.cross_entropy(handle['run'](batch[0]), batch[1])
         loss.backward()
         if handle['flat']:
-            self._average([tensor.grad for tensor in handle['tensors']])
+            self._average([tensor.grad for tensor in handle['tensors'].values()])
         handle['sgd'].step()
         return loss.detach()
 
@@ -132,14 +127,29 @@ class Adapter(object):
         return 1
 
     def weights(self, handle, copy):
-        return dict((name, tensor.detach().cpu().numpy()) for name, tensor in zip(NAMES, handle['tensors']))
+        # On the CPU numpy() would be the parameter itself, which the next step changes.
+        return dict((name, np.array(tensor.detach().cpu().numpy())) for name, tensor in handle['tensors'].items())
+
+    def assign(self, handle, copy, weights):
+        with self.torch.no_grad():
+            for name, tensor in handle['tensors'].items():
+                tensor.copy_(self.torch.from_numpy(np.array(weights[name], 'float32')))
 
     def predict(self, handle, images):
+        handle['model'].eval()
         with self.torch.no_grad():
-            return handle['model'](self._images(images)).cpu().numpy()
+            logits = handle['model'](self._images(images)).cpu().numpy()
+        handle['model'].train()
+        return logits
+
+    def save(self, handle, folder):
+        self.torch.save(handle['model'].state_dict(), os.path.join(folder, SAVED))
+
+    def restore(self, handle, folder):
+        handle['model'].load_state_dict(self.torch.load(os.path.join(folder, SAVED), map_location=str(self.device)))
 
     def evidence(self, handle):
-        place = sorted(set(str(tensor.device) for tensor in handle['tensors']))
+        place = sorted(set(str(tensor.device) for tensor in handle['tensors'].values()))
         return {'parameters': place, 'compute': place,
                 'memory_bytes': int(self.torch.cuda.max_memory_allocated()) if self.on_gpu else None}
 
@@ -160,23 +170,46 @@ class Adapter(object):
             self.torch.distributed.destroy_process_group()
 
 
-NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+def network(nn, net):
+    """The network as a module, in which each layer with parameters has its own name.
 
-
-def _lenet(nn, layers):
-    """The reference network. The class is made here because its base exists only once the framework is imported."""
-    class LeNet(nn.Module):
+    The class is made here because its base exists only once the framework is imported.
+    """
+    class Network(nn.Module):
         def __init__(self):
-            super(LeNet, self).__init__()
-            self.conv1, self.conv2, self.fc1, self.fc2 = layers
-            self.pool, self.relu = nn.MaxPool2d(2), nn.ReLU()
+            super(Network, self).__init__()
+            for layer in net.layers:
+                if layer.op in MODULES:
+                    self.add_module(layer.name, MODULES[layer.op](nn, layer, shapes))
 
-        def forward(self, x):
-            x = self.pool(self.relu(self.conv1(x)))
-            x = self.pool(self.relu(self.conv2(x)))
-            return self.fc2(self.relu(self.fc1(x.view(x.size(0), -1))))
+        def forward(self, images):
+            known = {'images': images}
+            for layer in net.layers:
+                run = getattr(self, layer.name) if layer.op in MODULES else functions[layer.op]
+                known[layer.name] = run(*[known[name] for name in layer.of])
+            return known[net.layers[-1].name]
 
-    return LeNet()
+    shapes = dict(net.parameters)
+    functions = {
+        'relu': nn.functional.relu, 'pool': lambda x: nn.functional.max_pool2d(x, 2), 'mean': lambda x: x.mean(3).mean(2),
+        'flatten': lambda x: x.reshape(x.size(0), -1), 'add': lambda x, y: x + y,
+    }
+    return Network()
+
+
+# Layers with parameters. What PyTorch calls the momentum of a running mean is the share of the new.
+MODULES = {
+    'conv': lambda nn, layer, shapes: nn.Conv2d(
+        shapes[layer.name + '_w'][1], layer.shape[0], layer.kernel, stride=layer.stride, padding=layer.pad, bias=layer.bias),
+    'norm': lambda nn, layer, shapes: nn.BatchNorm2d(layer.shape[0], eps=EPSILON, momentum=1 - KEPT),
+    'dense': lambda nn, layer, shapes: nn.Linear(*reversed(shapes[layer.name + '_w'])),
+}
+
+
+def tensors(model, net):
+    """{parameter: tensor} in the order of the network, which is the same on every rank."""
+    kinds = {'_w': 'weight', '_b': 'bias'}
+    return collections.OrderedDict((name, getattr(getattr(model, name[:-2]), kinds[name[-2:]])) for name in net.names)
 
 
 def _cudnn(number):
