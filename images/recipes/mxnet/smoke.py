@@ -1,17 +1,20 @@
-"""MXNet (Gluon) for the smoke test: all devices in one process, gradients exchanged through a key-value store.
+"""MXNet (Gluon, from 1.0 on) for the smoke test: all devices in one process, gradients exchanged through a key-value store.
 
 Trainer.step divides by the global batch, which turns MXNet's sum of gradients into the mean. The engine is asynchronous:
-only waitall() ends a measurement.
+only waitall() ends a measurement. The store is `device` on GPUs and `local` on the CPU; `--option kvstore=nccl` takes another.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
 import os
 import re
+import tempfile
 
 import numpy as np
 
-NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+from .. import nets
+
+FILE = 'network.params'
 
 
 class Adapter(object):
@@ -25,9 +28,10 @@ class Adapter(object):
         self.ctx, self.mx = ctx, mxnet
         self.on_gpu = ctx.kind == 'cuda'
         self.places = [(mxnet.gpu if self.on_gpu else mxnet.cpu)(number) for number in ctx.devices]
-        self.store = 'device' if self.on_gpu else 'local'
+        self.store = ctx.options.get('kvstore') or ('device' if self.on_gpu else 'local')
         self.semantics = {'gradient': 'sum, divided by the global batch in Trainer.step', 'kvstore': self.store}
         self.entropy = mxnet.gluon.loss.SoftmaxCrossEntropyLoss()
+        self.network = _network_class(mxnet)
 
     def versions(self):
         return {'name': 'mxnet', 'version': self.mx.__version__, 'cuda_build': self._cuda(), 'cudnn': None, 'nccl': None, 'arch_list': []}
@@ -46,31 +50,15 @@ class Adapter(object):
     def make(self, net, weights, lr, momentum, replicas, sync):
         places = [self.places[replica] for replica in replicas]
         groups = [places] if sync == 'mean' else [[place] for place in places]
-        return [self._model(weights, lr, momentum, group) for group in groups]
-
-    def _model(self, weights, lr, momentum, places):
-        """A network with a copy on each place and a trainer that averages over them."""
-        nn = self.mx.gluon.nn
-        layers = [nn.Conv2D(16, 5, activation='relu', in_channels=1), nn.Conv2D(32, 5, activation='relu', in_channels=16),
-                  nn.Dense(128, activation='relu', in_units=512), nn.Dense(10, in_units=128)]
-        net = nn.HybridSequential()
-        for layer in (layers[0], nn.MaxPool2D(2, 2), layers[1], nn.MaxPool2D(2, 2), nn.Flatten(), layers[2], layers[3]):
-            net.add(layer)
-        net.initialize(ctx=places)
-        parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
-        for name, parameter in zip(NAMES, parameters):
-            parameter.set_data(self.mx.nd.array(np.asarray(weights[name], 'float32')))
-        net.hybridize()
-        trainer = self.mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': lr, 'momentum': momentum}, kvstore=self.store)
-        return {'net': net, 'parameters': parameters, 'trainer': trainer, 'places': places}
+        return [_Model(self, net, weights, lr, momentum, group) for group in groups]
 
     def put(self, handle, images, labels):
         """For each model of the handle its part of the batch, in one shard per place."""
-        parts = sum(len(model['places']) for model in handle)
+        parts = self.copies(handle)
         out, number = [], 0
         for model in handle:
             shards = []
-            for place in model['places']:
+            for place in model.places:
                 x, y = (self.ctx.shard(array, number, parts) for array in (images, labels))
                 shards.append((self._images(x, place), self.mx.nd.array(y.astype('float32'), ctx=place)))
                 number += 1
@@ -81,16 +69,7 @@ class Adapter(object):
         return self.mx.nd.array(images.astype('float32') / np.float32(255), ctx=place)
 
     def step(self, handle, batch, lr):
-        tokens = []
-        for model, (shards, size) in zip(handle, batch):
-            model['trainer'].set_learning_rate(lr)
-            with self.mx.autograd.record():
-                losses = [self.entropy(model['net'](x), y) for x, y in shards]
-            for loss in losses:
-                loss.backward()
-            model['trainer'].step(size)
-            tokens += losses
-        return tokens
+        return [loss for model, (shards, size) in zip(handle, batch) for loss in model.step(shards, size, lr)]
 
     def loss(self, token):
         return float(np.mean([loss.asnumpy().mean() for loss in token]))
@@ -99,18 +78,152 @@ class Adapter(object):
         self.mx.nd.waitall()
 
     def copies(self, handle):
-        return sum(len(model['places']) for model in handle)
+        return sum(len(model.places) for model in handle)
+
+    @staticmethod
+    def _copy(handle, copy):
+        """(model, place) of that copy."""
+        return [(model, place) for model in handle for place in model.places][copy]
 
     def weights(self, handle, copy):
-        model, place = [(model, place) for model in handle for place in model['places']][copy]
-        return dict((name, parameter.data(place).asnumpy()) for name, parameter in zip(NAMES, model['parameters']))
+        model, place = self._copy(handle, copy)
+        return dict((name, model.net.parameter(name).data(place).asnumpy()) for name in model.net.plan.names)
+
+    def assign(self, handle, copy, weights):
+        model, place = self._copy(handle, copy)
+        model.give(dict((name, weights[name]) for name in model.net.plan.names), [place])
 
     def predict(self, handle, images):
-        return handle[0]['net'](self._images(images, handle[0]['places'][0])).asnumpy()
+        model = handle[0]
+        return model.net(self._images(images, model.places[0])).asnumpy()
+
+    def save(self, handle, folder):
+        """In MXNet's own format. Not by save_parameters, which writes the mean over all devices, of running statistics as well:
+        https://github.com/apache/mxnet/blob/1.9.1/python/mxnet/gluon/parameter.py#L346
+        """
+        model = handle[0]
+        self.mx.nd.save(os.path.join(folder, FILE), dict((name, data.data(model.places[0])) for name, data in model.net.everything()))
+
+    def restore(self, handle, folder):
+        arrays = self.mx.nd.load(os.path.join(folder, FILE))
+        for model in handle:
+            model.give(dict((name, array.asnumpy()) for name, array in arrays.items()), model.places)
 
     def evidence(self, handle):
-        places = sorted(set(str(data.context) for model in handle for p in model['parameters'] for data in p.list_data()))
+        arrays = [array for model in handle for _, parameter in model.net.everything() for array in parameter.list_data()]
+        places = sorted(set(str(array.context) for array in arrays))
         return {'parameters': places, 'compute': places, 'memory_bytes': None}
 
     def close(self):
         self.drain()
+
+
+class _Model(object):
+    """A network with a copy on each place, and a trainer that averages over them."""
+
+    def __init__(self, adapter, net, weights, lr, momentum, places):
+        self.mx, self.entropy, self.store, self.places = adapter.mx, adapter.entropy, adapter.store, places
+        self.net = adapter.network(net)
+        self.net.initialize(ctx=places)
+        self.give(weights, places)
+        self.net.hybridize()
+        self.settings = {'learning_rate': lr, 'momentum': momentum}
+        self.trainer, self.stepped, self.outdated = self._trainer(), False, False
+
+    def _trainer(self):
+        return self.mx.gluon.Trainer(self.net.collect_params(), 'sgd', dict(self.settings), kvstore=self.store)
+
+    def give(self, arrays, places):
+        """Canonical arrays to the copies on these places."""
+        for name, array in arrays.items():
+            for place in places:
+                self.net.parameter(name).data(place)[:] = self.mx.nd.array(np.asarray(array, 'float32'), ctx=place)
+        self.outdated = True
+
+    def step(self, shards, size, lr):
+        if self.outdated:
+            self._renew()
+        self.trainer.set_learning_rate(lr)
+        with self.mx.autograd.record():
+            losses = [self.entropy(self.net(x), y) for x, y in shards]
+        for loss in losses:
+            loss.backward()
+        self.trainer.step(size)
+        self.stepped = True
+        return losses
+
+    def _renew(self):
+        """A key-value store keeps weights of its own and hands them out after each step. It takes others when it is made only; the
+        momentum comes along in a file."""
+        self.outdated = False
+        if not self.stepped or len(self.places) == 1:
+            return
+        handle, path = tempfile.mkstemp()
+        os.close(handle)
+        try:
+            self.trainer.save_states(path)
+            self.trainer = self._trainer()
+            self.trainer._init_kvstore()        # load_states does so itself, but not yet in 1.0
+            self.trainer.load_states(path)
+        finally:
+            os.unlink(path)
+
+
+def _network_class(mx):
+    """The class is made here because its base exists only once the framework is imported."""
+    nn = mx.gluon.nn
+
+    class Network(mx.gluon.HybridBlock):
+        """A nets.Net; `plan` is it."""
+
+        def __init__(self, plan):
+            super(Network, self).__init__()
+            self.plan, shapes = plan, dict(plan.parameters)
+            parts = {
+                'conv': lambda layer, shape: nn.Conv2D(shape[0], layer.kernel, layer.stride, layer.pad, use_bias=layer.bias,
+                                                       in_channels=shape[1]),
+                'norm': lambda layer, shape: nn.BatchNorm(momentum=nets.KEPT, epsilon=nets.EPSILON, in_channels=shape[0]),
+                'dense': lambda layer, shape: nn.Dense(shape[0], in_units=shape[1]),
+            }
+            with self.name_scope():
+                for layer in plan.layers:
+                    if layer.op in parts:       # what is set as an attribute becomes a part of the network
+                        setattr(self, layer.name, parts[layer.op](layer, shapes[layer.name + '_w']))
+
+        def hybrid_forward(self, F, images):
+            values = {'images': images}
+            for layer in self.plan.layers:
+                values[layer.name] = self._value(F, layer, [values[name] for name in layer.of])
+            return values[self.plan.layers[-1].name]
+
+        def _value(self, F, layer, read):
+            if layer.op == 'relu':
+                return F.Activation(read[0], act_type='relu')
+            if layer.op == 'pool':
+                return F.Pooling(read[0], kernel=(2, 2), stride=(2, 2), pool_type='max')
+            if layer.op == 'mean':
+                return F.mean(read[0], axis=(2, 3))
+            if layer.op == 'flatten':
+                return F.Flatten(read[0])
+            if layer.op == 'add':
+                return read[0] + read[1]
+            return getattr(self, layer.name)(read[0])
+
+        def everything(self):
+            """[(name, parameter)]: those of the plan, and NAME_mean and NAME_variance of what normalises."""
+            out = []
+            for layer in self.plan.layers:
+                part = getattr(self, layer.name, None)
+                if layer.op == 'norm':
+                    own = (('w', part.gamma), ('b', part.beta), ('mean', part.running_mean), ('variance', part.running_var))
+                elif layer.op in ('conv', 'dense'):
+                    own = (('w', part.weight), ('b', part.bias))
+                else:
+                    own = ()
+                out += [('%s_%s' % (layer.name, end), parameter) for end, parameter in own if parameter is not None]
+            return out
+
+        def parameter(self, name):
+            return dict(self.everything())[name]
+
+    return Network
