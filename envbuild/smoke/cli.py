@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 
-from . import adapters, files, image, members, plan
+from . import adapters, files, image, members, nets, plan, sync, workloads
 
 USAGE = 2
 TIMEOUT_S = 900
@@ -17,11 +17,26 @@ INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def _phases(text):
-    known = ('coll', 'oracle', 'train', 'bench')
+    known = ('coll', 'oracle', 'train', 'save', 'bench')
     chosen = text.split(',')
     if not set(chosen) <= set(known):
         raise argparse.ArgumentTypeError('phases are %s' % ', '.join(known))
+    if 'save' in chosen:
+        chosen.append('train')          # what is saved was trained
     return [phase for phase in known if phase in chosen]
+
+
+def _workloads(text):
+    if text != 'auto' and not set(text.split(',')) <= set(workloads.NAMES):
+        raise argparse.ArgumentTypeError('workloads are auto, or some of %s' % ', '.join(workloads.NAMES))
+    return text
+
+
+def _nets(text):
+    chosen = text.split(',') if text else []
+    if not set(chosen) <= set(nets.NAMES):
+        raise argparse.ArgumentTypeError('networks are %s' % ', '.join(nets.NAMES))
+    return chosen
 
 
 def _scaling(text):
@@ -43,6 +58,13 @@ def _floors(text):
         return {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
     except ValueError:
         raise argparse.ArgumentTypeError('write it as DEVICES:RATIO, as in 2:1.2,4:2.0')
+
+
+def _sync(text):
+    try:
+        return sync.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error))
 
 
 def _positive(text):
@@ -68,6 +90,7 @@ def _options(parser):
     add('--option', action='append', default=[], metavar='KEY=VALUE', help='for the adapter, beside the lock\'s options')
     add('--counts', type=_counts, default='auto', help='numbers of devices, as 1,2,4 (default: auto)')
     add('--device', choices=('auto', 'cpu', 'cuda'), default='auto')
+    add('--devices', default='all', metavar='0,1|UUID|all', help='which GPUs, in this order (default: all)')
     add('--allow-cpu', action='store_true', help='run a GPU image on the CPU where there is no GPU')
     add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help='what the run must be: without a GPU, gpu fails; cpu accepts a GPU image on the CPU')
     add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail with fewer GPUs')
@@ -85,17 +108,23 @@ def _parser():
     verbs = parser.add_subparsers(dest='verb', metavar='VERB')
     run = verbs.add_parser('run', help='the smoke test')
     _options(run)
-    run.add_argument('--phases', type=_phases, default='coll,oracle,train,bench', help='some of coll,oracle,train,bench')
+    run.add_argument('--phases', type=_phases, default='coll,oracle,train,save,bench', help='some of coll,oracle,train,save,bench')
+    run.add_argument('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help='what to train (default: mnist; on GPUs both)')
+    run.add_argument('--net', type=_nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
+    run.add_argument('--data', default='', metavar='DIR', help='files of MNIST or CIFAR-10 (default: /data if there is one; else images '
+                                                               'are generated)')
     run.add_argument('--scaling', type=_scaling, default='weak', help='weak: batch per device fixed; strong: global batch fixed')
     run.add_argument('--batch', type=_positive, default=0, help='for the speed: images per device (default: 64 CPU, 256 GPU)')
-    run.add_argument('--epochs', type=_positive, default=2)
-    run.add_argument('--train-images', type=_positive, default=8192)
-    run.add_argument('--test-images', type=_positive, default=2048)
+    run.add_argument('--epochs', type=_positive, default=0, help='default: 2')
+    run.add_argument('--train-images', type=_positive, default=0, help='so many of the data set (default: 8192)')
+    run.add_argument('--test-images', type=_positive, default=0, help='default: 2048')
     run.add_argument('--rounds', type=_positive, default=9)
     run.add_argument('--round-seconds', type=float, default=0)
     run.add_argument('--warmup-max', type=_positive, default=60)
-    run.add_argument('--min-accuracy', type=float, default=0.97)
+    run.add_argument('--min-accuracy', type=float, default=None, help='default: by data and network')
     run.add_argument('--min-speedup', type=_floors, default={}, help='on GPUs: DEVICES:RATIO, as 2:1.2,4:2.0')
+    run.add_argument('--min-efficiency', type=_floors, default={}, help='the same for the speedup per device, as 2:0.8')
+    run.add_argument('--sync', type=_sync, default='gradients', help='gradients, parameters:K, async:S, or several of them')
     coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
     _options(coll)
     look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
@@ -173,6 +202,7 @@ def _listen_to_signals():
 def _run(options, argv):
     from . import report, run
     options.setdefault('coll_bytes', plan.EXCHANGE_BYTES)
+    options.setdefault('all_types', False)
     return _test(options, lambda: run.Run(options, argv, _Say()), report.table)
 
 
@@ -210,8 +240,8 @@ def _write(options, answer):
 
 
 def _coll(options, argv):
-    return _run(dict(options, phases=['coll'], coll_bytes=plan.ALL_EXCHANGE_BYTES, scaling=['weak'], batch=0, epochs=1, train_images=64,
-                     test_images=64, rounds=1, round_seconds=0, warmup_max=10, min_accuracy=0, min_speedup={}), argv)
+    return _run(dict(options, phases=['coll'], coll_bytes=plan.ALL_EXCHANGE_BYTES, all_types=True, sync=[sync.GRADIENTS], min_speedup={},
+                     min_efficiency={}), argv)
 
 
 def _probe(options, argv):

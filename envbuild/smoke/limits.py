@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 from .verdict import check
 
-WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC')
+WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC', 'SAVE')
 
 
 class Limits(object):

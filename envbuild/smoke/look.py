@@ -28,7 +28,7 @@ def _ask(options, image, style, found):
     """(framework section, None) or (None, why not), from one process on the CPU that imports the framework."""
     folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
     try:
-        asked = plan.launch(options, image, 'cpu', 1, [1], style, folder, found['host']['cores_usable'])
+        asked = plan.launch(options, image, plan.Device('cpu', 1, ''), 1, [1], style, folder, found['host']['cores_usable'])
         with Launch(asked, lambda n, monitor: None) as launch:
             outcome = launch.watch(time.time() + options['timeout'])
         if outcome.kind == 'done':

@@ -3,11 +3,12 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
-from . import nets, probe_cuda
+from . import nets, probe_cuda, workloads
 
 MOMENTUM = 0.9
 LR = 0.05
 ORACLE = {'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
+WARM_UP_S = 10                                      # of one way to step, where steps are long
 GLOBAL_BATCH = 64                                   # held for every count: accuracy then means the same on 1 and N devices
 EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one
 ALL_EXCHANGE_BYTES = (4, 1 << 10, 16 << 10, 320808, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
@@ -18,10 +19,11 @@ class Refusal(Exception):
 
 
 class Device(object):
-    """Which kind of device is used (None: none can be), how many there are, and why."""
+    """Which kind of device is used (None: none can be), how many there are, why, and in which order (`numbers`)."""
 
-    def __init__(self, kind, available, reason):
+    def __init__(self, kind, available, reason, numbers=None):
         self.kind, self.available, self.reason = kind, available, reason
+        self.numbers = list(range(available)) if numbers is None else numbers
 
 
 def choose_device(options, image, found):
@@ -31,13 +33,33 @@ def choose_device(options, image, found):
         raise Refusal('this is a CPU image (%s): --device cuda cannot be' % image['name'])
     cores = found['host']['cores_usable']
     if not wants_gpu:
+        if options['devices'] != 'all':
+            raise Refusal('--devices chooses GPUs, and this run uses CPU workers: say how many with --counts')
         return Device('cpu', cores, 'CPU workers share %d cores' % cores)
     if found['devices']:
-        return Device('cuda', len(found['devices']), '%d GPUs' % len(found['devices']))
+        numbers = chosen_devices(options['devices'], found['devices'])
+        of = '' if len(numbers) == len(found['devices']) else ' of %d' % len(found['devices'])
+        return Device('cuda', len(numbers), '%d%s GPUs' % (len(numbers), of), numbers)
     reason = no_gpu_reason(found['cuda'])
     if options['allow_cpu']:
         return Device('cpu', cores, reason)
     return Device(None, 0, reason)
+
+
+def chosen_devices(text, devices):
+    """The places of the GPUs that --devices names, by number or by UUID or its beginning, in that order."""
+    if text == 'all':
+        return list(range(len(devices)))
+    places = []
+    for word in text.split(','):
+        fits = [place for place, device in enumerate(devices)
+                if word == '%d' % device['index'] or (word.upper().startswith(('GPU-', 'MIG-')) and (device['uuid'] or '').startswith(word))]
+        if len(fits) != 1 or fits[0] in places:
+            raise Refusal('--devices: %s is %s; there are %s' % (
+                word, 'no GPU here' if not fits else 'said twice' if fits[0] in places else 'more than one GPU',
+                ', '.join('%d (%s)' % (device['index'], device['uuid'] or 'UUID unknown') for device in devices)))
+        places += fits
+    return places
 
 
 def no_gpu_reason(cuda):
@@ -72,35 +94,61 @@ def global_batch(n):
     return -(-GLOBAL_BATCH // n) * n
 
 
-def launch(options, image, kind, n, counts, style, folder, cores):
+def launch(options, image, device, n, counts, style, folder, cores):
     """What every launch needs, whatever its phases: plain data, because the ranks read it from a file."""
     return {
-        'n': n, 'processes': n if style == 'process' else 1, 'device': kind, 'devices': list(range(n)),
+        'n': n, 'processes': n if style == 'process' else 1, 'device': device.kind, 'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
         'adapter': options['adapter'] or image['recipe'], 'options': dict(image['options'], **options['options']),
         # The same for every count, so that one device of a run of two equals the device of the run of one.
         'threads': options['threads'] or max(1, cores // max(counts)),
-        'phases': [], 'seed': options['seed'], 'momentum': MOMENTUM, 'data': {}, 'folder': folder,
+        'phases': [], 'workloads': [], 'seed': options['seed'], 'momentum': MOMENTUM, 'data': {}, 'folder': folder,
         'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'),
         'stall_s': options['stall'], 'stall_first_s': max(options['stall'], options['stall_first']),
     }
 
 
-def phases(options, kind, n, counts, data):
-    """What the phases of one launch need.
+def parts(options, device, adapter):
+    """What is trained, and the checks that say what of it does not apply; nothing where no phase trains."""
+    if device.kind is None or not set(options['phases']) & set(('train', 'bench')):
+        return [], []
+    chosen = workloads.names(options, device.kind)
+    strangers = [name for name in options['net'] if nets.of(name).workload not in chosen]
+    if strangers:
+        raise Refusal('--net %s is a network for --workload %s' % (strangers[0], nets.of(strangers[0]).workload))
+    return workloads.choose(chosen, options, device.kind, adapter)
+
+
+def phases(options, kind, n, counts, parts, places):
+    """What the phases of one launch need; `places` are where the data lies.
 
     One device alone is not timed when there are larger counts: each of those times it in its own rounds, under the same
-    conditions as all devices, and only such figures may be compared.
+    conditions as all devices, and only such figures may be compared. Saving is tried once, from the most devices.
     """
-    on_cpu = kind == 'cpu'
-    wanted = [phase for phase in options['phases'] if phase != 'bench' or n > 1 or max(counts) == 1]
+    wanted = [phase for phase in options['phases'] if not (phase == 'bench' and n == 1 and max(counts) > 1) and
+              not (phase == 'save' and n < max(counts))]
+    sizes = set(options['coll_bytes']) | set(part.net.bytes for part in parts)
     return {
-        'phases': wanted, 'data': data, 'coll': {'bytes': list(options['coll_bytes'])},
-        'oracle': dict(ORACLE, batch=global_batch(n)),
-        'train': {'epochs': options['epochs'], 'batch': global_batch(n), 'lr': LR},
+        'phases': wanted, 'data': {'oracle': places['oracle']} if 'oracle' in places else {},
+        'coll': {'bytes': sorted(sizes), 'all_types': options['all_types']}, 'oracle': dict(ORACLE, batch=global_batch(n)),
+        'workloads': [_workload(part, options, kind, n, places[part.name]) for part in parts],
+    }
+
+
+def _workload(part, options, kind, n, places):
+    """What the phases of one workload need beside that: sections of the plan as each workload's session sees it."""
+    on_cpu = kind == 'cpu'
+    return {
+        'workload': part.name, 'net': part.net.name, 'data': places,
+        'train': {'epochs': part.epochs, 'batch': global_batch(n), 'lr': part.lr},
         'bench': {
-            'workload': 'mnist', 'net': nets.DEFAULT['mnist'],
-            'batch': options['batch'] or (64 if on_cpu else 256), 'scaling': options['scaling'], 'rounds': options['rounds'],
-            'round_seconds': options['round_seconds'] or (0.25 if on_cpu else 0.5),
-            'warmup_min': 10, 'warmup_max': options['warmup_max'], 'double_if_noisy': not on_cpu,
+            'workload': part.name, 'net': part.net.name, 'batch': part.batch, 'scaling': _scalings(options['scaling'], part.batch, n),
+            'rounds': options['rounds'], 'round_seconds': options['round_seconds'] or (0.25 if on_cpu else 0.5),
+            'warmup_min': 10, 'warmup_max': options['warmup_max'], 'warmup_seconds': WARM_UP_S, 'double_if_noisy': not on_cpu,
         },
     }
+
+
+def _scalings(wanted, batch, n):
+    """Strong scaling needs a batch that divides; on one device both are the same."""
+    fitting = [scaling for scaling in wanted if scaling == 'weak' or batch % n == 0]
+    return fitting[:1] if n == 1 else fitting

@@ -25,7 +25,7 @@ def new(options, image, found, argv, started):
                         'nccl': image['nccl'], 'driver_min': image['driver_min']},
         'image': {'ref': os.environ.get('ENVBUILD_IMAGE', ''), 'id': os.environ.get('ENVBUILD_IMAGE_ID', '')},
         'host': host, 'variables': found['variables'], 'framework': None, 'devices': found['devices'], 'checks': [],
-        'collectives': [], 'runs': [], 'training': [], 'data': None, 'timing': {}, 'logs': {},
+        'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'data': None, 'datasets': [], 'timing': {}, 'logs': {},
     }
 
 
@@ -90,14 +90,15 @@ def table(report):
     counts = sorted(set(check['n'] for check in report['checks'] if check['n']))
     if counts:
         kind = 'CPU worker' if report['mode']['device'] == 'cpu' else 'GPU'
-        lines.append('%-10s' % 'check' + ''.join('%18s' % ('%d %s%s' % (n, kind, 's' if n > 1 else '')) for n in counts))
+        lines.append('%-14s' % 'check' + ''.join('%18s' % ('%d %s%s' % (n, kind, 's' if n > 1 else '')) for n in counts))
         keys = []
         for check in report['checks']:
-            if check['n'] and check['id'] not in keys and check['id'] != 'SPEED':
-                keys.append(check['id'])
+            key = check['id'], check.get('workload', '')
+            if check['n'] and key not in keys and check['id'] != 'SPEED':
+                keys.append(key)
         for key in keys:
-            cells = [next((c for c in report['checks'] if c['id'] == key and c['n'] == n), None) for n in counts]
-            lines.append('%-10s' % key.lower() + ''.join('%18s' % _cell(cell).strip() for cell in cells))
+            cells = [next((c for c in report['checks'] if (c['id'], c.get('workload', '')) == key and c['n'] == n), None) for n in counts]
+            lines.append('%-14s' % ' '.join(key).lower() + ''.join('%18s' % _cell(cell).strip() for cell in cells))
     lines += _speed_lines(report)
     lines += ['%s %s: %s' % (check['status'], check['id'], check['message']) + (' -> ' + check['next_step'] if check['next_step'] else '')
               for check in report['checks'] if check['status'] in ('fail', 'warn', 'inconclusive')]

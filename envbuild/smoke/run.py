@@ -1,4 +1,4 @@
-"""The order of a run: look at the machine, prepare data, launch each count, judge, report."""
+"""The order of a run: look at the machine, prepare data, launch each count, have it judged, report."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -6,13 +6,10 @@ import shutil
 import tempfile
 import time
 
-import numpy as np
-
-from . import adapters, checks, diagnose, endings, environment, figures, image as images, limits, plan as plans, probe, refnet
-from . import report as reports, synth
+from . import adapters, data as datas, environment, image as images, limits, link, plan as plans, probe, report as reports, sync
+from .judge import Judge
 from .launch import Launch
 
-BENCH_IMAGES = 2048
 PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
 
 
@@ -31,8 +28,10 @@ class Run(object):
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']))
         self.options = dict(options, phases=self.limits.phases(options['phases']))
         self.counts, self.left_out, self.beyond = self.limits.counts(*plans.choose_counts(options['counts'], self.device))
+        self.parts, left_out = plans.parts(self.options, self.device, self.adapter)
         self.report = reports.new(options, self.image, self.found, argv, self.started)
         self.report['mode']['device'] = self.device.kind
+        self.report['checks'] += left_out
         self.folder = None
         self._shown = {}
 
@@ -41,7 +40,7 @@ class Run(object):
         try:
             self._machine()
             if self.counts and not any(check['status'] == 'fail' for check in self.report['checks']):
-                self._launch_all()
+                self._prepare_and_launch()
         finally:
             self.report['duration_s'] = round(time.time() - self.started, 3)
             if self.folder:
@@ -53,56 +52,62 @@ class Run(object):
         self.report['checks'] += environment.before(found, image, self.device, self.counts, self.left_out, self.options)
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
             self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
-        self.report['checks'] += self.limits.checks(self.counts, self.beyond, self.options['min_speedup'])
+        self.report['checks'] += self.limits.checks(self.counts, self.beyond, dict(self.options['min_speedup'], **self.options['min_efficiency']))
         self.report['notes'] += self.limits.notes()
 
-    def _launch_all(self):
+    def _prepare_and_launch(self):
         self.folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
-        data = self._prepare()
+        try:
+            prepared = self._prepare()
+        except datas.Unusable as error:
+            self.report['checks'].append(error.made)
+        else:
+            self._launch_all(prepared)
+
+    def _prepare(self):
+        start, largest = time.time(), max(self.counts)
+        self.say('preparing data')
+        prepared = datas.Prepared(self.options, self.parts, self.folder, plans.ORACLE['steps'] * plans.global_batch(largest), largest)
+        self.report['checks'] += prepared.checks
+        self.report['datasets'] = prepared.entries
+        self.report['data'] = prepared.entries[0] if prepared.entries else None
+        self.report['timing']['data_s'] = round(time.time() - start, 3)
+        return prepared
+
+    def _launch_all(self, prepared):
+        judge = Judge(self.report, self.options, self.image, self.device, self.parts, prepared)
         deadline = self.started + self.options['timeout']
         for n in self.counts:
             folder = os.path.join(self.folder, '%d' % n)
             os.mkdir(folder)
-            plan = plans.launch(self.options, self.image, self.device.kind, n, self.counts, adapters.style_of(self.adapter, self.device.kind),
+            plan = plans.launch(self.options, self.image, self.device, n, self.counts, adapters.style_of(self.adapter, self.device.kind),
                                 folder, self.found['host']['cores_usable'])
-            plan.update(plans.phases(self.options, self.device.kind, n, self.counts, data))
+            plan.update(plans.phases(self.options, self.device.kind, n, self.counts, self.parts, prepared.places))
+            self._measuring(n, plan)
             with Launch(plan, self._progress) as launch:
                 outcome = launch.watch(deadline)
-            self._judge(n, plan, outcome)
+            judge.launch(n, plan, outcome)
             if outcome.kind in ('stalled', 'timeout'):
                 break
 
-    def _prepare(self):
-        """Generate the data once and save it where the ranks map it."""
-        start, options, seed = time.time(), self.options, self.options['seed']
-        self.say('generating digits')
-        largest = max(self.counts)
-        sizes = {'oracle': plans.ORACLE['steps'] * plans.global_batch(largest), 'train': options['train_images'],
-                 'test': options['test_images'], 'bench': max(BENCH_IMAGES, 2 * largest * (options['batch'] or 256))}
-        needed = [part for part in ('oracle', 'train', 'test', 'bench') if part.replace('test', 'train') in options['phases']]
-        data, self._arrays = {}, {}
-        for number, part in enumerate(needed):
-            pictures, labels = synth.digits(sizes[part], seed + 100 * (number + 1))
-            self._arrays[part] = pictures, labels
-            data[part] = {'images': os.path.join(self.folder, part + '-images.npy'), 'labels': os.path.join(self.folder, part + '-labels.npy')}
-            np.save(data[part]['images'], pictures)
-            np.save(data[part]['labels'], labels)
-        self._start = refnet.initial(seed)
-        self._wanted = {}
-        self.report['timing']['data_s'] = round(time.time() - start, 3)
-        if 'train' in needed:
-            self.report['data'] = {'name': synth.NAME, 'source': 'generated', 'n_train': sizes['train'], 'n_test': sizes['test'],
-                                   'sha256': synth.digest(*(self._arrays['train'] + self._arrays['test']))}
-        return data
+    def _measuring(self, n, plan):
+        """What measuring adds to a plan, and what of it does not apply to n devices."""
+        style = adapters.style_of(self.adapter, self.device.kind)
+        plan['schemes'], left_out = sync.chosen(self.options['sync'], self.adapter, style, n)
+        self.report['checks'] += left_out
+        if plan['schemes']:
+            plan['phases'] = plan['phases'] + ['schemes']
+        for each in plan['workloads'] if 'bench' in plan['phases'] and n > 1 else ():
+            if len(each['bench']['scaling']) < len(self.options['scaling']):
+                self.report['notes'].append('No strong scaling with %d devices: %d images do not divide.' % (n, each['bench']['batch']))
+        if self.device.kind == 'cuda':
+            plan['gpus'] = [self.found['devices'][place]['uuid'] for place in plan['devices']]
+            self.report['link'] = link.nominal(*self._wired(plan['devices'])) or self.report['link']
 
-    def _reference(self, n):
-        """(case, weights that must come out) for n devices; equal batches are trained once."""
-        size = plans.global_batch(n)
-        pictures, labels = self._arrays['oracle']
-        steps, lr = plans.ORACLE['steps'], plans.ORACLE['lr']
-        if size not in self._wanted:
-            self._wanted[size] = refnet.train(self._start, pictures, labels, steps, size, lr, plans.MOMENTUM)[0]
-        return diagnose.Case(self._start, pictures, labels, steps, size, n, lr, plans.MOMENTUM), self._wanted[size]
+    def _wired(self, places):
+        """(these GPUs, how each is linked with each)."""
+        words = self.found['topology']['links']
+        return [self.found['devices'][i] for i in places], [[words[i][j] for j in places] for i in places]
 
     def _progress(self, n, monitor):
         """A line for each new phase, then one every few seconds."""
@@ -111,52 +116,3 @@ class Run(object):
         if monitor.phase != phase or now - last >= 5:
             self._shown[n] = (monitor.phase, now)
             self.say('%d %s: %s' % (n, 'worker' if n == 1 else 'workers', monitor.where()))
-
-    def _judge(self, n, plan, outcome):
-        """Checks and figures of one launch."""
-        report, options = self.report, self.options
-        report['checks'] += endings.ending(n, outcome)
-        if outcome.kind != 'done':
-            for rank, text in enumerate(outcome.logs):
-                report['logs']['%d workers, rank %d' % (n, rank)] = text
-            return
-        results, done = outcome.results, outcome.results[0]['phases']
-        for name, seconds in results[0]['timing'].items():
-            key = '%dx_%s' % (n, name)
-            report['timing'][key] = round(seconds, 3)
-        if report['framework'] is None:
-            report['framework'] = reports.framework(plan['adapter'], results[0])
-            report['checks'] += environment.of_framework(self.image, report['framework'])
-        evidence = [result['phases'][name]['evidence'] for result in results for name in ('oracle', 'train') if name in done]
-        if evidence:
-            report['checks'] += checks.placement(n, self.device, evidence)
-        if 'work' in done:
-            report['checks'] += limits.work(done['work'])
-            return
-        if 'coll' in plan['phases']:
-            report['checks'] += checks.collectives(n, results)
-            report['collectives'] += figures.collectives(n, results) if 'coll' in done else []
-        if 'oracle' in done:
-            case, wanted = self._reference(n)
-            report['checks'] += checks.oracle(n, case, wanted, self._saved(results))
-        report['checks'] += checks.replicas(n, results)
-        if 'train' in done:
-            entry, learned = figures.training(n, plan, results, options['train_images'])
-            first = report['training'][0] if report['training'] else None
-            entry['epoch_speedup'] = first['seconds'] / entry['seconds'] if first and first['n'] == 1 else None
-            report['training'].append(entry)
-            report['checks'] += checks.learning(n, learned, options['min_accuracy'])
-        for measured in done.get('bench', ()):
-            run = figures.run(n, measured, self.device.kind, figures.exchange_time(results), options['min_speedup'])
-            report['runs'].append(run)
-            report['checks'] += checks.speed(n, run, options['min_speedup'])
-
-    @staticmethod
-    def _saved(results):
-        """[(replica, weights)] of every copy that the ranks saved after the oracle's steps."""
-        out = []
-        for result in results:
-            for path in result['phases']['oracle']['weights']:
-                with np.load(path) as stored:
-                    out.append((len(out), dict((name, stored[name]) for name in refnet.NAMES)))
-        return out

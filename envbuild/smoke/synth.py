@@ -12,7 +12,7 @@ import numpy as np
 
 NAME = 'generated-digits/1'
 SIDE = 28
-_CANVAS = 56
+CANVAS = 56
 _PENS = (0.032, 0.046, 0.062)
 _CHUNK = 1024
 
@@ -54,16 +54,16 @@ _SHAPES = (
 
 def _draw(strokes, pen):
     """One glyph with soft edges: every pixel by its distance to the nearest segment."""
-    centre = (np.arange(_CANVAS) + 0.5) / _CANVAS
+    centre = (np.arange(CANVAS) + 0.5) / CANVAS
     px, py = centre[None, :], centre[:, None]
-    nearest = np.ones((_CANVAS, _CANVAS)) * 9.0
+    nearest = np.ones((CANVAS, CANVAS)) * 9.0
     for stroke in strokes:
         for (ax, ay), (bx, by) in zip(stroke[:-1], stroke[1:]):
             dx, dy = bx - ax, by - ay
             along = np.clip(((px - ax) * dx + (py - ay) * dy) / (dx * dx + dy * dy), 0, 1)
             gap_x, gap_y = px - ax - along * dx, py - ay - along * dy
             nearest = np.minimum(nearest, np.sqrt(gap_x * gap_x + gap_y * gap_y))
-    return np.clip((pen - nearest) * _CANVAS * 1.2 + 0.5, 0, 1)
+    return np.clip((pen - nearest) * CANVAS * 1.2 + 0.5, 0, 1)
 
 
 def _glyphs():
@@ -78,13 +78,13 @@ def _glyphs():
     return np.array(pictures).reshape(-1), of_digit
 
 
-def _wave(u):
+def wave(u):
     """A smooth wave of period 2 made of parabolas: what a sine would do, in exact arithmetic."""
     r = u - 2.0 * np.floor((u + 1.0) * 0.5)
     return 4.0 * r * (1.0 - np.abs(r))
 
 
-def _between(draw, low, high, *shape):
+def between(draw, low, high, *shape):
     return low + (high - low) * draw.random_sample(shape)
 
 
@@ -93,35 +93,40 @@ def order(n, seed):
     return np.argsort(np.random.RandomState(seed).random_sample(n), kind='mergesort')
 
 
-def _warp(draw, n):
-    """For n images, where in its glyph each of the 784 pixels looks: rotation, shear, scale, shift and a wobble."""
-    half = _between(draw, -.15, .15, n, 1)                     # tangent of half the angle
+def warp(draw, n, side=SIDE, scales=(.62, .86), shift_most=.11):
+    """For n images, where in its glyph each pixel looks: rotation, shear, scale, shift and a wobble."""
+    half = between(draw, -.15, .15, n, 1)                     # tangent of half the angle
     cosine, sine = (1 - half * half) / (1 + half * half), 2 * half / (1 + half * half)
-    shear = _between(draw, -.35, .35, n, 1)
-    scale = _between(draw, .62, .86, 2, n, 1)
-    shift = _between(draw, -.11, .11, 2, n, 1)
-    bend = _between(draw, -.035, .035, 4, n, 1)
-    phase = _between(draw, 0, 2, 4, n, 1)
-    line = (np.arange(SIDE) + 0.5) / SIDE - 0.5
-    u = np.tile(line, SIDE)[None] - shift[0]
-    v = np.repeat(line, SIDE)[None] - shift[1]
+    shear = between(draw, -.35, .35, n, 1)
+    scale = between(draw, scales[0], scales[1], 2, n, 1)
+    shift = between(draw, -shift_most, shift_most, 2, n, 1)
+    bend = between(draw, -.035, .035, 4, n, 1)
+    phase = between(draw, 0, 2, 4, n, 1)
+    line = (np.arange(side) + 0.5) / side - 0.5
+    u = np.tile(line, side)[None] - shift[0]
+    v = np.repeat(line, side)[None] - shift[1]
     a, b = cosine * u + sine * v, cosine * v - sine * u
     a, b = (a - shear * b) / scale[0], b / scale[1]
-    a = a + bend[0] * _wave(2 * b + phase[0]) + bend[1] * _wave(3 * b + phase[1])
-    b = b + bend[2] * _wave(2 * a + phase[2]) + bend[3] * _wave(3 * a + phase[3])
+    a = a + bend[0] * wave(2 * b + phase[0]) + bend[1] * wave(3 * b + phase[1])
+    b = b + bend[2] * wave(2 * a + phase[2]) + bend[3] * wave(3 * a + phase[3])
     return a, b
 
 
-def _look(flat, glyph, a, b):
+def look(flat, glyph, a, b):
     """The glyphs' grey values at fractional places (bilinear)."""
-    gx = np.clip((a + 0.5) * _CANVAS - 0.5, 0, _CANVAS - 1.001)
-    gy = np.clip((b + 0.5) * _CANVAS - 0.5, 0, _CANVAS - 1.001)
+    gx = np.clip((a + 0.5) * CANVAS - 0.5, 0, CANVAS - 1.001)
+    gy = np.clip((b + 0.5) * CANVAS - 0.5, 0, CANVAS - 1.001)
     x0, y0 = np.floor(gx).astype('int64'), np.floor(gy).astype('int64')
     fx, fy = gx - x0, gy - y0
-    at = glyph[:, None] * (_CANVAS * _CANVAS) + y0 * _CANVAS + x0
+    at = glyph[:, None] * (CANVAS * CANVAS) + y0 * CANVAS + x0
     top = flat[at] * (1 - fx) + flat[at + 1] * fx
-    bottom = flat[at + _CANVAS] * (1 - fx) + flat[at + _CANVAS + 1] * fx
+    bottom = flat[at + CANVAS] * (1 - fx) + flat[at + CANVAS + 1] * fx
     return top * (1 - fy) + bottom * fy
+
+
+def pick(of_class, labels, chances):
+    """For each label one of the numbers of its glyphs."""
+    return np.array([of_class[c][int(p * len(of_class[c]))] for c, p in zip(labels, chances)], 'int64')
 
 
 def digits(n, seed):
@@ -129,13 +134,12 @@ def digits(n, seed):
     flat, of_digit = _glyphs()
     labels = (np.arange(n) % 10)[order(n, seed)]
     draw = np.random.RandomState(seed + 1)
-    pick = draw.random_sample(n)
-    glyph = np.array([of_digit[c][int(p * len(of_digit[c]))] for c, p in zip(labels, pick)], 'int64')
+    glyph = pick(of_digit, labels, draw.random_sample(n))
     images = np.empty((n, SIDE * SIDE), 'uint8')
     for start in range(0, n, _CHUNK):
         part = slice(start, min(n, start + _CHUNK))
         count = part.stop - start
-        grey = _look(flat, glyph[part], *_warp(draw, count)) * _between(draw, .70, 1.0, count, 1)
+        grey = look(flat, glyph[part], *warp(draw, count)) * between(draw, .70, 1.0, count, 1)
         noise = draw.random_sample((3, count, SIDE * SIDE))
         grey = grey + (noise[0] + noise[1] + noise[2] - 1.5) * .12
         grey = np.where(draw.random_sample((count, SIDE * SIDE)) < .004, 1.0, grey)

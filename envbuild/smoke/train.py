@@ -1,4 +1,4 @@
-"""Phase `train`: some epochs on the generated digits, then accuracy on images it never saw."""
+"""Phase `train`: some epochs on the data of the workload, then accuracy on images it never saw."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -14,7 +14,7 @@ def measure(session):
     """Losses of this process, its share of the test answers, digests of its copies, seconds between barriers."""
     plan, adapter, group = session.plan['train'], session.adapter, session.ctx.group
     images, labels = session.data('train')
-    handle = session.make('mean', plan['lr'])
+    session.trained = handle = session.make('mean', plan['lr'])
     per_epoch = len(images) // plan['batch']
     total, tokens = plan['epochs'] * per_epoch, []
     group.barrier()

@@ -1,6 +1,7 @@
 """One rank: import the framework, run the phases of the plan, write down what was measured. It judges nothing."""
 from __future__ import absolute_import, division, print_function
 
+import copy
 import ctypes
 import os
 import signal
@@ -10,19 +11,21 @@ import traceback
 
 import numpy as np
 
-from . import adapters, bench, exchange, files, match, nets, train
+from . import adapters, bench, exchange, files, match, nets, save, schemes, train
 from .clock import now
 from .context import Context
 from .group import Group, PeerLost
 from .heartbeat import Heart
 
-PHASES = (('coll', exchange.measure), ('oracle', match.measure), ('train', train.measure), ('bench', bench.measure),
-          ('work', lambda session: session.adapter.exercise()))
+COMMON = (('coll', exchange.measure), ('oracle', match.measure), ('work', lambda session: session.adapter.exercise()))
+OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
 PR_SET_PDEATHSIG = 1
 
 
 class Session(object):
-    """What the phases share."""
+    """What the phases share. `net` is what `make` builds; `trained` is the handle that phase `train` leaves."""
+
+    net, trained = nets.LENET, None
 
     def __init__(self, plan, rank, heart):
         self.plan, self.heart = plan, heart
@@ -30,7 +33,15 @@ class Session(object):
         group = Group(rank, plan['processes'], plan['rendezvous'])
         devices = [plan['devices'][rank]] if plan['processes'] > 1 else plan['devices']
         self.ctx = Context(rank, plan['processes'], plan['device'], devices, plan['n'], plan['threads'], plan['options'],
-                           plan['seed'], group)
+                           plan['seed'], group, *_where(plan, rank))
+
+    def of(self, workload):
+        """The session of one workload: the same ranks, with the sections of its own in the plan."""
+        own = copy.copy(self)
+        own.plan = dict(self.plan, **workload)
+        own.plan['data'] = dict(self.plan['data'], **workload['data'])
+        own.net = nets.of(workload['net'])
+        return own
 
     def path(self, name):
         """A file of this launch."""
@@ -41,10 +52,18 @@ class Session(object):
         place = self.plan['data'][part]
         return np.load(place['images'], mmap_mode='r'), np.load(place['labels'])
 
-    def make(self, sync, lr, replicas=None, net=nets.LENET):
+    def make(self, sync, lr, replicas=None, net=None):
         """A fresh model with the run's starting weights on all devices of this process, or on some."""
         replicas = list(range(len(self.ctx.devices))) if replicas is None else replicas
+        net = net or self.net
         return self.adapter.make(net, net.initial(self.plan['seed']), lr, self.plan['momentum'], replicas, sync)
+
+
+def _where(plan, rank):
+    """(the host of rank 0, this rank's place among all), for Context."""
+    if not plan['places']:
+        return ()
+    return plan['rendezvous'][len('tcp://'):].rsplit(':', 1)[0], dict(plan['places'][rank], interface=plan['interface'])
 
 
 def _die_with_parent(parent):
@@ -68,6 +87,18 @@ def _show_stacks_on_signal():
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
+def _measure(session, phases, of, done, timing):
+    """Those of the phases that are planned, one after the other; all ranks begin each together."""
+    for name, measure in phases:
+        if name not in session.plan['phases'] or (name == 'coll' and session.plan['processes'] == 1):
+            continue
+        session.heart.enter(name + of)
+        session.ctx.group.barrier()
+        start = now()
+        done[name] = measure(session)
+        timing['%s%s_s' % (name, of.replace(' ', '_'))] = now() - start
+
+
 def _run(plan, rank, heart, result):
     heart.enter('rendezvous')
     session = Session(plan, rank, heart)
@@ -82,14 +113,10 @@ def _run(plan, rank, heart, result):
         start = now()
         session.adapter.prepare(heart.beat)
         result['timing']['prepare_s'] = now() - start
-    for name, measure in PHASES:
-        if name not in plan['phases'] or (name == 'coll' and plan['processes'] == 1):
-            continue
-        heart.enter(name)
-        session.ctx.group.barrier()
-        start = now()
-        result['phases'][name] = measure(session)
-        result['timing'][name + '_s'] = now() - start
+    _measure(session, COMMON, '', result['phases'], result['timing'])
+    for workload in plan['workloads']:
+        done = result['workloads'][workload['workload']] = {}
+        _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
     heart.enter('end')
     session.ctx.group.barrier()
     session.adapter.close()
@@ -102,7 +129,7 @@ def main(plan_file, rank):
     _die_with_parent(plan['parent'])
     _show_stacks_on_signal()
     heart = Heart(os.path.join(plan['folder'], 'heart-%d' % rank))
-    result = {'rank': rank, 'error': None, 'framework': None, 'semantics': {}, 'timing': {}, 'phases': {}}
+    result = {'rank': rank, 'error': None, 'framework': None, 'semantics': {}, 'timing': {}, 'phases': {}, 'workloads': {}}
     try:
         _run(plan, rank, heart, result)
     except Exception as error:  # whatever a framework raises is a finding, told by the parent

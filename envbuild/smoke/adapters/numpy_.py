@@ -5,6 +5,8 @@ that tests can break one at a time.
 """
 from __future__ import absolute_import, division, print_function
 
+import os
+
 import numpy as np
 
 from .. import refnet
@@ -15,6 +17,7 @@ class Adapter(object):
     style = 'process'
     semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}
     collective_types = ('float32', 'float64', 'int64')
+    without = dict((name, 'NumPy trains the reference network alone') for name in ('resnet20', 'vgg19_bn'))
 
     def setup(self, ctx):
         self.ctx = ctx
@@ -81,6 +84,14 @@ class Adapter(object):
     def assign(self, handle, copy, weights):
         for name, value in weights.items():
             handle['p'][name] = np.array(value, 'float32')
+
+    def save(self, handle, folder):
+        np.savez(os.path.join(folder, 'model.npz'), **handle['p'])
+
+    def restore(self, handle, folder):
+        with np.load(os.path.join(folder, 'model.npz')) as stored:
+            for name in refnet.NAMES:
+                handle['p'][name] = stored[name]
 
     def predict(self, handle, images):
         return refnet.logits(handle['p'], self.scale(images))
