@@ -1,18 +1,23 @@
 """Chainer from 4 on for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
 
 It adds up the gradients that each replica has averaged over its part of the batch, which trains N times as fast as one device
-would: the learning rate is divided by N. Its other ways cannot be watched or not be had: MultiprocessParallelUpdater (NCCL) keeps
-its replicas in processes that it forks itself, and ChainerMN needs MPI.
+would: the learning rate is divided by N. After each step it copies the first replica to the others, its running means and
+variances as well (https://github.com/chainer/chainer/blob/v7.8.1/chainer/training/updaters/parallel_updater.py). Its other ways
+cannot be watched or not be had: MultiprocessParallelUpdater (NCCL) keeps its replicas in processes that it forks itself, and
+ChainerMN needs MPI.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
 import collections
+import os
 import warnings
 
 import numpy as np
 
-NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+from .. import nets
+
+FILE = 'network.npz'
 
 
 class Adapter(object):
@@ -45,7 +50,7 @@ class Adapter(object):
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
-        return [_Group(self, weights, lr, momentum, group) for group in groups]
+        return [_Group(self, net, weights, lr, momentum, group) for group in groups]
 
     def place(self, replica):
         """Chainer's number of a device: -1 is the CPU."""
@@ -53,7 +58,7 @@ class Adapter(object):
 
     def put(self, handle, images, labels):
         """For each group of the handle its part of the batch, in one shard per replica."""
-        parts, number, out = sum(len(group.models) for group in handle), 0, []
+        parts, number, out = self.copies(handle), 0, []
         for group in handle:
             shards = []
             for place in group.places:
@@ -81,9 +86,17 @@ class Adapter(object):
     def copies(self, handle):
         return sum(len(group.models) for group in handle)
 
+    @staticmethod
+    def _model(handle, copy):
+        return [model for group in handle for model in group.models][copy]
+
     def weights(self, handle, copy):
-        model = [model for group in handle for model in group.models][copy]
-        return dict((name, np.array(self.chainer.backends.cuda.to_cpu(array))) for name, array in zip(NAMES, model.arrays()))
+        to_cpu = self.chainer.backends.cuda.to_cpu
+        return dict((name, np.array(to_cpu(array))) for name, array in self._model(handle, copy).arrays())
+
+    def assign(self, handle, copy, weights):
+        for name, array in self._model(handle, copy).arrays():
+            _fill(array, weights[name])
 
     def predict(self, handle, images):
         group = handle[0]
@@ -91,11 +104,18 @@ class Adapter(object):
             answer = group.models[0].logits(self.send(_scaled(images), group.places[0]))
         return self.chainer.backends.cuda.to_cpu(answer.data)
 
+    def save(self, handle, folder):
+        self.chainer.serializers.save_npz(os.path.join(folder, FILE), handle[0].models[0])
+
+    def restore(self, handle, folder):
+        for copy in range(self.copies(handle)):
+            self.chainer.serializers.load_npz(os.path.join(folder, FILE), self._model(handle, copy))
+
     def evidence(self, handle):
         places = set()
-        for group in handle:
-            for model in group.models:
-                places.update('cpu' if isinstance(array, np.ndarray) else 'gpu %d' % array.device.id for array in model.arrays())
+        for copy in range(self.copies(handle)):
+            places.update('cpu' if isinstance(array, np.ndarray) else 'gpu %d' % array.device.id
+                          for _, array in self._model(handle, copy).arrays())
         return {'parameters': sorted(places), 'compute': sorted(places), 'memory_bytes': None}
 
     def close(self):
@@ -105,10 +125,10 @@ class Adapter(object):
 class _Group(object):
     """Replicas that are trained together, with the updater that does it."""
 
-    def __init__(self, adapter, weights, lr, momentum, replicas):
+    def __init__(self, adapter, net, weights, lr, momentum, replicas):
         chainer = adapter.chainer
         self.places = [adapter.place(replica) for replica in replicas]
-        self.models = [_lenet(chainer, weights) for _ in replicas]
+        self.models = [_network(chainer, net, weights) for _ in replicas]
         for model, place in zip(self.models, self.places):
             if place >= 0:
                 model.to_gpu(place)
@@ -155,30 +175,63 @@ def _scaled(images):
     return images.astype('float32') / np.float32(255)
 
 
-def _lenet(chainer, weights):
-    """The reference network. The class is made here because its base exists only once the framework is imported."""
-    links, functions = chainer.links, chainer.functions
+def _fill(array, values):
+    if isinstance(array, np.ndarray):
+        array[...] = values
+    else:
+        array.set(np.ascontiguousarray(values, 'float32'))      # CuPy's assignment takes no arrays of NumPy's
 
-    class LeNet(chainer.Chain):
+
+def _network(chainer, net, weights):
+    """Any of the networks. The class is made here because its base exists only once the framework is imported."""
+    links, functions, shapes = chainer.links, chainer.functions, dict(net.parameters)
+    parts = {
+        'conv': lambda layer, shape: links.Convolution2D(
+            shape[1], shape[0], layer.kernel, layer.stride, layer.pad, nobias=not layer.bias),
+        'norm': lambda layer, shape: links.BatchNormalization(shape[0], nets.KEPT, nets.EPSILON),
+        'dense': lambda layer, shape: links.Linear(shape[1], shape[0]),
+    }
+    plain = {
+        'relu': functions.relu,
+        'pool': lambda x: functions.max_pooling_2d(x, 2),
+        'mean': lambda x: functions.mean(x, axis=(2, 3)),
+        'flatten': lambda x: functions.reshape(x, (x.shape[0], -1)),
+        'add': lambda x, y: x + y,
+    }
+
+    class Network(chainer.Chain):
         def __init__(self):
-            super(LeNet, self).__init__()
-            with self.init_scope():
-                self.conv1, self.conv2 = links.Convolution2D(1, 16, 5), links.Convolution2D(16, 32, 5)
-                self.fc1, self.fc2 = links.Linear(512, 128), links.Linear(128, 10)
-            for array, name in zip(self.arrays(), NAMES):
+            super(Network, self).__init__()
+            with self.init_scope():             # what is set as an attribute becomes a part of the network
+                for layer in net.layers:
+                    if layer.op in parts:
+                        setattr(self, layer.name, parts[layer.op](layer, shapes[layer.name + '_w']))
+            for name, array in self.arrays():
                 array[...] = weights[name]
+            for layer in net.layers:
+                if layer.op == 'norm':      # 4 begins with a variance of 0, later releases with 1 as everybody:
+                    # https://github.com/chainer/chainer/blob/v4.3.1/chainer/links/normalization/batch_normalization.py#L137
+                    getattr(self, layer.name).avg_var[...] = 1
 
         def arrays(self):
-            return [array for link in (self.conv1, self.conv2, self.fc1, self.fc2) for array in (link.W.data, link.b.data)]
+            """[(name, array)] in the order of the network's names."""
+            out = []
+            for name in net.names:
+                part, end = getattr(self, name[:-2]), name[-1]
+                known_as = {'w': 'W', 'b': 'b'} if hasattr(part, 'W') else {'w': 'gamma', 'b': 'beta'}
+                out.append((name, getattr(part, known_as[end]).data))
+            return out
 
         def logits(self, x):
-            x = functions.max_pooling_2d(functions.relu(self.conv1(x)), 2)
-            x = functions.max_pooling_2d(functions.relu(self.conv2(x)), 2)
-            return self.fc2(functions.relu(self.fc1(x)))
+            values = {'images': x}
+            for layer in net.layers:
+                apply = getattr(self, layer.name) if layer.op in parts else plain[layer.op]
+                values[layer.name] = apply(*[values[name] for name in layer.of])
+            return values[net.layers[-1].name]
 
         def __call__(self, x, labels):
             loss = functions.softmax_cross_entropy(self.logits(x), labels)
             self.seen.append(loss)
             return loss
 
-    return LeNet()
+    return Network()
