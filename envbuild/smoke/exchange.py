@@ -1,7 +1,8 @@
-"""Phase `coll`: all-reduce, broadcast and all-gather give exactly the right answers, and how fast all-reduce is.
+"""Phase `coll`: all-reduce, broadcast and all-gather give exactly the right answers, and how fast they are.
 
-Integers small enough that every sum is exact in the type, so every element of every rank is compared with ==.
-Bandwidth as nccl-tests defines it: algorithm bandwidth is size over time, bus bandwidth times 2(n-1)/n; GB is 1e9 bytes.
+Whole numbers small enough that every sum is exact in the type, so every element of every rank is compared with ==, in small
+awkward sizes and in each size that is timed. Sizes and bandwidths as nccl-tests defines them
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the size of an all-gather is that of all parts together.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -12,7 +13,29 @@ from .clock import now
 
 COUNTS = (1, 2, 3, 1000, refnet.PARAMETERS)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
-REPEATS = 7
+EXACT = {'float16': 2048}       # whole numbers up to here are exact
+REPEATS, LEAST, SECONDS = 7, 3, 0.25        # of one size: so many times, fewer where that takes longer
+
+
+def measure(session):
+    """{'answers': [...], 'table': [...]} of this rank."""
+    adapter, plan = session.adapter, session.plan['coll']
+    answers = [_answer(session, op, dtype, count)
+               for dtype in adapter.collective_types for count in COUNTS for op in OPERATIONS]
+    types = adapter.collective_types if plan.get('all_types') else ('float32',)
+    table = [_timed(session, op, dtype, size) for op in OPERATIONS for dtype in types for size in plan['bytes']]
+    return {'answers': answers, 'table': table}
+
+
+def _answer(session, op, dtype, count):
+    ctx = session.ctx
+    session.heart.beat()
+    limit = min(1000, EXACT.get(dtype, 1 << 20) // ctx.world)
+    table = np.random.RandomState(session.plan['seed'] + count).randint(-limit, limit + 1, (ctx.world, count)).astype(dtype)
+    root = ctx.world - 1
+    got = session.adapter.collective(op, table[ctx.rank].copy(), root)
+    wrong, first = _first_wrong(got, _expected(op, table, root))
+    return {'op': op, 'type': dtype, 'elements': count, 'wrong': wrong, 'first_wrong': first}
 
 
 def _expected(op, table, root):
@@ -30,34 +53,30 @@ def _first_wrong(got, want):
     return int(wrong.size), int(wrong[0]) if wrong.size else None
 
 
-def measure(session):
-    """{'answers': [...], 'speed': [...]} of this rank."""
-    ctx, adapter = session.ctx, session.adapter
-    answers = []
-    for dtype in adapter.collective_types:
-        for count in COUNTS:
-            draw = np.random.RandomState(session.plan['seed'] + count)
-            table = draw.randint(-1000, 1000, (ctx.world, count)).astype(dtype)
-            root = ctx.world - 1
-            for op in OPERATIONS:
-                session.heart.beat()
-                got = adapter.collective(op, table[ctx.rank].copy(), root)
-                wrong, first = _first_wrong(got, _expected(op, table, root))
-                answers.append({'op': op, 'type': dtype, 'elements': count, 'wrong': wrong, 'first_wrong': first})
-    return {'answers': answers, 'speed': [_speed(session, size) for size in session.plan['coll']['bytes']]}
+def _pattern(rank, count, world, dtype):
+    """Numbers that differ by place and rank, whose sum is exact, and that repeat, so that large arrays are made fast."""
+    period = max(2, EXACT.get(dtype, 2048) // world)
+    return np.resize(((np.arange(period) + rank) % period).astype(dtype), count)
 
 
-def _speed(session, size):
-    """Median time of an all-reduce of `size` bytes of float32, barrier to barrier."""
-    array = np.ones(max(1, size // 4), 'float32')
-    session.adapter.collective('allreduce', array, 0)
-    times = []
-    for _ in range(REPEATS):
+def _timed(session, op, dtype, size):
+    """Median over the repeats of the slowest rank's time, barrier to end, and how many elements came out wrong on this rank."""
+    adapter, ctx = session.adapter, session.ctx
+    item = np.dtype(dtype).itemsize
+    count = max(1, size // item // (ctx.world if op == 'allgather' else 1))
+    array, root, times, spent, got = _pattern(ctx.rank, count, ctx.world, dtype), ctx.world - 1, [], 0.0, None
+    adapter.collective(op, array.copy(), root)
+    while len(times) < LEAST or (len(times) < REPEATS and spent < SECONDS):
         session.heart.beat()
-        session.ctx.group.barrier()
+        fresh = array.copy()        # some collectives work in place
+        ctx.group.barrier()
         start = now()
-        session.adapter.collective('allreduce', array, 0)
-        session.adapter.drain()
-        times.append(now() - start)
-    slowest = [max(each) for each in zip(*session.ctx.group.gather(times))]
-    return {'bytes': int(array.nbytes), 'time_s': stats.median(slowest)}
+        got = adapter.collective(op, fresh, root)
+        adapter.drain()
+        times.append(max(ctx.group.gather(now() - start)))
+        spent += times[-1]
+    patterns = [_pattern(rank, count, ctx.world, dtype) for rank in range(ctx.world)]
+    want = sum(patterns[1:], patterns[0]) if op == 'allreduce' else patterns[root] if op == 'broadcast' else patterns
+    wrong, first = _first_wrong(got, want)
+    return {'op': op, 'type': dtype, 'elements': count, 'bytes': count * item * (ctx.world if op == 'allgather' else 1),
+            'time_s': stats.median(times), 'wrong': wrong, 'first_wrong': first}

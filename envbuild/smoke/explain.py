@@ -6,6 +6,11 @@ import textwrap
 from . import explain_machine
 
 TEXTS = {
+    'HOSTS': ('all processes of the launcher came, with equal images', '''
+        Started by mpirun, torchrun, srun or Kubernetes, once per device, the processes meet at rank 0's address (MASTER_ADDR,
+        or the first host of Slurm's list). Each must come within --join seconds, carry the same image, and see the devices
+        that it brings. Whoever is missing is named by its rank: look at its own output, and at firewalls between the hosts.
+        GPUs that differ between hosts are a warning.'''),
     'IMPORT': ('the framework can be imported', '''
         Every rank imports the framework and claims its device. A failure here is a broken image: a missing library, a wheel
         for another Python or processor, a dependency that is too new.'''),

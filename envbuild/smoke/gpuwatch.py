@@ -1,0 +1,72 @@
+"""GPUs while they work: a thread asks NVML some times a second for memory, clock, temperature and why the clock is held down.
+
+A few questions of some microseconds each, asked outside of Python's lock: the laps do not feel them. Without NVML, or
+without the identity of the GPUs that are used (their numbers mean other ones under CUDA_VISIBLE_DEVICES), nothing is watched.
+"""
+from __future__ import absolute_import, division, print_function
+
+import ctypes
+import threading
+
+from . import probe_nvml
+
+EVERY_S = 0.2
+
+
+class Watch(object):
+    """Watches the GPUs with these UUIDs between `with` and its end."""
+
+    def __init__(self, uuids):
+        self._uuids, self._nvml, self._handles = [uuid for uuid in uuids if uuid], None, []
+        self._seen, self._lock, self._over, self._thread = [], threading.Lock(), threading.Event(), None
+
+    def __enter__(self):
+        self._nvml = probe_nvml.opened() if self._uuids else None
+        if self._nvml is not None:
+            self._handles = [self._handle(uuid) for uuid in self._uuids]
+            self._thread = threading.Thread(target=self._watch)
+            self._thread.daemon = True
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._nvml.lib.nvmlShutdown()
+
+    def _handle(self, uuid):
+        handle = ctypes.c_void_p()
+        found = self._nvml.lib.nvmlDeviceGetHandleByUUID(uuid.encode('ascii'), ctypes.byref(handle)) == 0
+        return handle if found else None
+
+    def _watch(self):
+        while not self._over.is_set():
+            now = [handle and _look(self._nvml, handle) for handle in self._handles]
+            with self._lock:
+                self._seen.append(now)
+            self._over.wait(EVERY_S)
+
+    def take(self):
+        """Of each GPU what was seen since the last call: peaks, the lowest clock, what held it down. [] where nothing watches."""
+        with self._lock:
+            seen, self._seen = self._seen, []
+        return [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]
+
+
+def _look(nvml, handle):
+    use, reasons = probe_nvml.use(nvml, handle), nvml.large('nvmlDeviceGetCurrentClocksThrottleReasons', handle) or 0
+    return {'mem_used_bytes': use['mem_used_bytes'], 'util_pct': use['util_pct'],
+            'sm_clock_mhz': nvml.number('nvmlDeviceGetClockInfo', handle, probe_nvml.SM_CLOCK),
+            'temperature_c': nvml.number('nvmlDeviceGetTemperature', handle, probe_nvml.TEMPERATURE),
+            'held_down': [words for bit, words in probe_nvml.HELD_DOWN if reasons & bit]}
+
+
+def _summary(uuid, looks):
+    def most(key, choose=max):
+        known = [each[key] for each in looks if each[key] is not None]
+        return choose(known) if known else None
+
+    return {'uuid': uuid, 'mem_used_bytes': most('mem_used_bytes'), 'util_pct': most('util_pct'),
+            'sm_clock_mhz': most('sm_clock_mhz', min), 'temperature_c': most('temperature_c'),
+            'held_down': sorted(set(why for each in looks for why in each['held_down']))}

@@ -1,0 +1,112 @@
+"""The parallel schemes by name: what they are, where they apply, and what is said of them. Pure functions, for the parent.
+
+gradients       every step averages gradients over all devices (the default, and the yardstick of the others)
+parameters:k    every device steps alone, and every k steps their parameters are averaged
+async:s         every process steps alone and sends what it changed to a server of parameters; none reads while it is more
+                than s steps ahead of the slowest (stale synchronous parallel: https://papers.nips.cc/paper/4894)
+
+From equal weights SGD with momentum is linear in its gradients, so averaging parameters after each step, or waiting for
+everybody in each, trains exactly as averaging gradients does: the reference network judges those two. The others are judged
+by what they learn. Momentum is each device's own.
+"""
+from __future__ import absolute_import, division, print_function
+
+from . import checks, figures
+from .verdict import check
+
+GRADIENTS = 'gradients'
+EQUIVALENT = (GRADIENTS, 'parameters:1', 'async:0')
+WORST = ('fail', 'inconclusive', 'warn', 'pass', 'skip')
+
+
+def parse(text):
+    """The schemes of a list such as gradients,parameters:4,async:2; ValueError where one is none."""
+    out = []
+    for part in text.split(','):
+        kind, number = part.partition(':')[::2]
+        least = {'parameters': 1, 'async': 0}.get(kind)
+        if part != GRADIENTS and not (least is not None and number.isdigit() and int(number) >= least):
+            raise ValueError('sync is gradients, parameters:K (K from 1) or async:S (S from 0)')
+        name = part if part == GRADIENTS else '%s:%d' % (kind, int(number))
+        if name not in out:
+            out.append(name)
+    return out
+
+
+def why_not(name, adapter, style):
+    """Why a scheme does not apply to an adapter (class), '' where it does."""
+    if not hasattr(adapter, 'assign'):
+        return 'its adapter cannot set weights'
+    if name.startswith('async') and style == 'single':
+        return 'the devices are in one process and step together'
+    return ''
+
+
+def chosen(names, adapter, style, n):
+    """(schemes to run beside averaging gradients, checks that say which do not apply). One device has nothing to exchange."""
+    others = [name for name in names if name != GRADIENTS and n > 1]
+    reasons = dict((name, why_not(name, adapter, style)) for name in others)
+    left_out = [check('SYNC', n, 'skip', '%s does not apply: %s' % (name, reasons[name]), detail={'sync': name})
+                for name in others if reasons[name]]
+    return [name for name in others if not reasons[name]], left_out
+
+
+def judge(name, n, plan, results, matched, limit, images):
+    """(entry of `schemes`, its check) of one scheme on n devices.
+
+    `matched(results)` gives the ORACLE check of such results; `limit` is what LOSS and ACC demand of
+    a training on so many `images`.
+    """
+    own = [{'phases': result['phases']['schemes'][name]} for result in results]
+    done = own[0]['phases']
+    entry = {'n': n, 'sync': name, 'run': None, 'training': None, 'accuracy_difference': None, 'distance': None,
+             'staleness': None}
+    parts = []
+    if 'oracle' in done:
+        parts += matched(own) + checks.replicas(n, own)
+    if 'train' in done:
+        entry['training'], learned = figures.training(n, plan, own, images)
+        parts += checks.learning(n, learned, limit)
+        right = sum(result['phases']['train']['right'] for result in results)
+        yardstick = right / float(sum(result['phases']['train']['asked'] for result in results))
+        entry['accuracy_difference'] = entry['training']['accuracy'] - yardstick
+        entry['distance'] = done['facts']['distance']
+    if done['facts'].get('staleness'):
+        entry['staleness'] = done['facts']['staleness']
+        parts.append(bounded(n, entry['staleness']))
+    for measured in done.get('bench', ()):
+        entry['run'] = dict(figures.run(n, measured), sync=name, why_not_judged='the yardstick is averaging gradients')
+    return entry, _whole(name, n, entry, parts)
+
+
+def bounded(n, staleness):
+    """Did the server hold back who was too far ahead? `largest` was counted where parameters are given out, not by the gate."""
+    kept = staleness['largest'] <= staleness['bound']
+    return check('SYNC', n, 'pass' if kept else 'fail', 'at most %d steps ahead, %d allowed' % (
+        staleness['largest'], staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
+
+
+def _whole(name, n, entry, parts):
+    """One check for the scheme: the worst of its parts, and the price in words."""
+    worst = min(parts, key=lambda part: WORST.index(part['status'])) if parts else None
+    status = worst['status'] if worst else 'skip'
+    if status in ('pass', 'skip'):
+        message, next_step = price(entry) or 'nothing was asked of it', ''
+    else:
+        message, next_step = '%s: %s' % (worst['id'], worst['message']), worst['next_step']
+    return check('SYNC', n, status, '%s: %s' % (name, message), next_step=next_step, detail={'sync': name, 'parts': parts})
+
+
+def price(entry):
+    """Speed and cost of one scheme in words."""
+    words = []
+    if entry['run'] and entry['run']['speedup']:
+        words.append('speedup %.2f' % entry['run']['speedup']['median'])
+    if entry['training']:
+        words.append('accuracy %.1f %%, %+.1f points against averaging gradients' % (
+            100 * entry['training']['accuracy'], 100 * entry['accuracy_difference']))
+    if entry['distance'] is not None:
+        words.append('replicas %.1e apart at the end' % entry['distance'])
+    if entry['staleness']:
+        words.append('at most %d steps ahead' % entry['staleness']['largest'])
+    return ', '.join(words)

@@ -1,0 +1,181 @@
+"""Speed: the figures that follow from laps, and what is said of them."""
+from __future__ import absolute_import, division, print_function
+
+import unittest
+
+import boot  # noqa: F401
+import numpy as np
+
+from envbuild_smoke import bench, figures, link, speed
+
+ASKED = {'scaling': ['weak'], 'min_speedup': {}, 'min_efficiency': {}}
+
+
+def measured(solo=1.0, indep=1.0, dp=1.1, fed=None, n=2, scaling='weak', noise=None, busy=None, workload='cifar', gpus=None):
+    """What bench.measure gives for constant laps, `noise` being factors for each round."""
+    rounds = []
+    for factor in noise or [1.0] * 9:
+        entry = {'order': '', 'solo_s': solo * factor, 'indep_s': indep, 'dp_s': dp, 'input_s': fed}
+        rounds.append(dict(entry, gpus=gpus) if gpus else entry)
+    return {'workload': workload, 'net': 'resnet20', 'scaling': scaling, 'batch_per_device': 64, 'global_batch': 64 * n,
+            'steps_per_round': 10, 'rounds': rounds, 'warmup': {}, 'warmup_rule': '', 'harness_s': .001,
+            'busy_s': {'indep': busy or [(indep or solo) / 10] * n}}
+
+
+def judge(kind='cuda', asked=ASKED, n=2, exchange_s=None, **laps):
+    run = figures.run(n, measured(n=n, **laps), exchange_s)
+    run.update(speed.standing(n, run, kind, asked))
+    return run, speed.verdict(n, run, asked)[0]
+
+
+class Figures(unittest.TestCase):
+    def test_weak_and_strong(self):
+        run = figures.run(2, measured(1.0, 1.1, 1.25, 1.5), .01)
+        self.assertAlmostEqual(run['speedup']['median'], 1.6)
+        self.assertAlmostEqual(run['efficiency'], 0.8)
+        self.assertAlmostEqual(run['ceiling'], 2 / 1.1)
+        self.assertAlmostEqual(run['comm_efficiency'], 1.1 / 1.25)
+        self.assertAlmostEqual(run['images_per_s']['dp'], 1280 / 1.25)
+        self.assertAlmostEqual(run['predicted'], .2 / .12)
+        self.assertAlmostEqual(run['sync_overhead_ratio'], 1.5)
+        strong = figures.run(2, dict(measured(1.0, .5, .625, scaling='strong'), global_batch=64))
+        self.assertAlmostEqual(strong['speedup']['median'], 1.6)
+        self.assertAlmostEqual(strong['images_per_s']['solo'], 640)
+
+    def test_the_split_adds_up_and_noise_is_not_negative_time(self):
+        split = figures.run(2, measured(1.0, 1.1, 1.25, 1.5))['split']
+        self.assertAlmostEqual(split['compute_ms'], 110)
+        self.assertAlmostEqual(split['communication_ms'], 15)
+        self.assertAlmostEqual(split['input_ms'], 25)
+        self.assertAlmostEqual(split['input_share'], 25 / 150.)
+        self.assertEqual(figures.run(2, measured(1.0, 1.3, 1.25, 1.2))['split']['communication_ms'], 0)
+        self.assertIsNone(figures.run(2, measured())['split'])
+
+    def test_one_device_has_a_split_and_no_speedup(self):
+        alone = measured(1.0, None, None, 1.25, n=1)
+        run = figures.run(1, alone)
+        self.assertIsNone(run['speedup'])
+        self.assertAlmostEqual(run['split']['input_ms'], 25)
+        self.assertEqual(speed.verdict(1, run, ASKED), [])
+
+    def test_the_interval_holds_the_true_speedup_as_often_as_it_says(self):
+        """Laps that drift together and vary alone, as lognormal noise: the true ratio is 1.6."""
+        draw, hits = np.random.RandomState(5), 0
+        for _ in range(600):
+            laps = measured()
+            for entry in laps['rounds']:
+                drift = np.exp(draw.normal(0, .5))
+                entry['solo_s'], entry['dp_s'] = (drift * base * np.exp(draw.normal(0, .05)) for base in (.8, 1.0))
+            gain = figures.run(2, laps)['speedup']
+            hits += gain['lo'] <= 1.6 <= gain['hi']
+        self.assertAlmostEqual(hits / 600., gain['level'], delta=.03)
+
+
+class WarmUp(unittest.TestCase):
+    plan = {'warmup_min': 10, 'warmup_max': 40, 'warmup_seconds': 5}
+
+    def test_rule(self):
+        self.assertFalse(bench._is_warm([.1] * 9, self.plan))
+        self.assertTrue(bench._is_warm([1.0] + [.1] * 9, self.plan))
+        self.assertFalse(bench._is_warm([.2] * 5 + [.1] * 5, self.plan))
+        self.assertFalse(bench._is_warm([.1] * 11, self.plan))
+        self.assertTrue(bench._is_warm([.2, .1] * 20, dict(self.plan, warmup_seconds=1e9)))
+        self.assertTrue(bench._is_warm([3.0, 3.0], self.plan))          # long steps
+        self.assertFalse(bench._is_warm([60.0], self.plan))             # of which the first may be a compiler
+
+
+class Judgement(unittest.TestCase):
+    def status(self, **how):
+        return judge(**how)[1]['status']
+
+    def test_limits_of_efficiency(self):
+        for dp, want, words in ((1.05, 'pass', 'good'), (1.25, 'pass', 'good'), (1.3, 'pass', 'ok'), (1.6, 'pass', 'ok'),
+                                (1.8, 'warn', 'little'), (2.1, 'warn', 'slows training'), (.8, 'pass', 'more than linear')):
+            _, made = judge(dp=dp)
+            self.assertEqual(made['status'], want, dp)
+            self.assertIn(words, made['message'])
+
+    def test_a_small_network_that_does_not_scale_is_no_failure_and_says_why(self):
+        run, made = judge(dp=4.0, workload='mnist')
+        self.assertEqual((made['status'], run['judged']), ('skip', False))
+        self.assertIn('communication-bound', made['message'])
+
+    def test_cpu_is_never_judged_and_says_what_it_saw(self):
+        run, made = judge('cpu', dp=4.0)
+        self.assertEqual((made['status'], run['why_not_judged']), ('skip', 'CPU workers share cores'))
+        self.assertIn('communication-bound', made['message'])
+        for floors in ({'min_speedup': {'2': 1.5}}, {'min_efficiency': {'2': .9}}):
+            self.assertEqual(self.status(kind='cpu', asked=dict(ASKED, **floors)), 'inconclusive')
+
+    def test_floors(self):
+        for floors, dp, want in (({'min_speedup': {'2': 1.5}}, 1.1, 'pass'), ({'min_speedup': {'2': 1.5}}, 1.5, 'fail'),
+                                 ({'min_efficiency': {'2': .9}}, 1.1, 'pass'), ({'min_efficiency': {'2': .95}}, 1.1, 'fail'),
+                                 ({'min_speedup': {'4': 3.0}}, 1.1, 'pass')):
+            self.assertEqual(self.status(asked=dict(ASKED, **floors), dp=dp, workload='cifar'), want, (floors, dp))
+        self.assertEqual(self.status(asked=dict(ASKED, min_speedup={'2': 1.5}), dp=1.5, workload='mnist'), 'fail')
+
+    def test_a_floor_fails_only_where_the_whole_interval_is_below_and_never_on_a_noisy_machine(self):
+        asked = dict(ASKED, min_speedup={'2': 1.9})
+        self.assertEqual(self.status(asked=asked, dp=1.1), 'fail')
+        wide = [.98, .99, 1.0, 1.0, 1.0, 1.04, 1.05, 1.06, 1.07]
+        self.assertEqual(self.status(asked=asked, dp=1.1, noise=wide), 'pass')
+        noisy = [.5, .6, .7, .8, .8, .9, .95, 1.0, 1.0]
+        self.assertEqual(self.status(asked=asked, dp=1.1, noise=noisy), 'inconclusive')
+
+    def test_strong_scaling_is_not_held_to_the_limits_of_weak(self):
+        self.assertEqual(self.status(dp=.7, indep=.6, scaling='strong'), 'pass')
+        self.assertEqual(self.status(dp=1.2, indep=.6, scaling='strong'), 'warn')
+        both = dict(ASKED, scaling=['weak', 'strong'], min_speedup={'2': 1.9})
+        self.assertEqual(self.status(asked=both, dp=.7, indep=.6, scaling='strong'), 'pass')
+
+
+class Culprits(unittest.TestCase):
+    def test_a_slow_link(self):
+        _, made = judge(dp=2.0)
+        self.assertIn('communication-bound: the exchange takes 50 %', made['next_step'])
+        self.assertNotIn('contention', made['next_step'])
+
+    def test_a_slow_rank_is_named(self):
+        _, made = judge(indep=1.9, dp=2.0, busy=[.1, .19])
+        self.assertIn('contention', made['next_step'])
+        self.assertIn('rank 1 is slow: 190.0 ms a step, the others 100.0', made['next_step'])
+        self.assertNotIn('communication-bound', made['next_step'])
+        self.assertIn('shared power', judge(indep=1.9, dp=2.0, busy=[.19, .19])[1]['next_step'])
+
+    def test_an_exchange_worse_than_its_size(self):
+        self.assertIn('20 times what one all-reduce', judge(dp=3.0, exchange_s=.01)[1]['next_step'])
+
+    def test_input(self):
+        self.assertIn('input-bound', judge('cpu', fed=2.0)[1]['message'])
+        self.assertNotIn('input-bound', judge('cpu', fed=1.2)[1]['message'])
+
+    def test_a_clock_that_was_held_down(self):
+        hot = [{'uuid': 'GPU-0', 'held_down': ['heat, by hardware']}]
+        self.assertIn('heat, by hardware', judge(dp=2.0, gpus=hot)[1]['next_step'])
+
+    def test_the_larger_loss_comes_first(self):
+        self.assertTrue(judge(indep=1.3, dp=4.0)[1]['next_step'].startswith('communication-bound'))
+        self.assertTrue(judge(indep=3.0, dp=4.3)[1]['next_step'].startswith('contention'))
+
+
+class Links(unittest.TestCase):
+    def gpu(self, cc='8.0', generation=4, width=16):
+        return {'cc': cc, 'pcie_gen_max': generation, 'pcie_width_max': width}
+
+    def test_the_slowest_pair_counts(self):
+        three = [[None, 'NV12', 'PIX'], ['NV12', None, 'SYS'], ['PIX', 'SYS', None]]
+        two = [row[:2] for row in three[:2]]
+        self.assertEqual(link.nominal([self.gpu()] * 2, two), {'name': 'NVLink x12', 'GBps': 300})
+        self.assertEqual(link.nominal([self.gpu()] * 3, three)['name'], 'PCIe 4.0 x16')
+        mixed = [self.gpu(), self.gpu(width=8)]
+        self.assertEqual(link.nominal(mixed, [[None, 'PHB'], ['PHB', None]]), {'name': 'PCIe 4.0 x8', 'GBps': 1.969 * 8})
+
+    def test_what_is_not_known_is_not_said(self):
+        for gpus, words in (([self.gpu()], [['X']]), ([self.gpu()] * 2, [['X', '?'], ['?', 'X']]),
+                            ([self.gpu(generation=None)] * 2, [['X', 'PIX'], ['PIX', 'X']]),
+                            ([self.gpu('99.0')] * 2, [['X', 'NV4'], ['NV4', 'X']])):
+            self.assertIsNone(link.nominal(gpus, words))
+
+
+if __name__ == '__main__':
+    unittest.main()
