@@ -20,11 +20,14 @@ def run(n, measured, exchange_s=None):
     step_s = dict((name, stats.median(times) / steps if times else None) for name, times in laps.items())
     out = {
         'n': n, 'workload': measured['workload'], 'net': measured['net'], 'scaling': measured['scaling'],
-        'batch_per_device': per_device, 'global_batch': measured['global_batch'], 'precision': 'fp32', 'sync': 'mean', 'steps_per_round': steps,
+        'batch_per_device': per_device, 'global_batch': measured['global_batch'], 'precision': 'fp32', 'sync': 'mean',
+        'steps_per_round': steps,
         'rounds': measured['rounds'], 'warmup': measured['warmup'], 'warmup_rule': measured['warmup_rule'],
         'step_ms': dict((name, None if s is None else 1e3 * s) for name, s in step_s.items()),
         'images_per_s': dict((name, None if s is None else (alone if name == 'solo' else measured['global_batch']) / s)
                              for name, s in step_s.items()),
+        'images_per_s_interval': dict((name, _rate_interval(laps[name], steps * images)) for name, images in (
+            ('solo', alone), ('dp', measured['global_batch'])) if laps[name]),
         'speedup': None, 'efficiency': None, 'ceiling': None, 'comm_efficiency': None, 'predicted': None,
         'sync_overhead_ratio': None, 'noise_rel_iqr': stats.relative_iqr(laps['solo']), 'split': _split(laps, steps),
         'busy_ms': dict((name, [1e3 * s for s in each]) for name, each in measured['busy_s'].items()),
@@ -32,6 +35,11 @@ def run(n, measured, exchange_s=None):
         'judged': False, 'why_not_judged': '',
     }
     return dict(out, **_gain(n, laps, step_s, exchange_s, measured['scaling'])) if n > 1 else out
+
+
+def _rate_interval(laps, images):
+    low, high, level = stats.median_interval(laps)
+    return {'lo': images / high, 'hi': images / low, 'level': level}
 
 
 def _split(laps, steps):

@@ -25,4 +25,4 @@ def test_reference_data_statistics_and_group(guest_of: Callable[[str], Guest], v
 
 @pytest.mark.parametrize("version", FEW)
 def test_diagnosis_and_verdicts(guest_of: Callable[[str], Guest], version: str) -> None:
-    _unittest(guest_of(version), "check_diagnose", "check_checks", "check_faults", "check_speed", "check_schemes")
+    _unittest(guest_of(version), "check_diagnose", "check_checks", "check_faults", "check_speed", "check_schemes", "check_baseline")

@@ -1,0 +1,153 @@
+"""Two reports compared, the second against the first: what is worse, what is better, what cannot be compared. Pure functions.
+
+The rule for figures, the same as the host's (`envbuild report A B`): where the intervals overlap it is noise; where the medians
+are within the tolerance it is too little to matter; else the second is better or worse. Only equal things are compared:
+workload, network, batch, scaling, precision, way of averaging, and devices of one model.
+"""
+from __future__ import absolute_import, division, print_function
+
+TOLERANCE = 0.1
+ACCURACY_DROP = 0.02        # healthy runs of other seeds differ by less than a point
+# Checks that say whether the framework is right; the others are about the machine.
+CORRECTNESS = ('IMPORT', 'RUN', 'VERSION', 'BUILD', 'DEVICE', 'COLL', 'ORACLE', 'REPLICA', 'LOSS', 'ACC', 'SAVE', 'WORK',
+               'SYNC')
+RUN_KEY = ('workload', 'net', 'scaling', 'precision', 'sync', 'batch_per_device', 'n')
+NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'better', 'worse', 'no interval: not judged'
+
+
+def word(old, new, tolerance):
+    """What is said of two (median, low, high) of which more is better."""
+    if None in old or None in new:
+        return OPEN
+    if old[1] <= new[2] and new[1] <= old[2]:
+        return NOISE
+    if abs(new[0] / old[0] - 1) <= tolerance:
+        return LITTLE % (100 * tolerance)
+    return BETTER if new[0] > old[0] else WORSE
+
+
+def compare(old, new, tolerance=TOLERANCE):
+    """{'speed': [...], 'lost': [...], 'changed': [...], 'apart': [sentence]}
+
+    speed     {'n', 'what', 'figure', 'old', 'new', 'word'} of each figure that both have
+    lost      sentences about correctness that the second report lacks
+    changed   sentences about other checks
+    apart     what was not compared, and why
+    """
+    apart = _unlike(old, new)
+    speed = [] if apart else _speed(old, new, tolerance, apart)
+    lost, changed = _checks(old, new)
+    return {'speed': speed, 'lost': lost + _accuracy(old, new), 'changed': changed, 'apart': apart}
+
+
+def devices(report):
+    """Words for the machine's devices that a speed belongs to."""
+    kind = (report.get('mode') or {}).get('device')
+    if kind == 'cpu':
+        host = report.get('host') or {}
+        return '%s, %s cores' % (host.get('cpu_model'), host.get('cores_usable'))
+    names = [device['name'] for device in report.get('devices') or ()]
+    return ', '.join(sorted(set(names))) if kind and names else None
+
+
+def _unlike(old, new):
+    before, after = devices(old), devices(new)
+    if not before or not after:
+        return ['Speed is not compared: one of the reports used no device.']
+    return [] if before == after else ['Speed is not compared: the devices differ (%s; %s).' % (before, after)]
+
+
+def _key(run):
+    return tuple({'mean': 'gradients'}.get(run.get(part), run.get(part)) for part in RUN_KEY)
+
+
+def title(run):
+    """Words for what a run trained, and how."""
+    return '%s %s, %s scaling, batch %d per device' % (run['workload'], run['net'], run['scaling'], run['batch_per_device'])
+
+
+def _speed(old, new, tolerance, apart):
+    before, out = dict((_key(run), run) for run in old.get('runs') or ()), []
+    for run in new.get('runs') or ():
+        other = before.pop(_key(run), None)
+        if other is None:
+            apart.append('Only the second has: %s, %d devices.' % (title(run), run['n']))
+            continue
+        for figure, read in (('images/s', _throughput), ('speedup', _speedup)):
+            first, second = read(other), read(run)
+            if first[0] is not None and second[0] is not None:
+                out.append({'n': run['n'], 'what': title(run), 'figure': figure, 'old': first, 'new': second,
+                            'word': word(first, second, tolerance)})
+    apart += ['Only the first has: %s, %d devices.' % (title(run), run['n']) for run in before.values()]
+    return out
+
+
+def _throughput(run):
+    mode = 'dp' if run['n'] > 1 else 'solo'
+    interval = (run.get('images_per_s_interval') or {}).get(mode) or {}
+    return run['images_per_s'][mode], interval.get('lo'), interval.get('hi')
+
+
+def _speedup(run):
+    gain = run['speedup'] or {}
+    return gain.get('median'), gain.get('lo'), gain.get('hi')
+
+
+def _by_check(report):
+    """{key: check}, the first of each key. A scheme's check belongs to the scheme."""
+    out = {}
+    for check in report.get('checks') or ():
+        out.setdefault((check['id'], check['n'], check.get('workload', ''), check['detail'].get('sync', '')), check)
+    return out
+
+
+def _checks(old, new):
+    before, after, lost, changed = _by_check(old), _by_check(new), [], []
+    for key in sorted(set(before) & set(after), key=str):
+        was, now = before[key]['status'], after[key]['status']
+        if was == now or 'skip' in (was, now) or key[0] in ('SPEED', 'BASELINE'):
+            continue
+        about = ' '.join([part for part in (key[0], key[2], key[3]) if part] + (['with %d devices' % key[1]] if key[1] else []))
+        sentence = '%s: %s, was %s: %s' % (about, now, was, after[key]['message'])
+        (lost if was == 'pass' and key[0] in CORRECTNESS else changed).append(sentence)
+    return lost, changed
+
+
+def _accuracy(old, new):
+    def known(report):
+        return dict(((entry['n'], entry.get('workload'), entry.get('net'), entry['epochs'], entry['images']), entry['accuracy'])
+                    for entry in report.get('training') or ())
+
+    before, out = known(old), []
+    for key, accuracy in sorted(known(new).items(), key=str):
+        if key in before and accuracy < before[key] - ACCURACY_DROP:
+            out.append('accuracy with %d devices: %.1f %%, was %.1f %%' % (key[0], 100 * accuracy, 100 * before[key]))
+    return out
+
+
+def table(old, new, found):
+    """The comparison as lines for people."""
+    lines, last = [], None
+    for name, report in (('A', old), ('B', new)):
+        about = (report.get('environment') or {}).get('name', '')
+        lines.append('%s  %-12s %s  %s' % (name, report['status'].upper(), report.get('started_utc', ''), about))
+    for entry in found['speed']:
+        head = '%s, %d device%s' % (entry['what'], entry['n'], 's' if entry['n'] > 1 else '')
+        lines += [head] if head != last else []
+        last = head
+        lines.append('  %-9s %s -> %s  %+.1f %%  %s' % (entry['figure'], shown(entry['old']), shown(entry['new']),
+                                                        100 * (entry['new'][0] / entry['old'][0] - 1), _of_b(entry['word'])))
+    for head, sentences in (('worse', found['lost']), ('changed', found['changed']), ('not compared', found['apart'])):
+        lines += [head + ':'] + ['  ' + sentence for sentence in sentences] if sentences else []
+    return lines
+
+
+def _of_b(said):
+    return 'B is ' + said if said in (BETTER, WORSE) else said
+
+
+def shown(figure):
+    """(median, low, high) in words."""
+    form = '%.2f' if figure[0] < 100 else '%.0f'
+    middle = form % figure[0]
+    return middle if None in figure else '%s [%s, %s]' % (middle, form % figure[1], form % figure[2])
