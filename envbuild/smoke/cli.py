@@ -8,11 +8,11 @@ import sys
 import time
 import traceback
 
-from . import adapters, files, image, members, nets, plan, sync, workloads
+from . import adapters, files, image, members, nets, plan, ranks, sync, workloads
 
 USAGE = 2
 TIMEOUT_S = 900
-REFUSALS = (plan.Refusal, adapters.UnknownAdapter, image.BadLock)
+REFUSALS = (plan.Refusal, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -125,8 +125,10 @@ def _parser():
     run.add_argument('--min-speedup', type=_floors, default={}, help='on GPUs: DEVICES:RATIO, as 2:1.2,4:2.0')
     run.add_argument('--min-efficiency', type=_floors, default={}, help='the same for the speedup per device, as 2:0.8')
     run.add_argument('--sync', type=_sync, default='gradients', help='gradients, parameters:K, async:S, or several of them')
+    ranks.add_options(run)
     coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
     _options(coll)
+    ranks.add_options(coll)
     look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
     _options(look)
     worker = verbs.add_parser('worker', help='one rank (started by run)')
@@ -158,6 +160,7 @@ def main(argv):
         parser.error('--option takes KEY=VALUE')
     options['expect'] = None if options['expect'] == 'any' else options['expect']
     try:
+        options['place'] = ranks.find(options, os.environ) if verb != 'probe' else None
         if verb != 'probe' and not options['framework'] and not options['adapter'] and len(members.read(options['lock'])) > 1:
             return _several(options, argv)
         if options['framework']:
@@ -200,7 +203,10 @@ def _listen_to_signals():
 
 
 def _run(options, argv):
-    from . import report, run
+    from . import agent, report, run
+    if options['place'] is not None and options['place'].rank > 0:
+        _listen_to_signals()
+        return agent.serve(options['place'], options, _Say())
     options.setdefault('coll_bytes', plan.EXCHANGE_BYTES)
     options.setdefault('all_types', False)
     return _test(options, lambda: run.Run(options, argv, _Say()), report.table)
@@ -208,6 +214,8 @@ def _run(options, argv):
 
 def _several(options, argv):
     from . import several
+    if options['place'] is not None:
+        raise ranks.Unclear('on several machines one framework is tested at a time: name it with --framework')
     return _test(options, lambda: several.Several(options, argv, _Say()), several.table)
 
 

@@ -51,10 +51,14 @@ class Monitor(object):
         lines = data[:data.rfind(b'\n') + 1]
         self._at += len(lines)
         for line in lines.splitlines():
-            news = json.loads(line.decode('ascii'))
-            self.phase, self.done, self.total = news['phase'], news.get('done'), news.get('total')
-            self.last_time = news['t']
+            self.take(line.decode('ascii'))
         return bool(lines)
+
+    def take(self, line):
+        """One line of news."""
+        news = json.loads(line)
+        self.phase, self.done, self.total = news['phase'], news.get('done'), news.get('total')
+        self.last_time = news['t']
 
     def where(self):
         """Words for the phase and step."""

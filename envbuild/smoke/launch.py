@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from . import files
+from . import files, ranks
 from .heartbeat import Monitor
 
 POLL_S = 0.1
@@ -25,10 +25,10 @@ STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waitin
 
 
 class Rank(object):
-    """One process and what is known of it."""
+    """One process and what is known of it. `told` is what reports say of it beside its state."""
 
-    def __init__(self, number, folder, process, log):
-        self.number, self.process, self.log = number, process, log
+    def __init__(self, number, folder, process, log, told=()):
+        self.number, self.process, self.log, self.told = number, process, log, dict(told)
         self.monitor = Monitor(os.path.join(folder, 'heart-%d' % number))
         self._result = os.path.join(folder, 'result-%d.json' % number)
 
@@ -47,6 +47,10 @@ class Rank(object):
         except (IOError, OSError, IndexError):
             return ''
 
+    def ending(self):
+        """Words for how it ended."""
+        return describe_end(self.process.returncode)
+
     def signal(self, number):
         """Send a signal to the rank and everything it started."""
         try:
@@ -62,8 +66,8 @@ class Outcome(object):
         self.kind, self.seconds, self.blame = kind, seconds, blame
         self.results = [rank.result() for rank in ranks]
         self.logs = [files.tail(rank.log) for rank in ranks]
-        self.ranks = [{'rank': r.number, 'where': r.monitor.where(), 'state': r.state() if r.process.poll() is None else
-                       describe_end(r.process.returncode)} for r in ranks]
+        self.ranks = [dict(r.told, rank=r.number, where=r.monitor.where(), state=r.state() if r.process.poll() is None else r.ending())
+                      for r in ranks]
 
 
 def describe_end(code):
@@ -76,16 +80,18 @@ def describe_end(code):
 
 def environment(plan, rank, base):
     """The environment of a rank. What the user has set stays, except what would make the arithmetic incomparable."""
-    env = dict(base)
+    env = ranks.without_launcher(base) if plan['places'] else dict(base)
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'NUMEXPR_NUM_THREADS'):
         env[name] = str(plan['threads'])
     env.update({
-        'RANK': str(rank), 'LOCAL_RANK': str(rank), 'WORLD_SIZE': str(plan['processes']),
+        'RANK': str(rank), 'LOCAL_RANK': str(plan['places'][rank]['local_rank'] if plan['places'] else rank),
+        'WORLD_SIZE': str(plan['processes']),
         'NVIDIA_TF32_OVERRIDE': '0',             # read by the CUDA libraries when they load; 10-bit operands otherwise
         'PYTHONUNBUFFERED': '1',
     })
     for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
-        env.setdefault(name, 'lo')               # one machine; in a container without network there is nothing else
+        # On one machine, in a container without network, there is nothing else.
+        env.setdefault(name, plan['interface'] or 'lo')
     env.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')        # the same numbers as NVML and nvidia-smi
     home = env.get('HOME', '')
     if not home or not os.path.isdir(home) or not os.access(home, os.W_OK):
@@ -99,10 +105,11 @@ def environment(plan, rank, base):
 
 
 class Launch(object):
-    """The ranks of one plan. Use as a context manager: leaving it kills what still runs."""
+    """The ranks of one plan, or some of them. Use as a context manager: leaving it kills what still runs."""
 
-    def __init__(self, plan, on_progress):
-        self.plan, self._on_progress = plan, on_progress
+    def __init__(self, plan, on_progress, numbers=None):
+        self.plan, self._on_progress = dict({'places': [], 'interface': ''}, **plan), on_progress
+        self._numbers = range(plan['processes']) if numbers is None else numbers
         self.ranks = []
 
     def __enter__(self):
@@ -112,7 +119,7 @@ class Launch(object):
         program = os.path.dirname(os.path.abspath(__file__))
         self.started = time.time()
         try:
-            for rank in range(self.plan['processes']):
+            for rank in self._numbers:
                 argv = [sys.executable, program, 'worker', '--plan', plan_file, '--rank', str(rank)]
                 self._start(rank, argv)
         except BaseException:
@@ -174,7 +181,7 @@ class Launch(object):
         until = time.time() + GRACE_S
         while time.time() < until and any(rank.process.poll() is None for rank in self.ranks):
             time.sleep(POLL_S)
-        self._read_hearts()
+            self._read_hearts()
         return self._outcome('failed', self._first_to_fail())
 
     def _first_to_fail(self):

@@ -6,9 +6,8 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, data as datas, environment, image as images, limits, link, plan as plans, probe, report as reports, sync
+from . import adapters, data as datas, environment, hosts, image as images, limits, link, plan as plans, probe, report as reports, sync
 from .judge import Judge
-from .launch import Launch
 
 PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
 
@@ -19,6 +18,7 @@ class Run(object):
     def __init__(self, options, argv, say):
         self.say = say
         self.started = time.time()
+        self.team = hosts.team(options, say)
         self.image = images.read(options['lock'], options['framework'])
         if not (options['adapter'] or self.image['recipe']):
             raise plans.Refusal('no lock in this image says which framework it holds: name an --adapter')
@@ -27,7 +27,7 @@ class Run(object):
         self.device = plans.choose_device(options, self.image, self.found)
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']))
         self.options = dict(options, phases=self.limits.phases(options['phases']))
-        self.counts, self.left_out, self.beyond = self.limits.counts(*plans.choose_counts(options['counts'], self.device))
+        self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
         self.parts, left_out = plans.parts(self.options, self.device, self.adapter)
         self.report = reports.new(options, self.image, self.found, argv, self.started)
         self.report['mode']['device'] = self.device.kind
@@ -42,9 +42,11 @@ class Run(object):
             if self.counts and not any(check['status'] == 'fail' for check in self.report['checks']):
                 self._prepare_and_launch()
         finally:
+            self.team.close()
             self.report['duration_s'] = round(time.time() - self.started, 3)
             if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)
+        self.team.describe(self.report)
         return reports.conclude(self.report, self.options, time.time() - self.started)
 
     def _machine(self):
@@ -52,6 +54,7 @@ class Run(object):
         self.report['checks'] += environment.before(found, image, self.device, self.counts, self.left_out, self.options)
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
             self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
+        self.report['checks'] += self.team.checks(self.device)
         self.report['checks'] += self.limits.checks(self.counts, self.beyond, dict(self.options['min_speedup'], **self.options['min_efficiency']))
         self.report['notes'] += self.limits.notes()
 
@@ -84,7 +87,7 @@ class Run(object):
                                 folder, self.found['host']['cores_usable'])
             plan.update(plans.phases(self.options, self.device.kind, n, self.counts, self.parts, prepared.places))
             self._measuring(n, plan)
-            with Launch(plan, self._progress) as launch:
+            with self.team.launch(plan, self._progress) as launch:
                 outcome = launch.watch(deadline)
             judge.launch(n, plan, outcome)
             if outcome.kind in ('stalled', 'timeout'):
@@ -100,7 +103,7 @@ class Run(object):
         for each in plan['workloads'] if 'bench' in plan['phases'] and n > 1 else ():
             if len(each['bench']['scaling']) < len(self.options['scaling']):
                 self.report['notes'].append('No strong scaling with %d devices: %d images do not divide.' % (n, each['bench']['batch']))
-        if self.device.kind == 'cuda':
+        if self.device.kind == 'cuda' and self.team.hosts_of(n) == 1:
             plan['gpus'] = [self.found['devices'][place]['uuid'] for place in plan['devices']]
             self.report['link'] = link.nominal(*self._wired(plan['devices'])) or self.report['link']
 

@@ -1,0 +1,139 @@
+"""Which process of how many this one is, where rank 0 is met, and which launcher said so.
+
+The rule: a launcher starts `envbuild-smoke run` once per device; a process that brings several devices says --slots. What is
+not said by flags is read from the variables that the launchers set; the first that names both rank and size counts.
+"""
+from __future__ import absolute_import, division, print_function
+
+import re
+
+PORT = 29617
+ALONE = '127.0.0.1'
+
+
+class Unclear(Exception):
+    """The flags and variables do not say enough, or contradict each other."""
+
+
+class Source(object):
+    """The variables of one launcher; of several names the first that is set counts. `only_with`: set only inside its processes."""
+
+    def __init__(self, name, rank, size, local_rank='', local_size='', only_with=''):
+        self.name, self.only_with = name, only_with
+        self.names = {'rank': (rank,), 'size': size.split(), 'local_rank': (local_rank,), 'local_size': (local_size,)}
+
+    def read(self, env, field):
+        """The number, None where no variable has it."""
+        text = next((env[name] for name in self.names[field] if env.get(name)), '')
+        return int(text) if text.isdigit() else None
+
+
+SOURCES = (
+    Source('torchrun', 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE'),
+    Source('Open MPI', 'OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK', 'OMPI_COMM_WORLD_LOCAL_SIZE'),
+    Source('PMI', 'PMI_RANK', 'PMI_SIZE', 'MPI_LOCALRANKID', 'MPI_LOCALNRANKS'),
+    # In a batch script SLURM_PROCID is 0 as well, and nobody else was started: only srun makes a step.
+    Source('Slurm', 'SLURM_PROCID', 'SLURM_STEP_NUM_TASKS SLURM_NTASKS', 'SLURM_LOCALID', only_with='SLURM_STEP_ID'),
+    Source('PMIx', 'PMIX_RANK', 'PMIX_SIZE WORLD_SIZE', 'PMIX_LOCAL_RANK'),
+    Source('Kubernetes', 'JOB_COMPLETION_INDEX', 'WORLD_SIZE'),
+)
+# What a worker must not inherit: it would join the launcher's world, of which only some processes take part in a launch.
+OF_LAUNCHERS = re.compile(r'(OMPI_(?!MCA_)|OMPI_MCA_(orte|ess|pmix|plm|ras|rmaps|state)_|PMIX?_|SLURM_|MPI_LOCAL|TORCHELASTIC_|GROUP_|ROLE_|PET_)'
+                          r'|(MASTER_ADDR|MASTER_PORT|JOB_COMPLETION_INDEX)$')
+
+
+class Place(object):
+    """`rank` of `size` processes, `local_rank` among those of its host (None: nobody says); rank 0 is met at `host`:`port`."""
+
+    def __init__(self, rank, size, local_rank, host, port, source, slots=1):
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self.host, self.port, self.source, self.slots = host, port, source, slots
+
+
+def add_options(parser):
+    """The flags, for when no launcher says it or it is to be overruled."""
+    group = parser.add_argument_group('several machines', 'A launcher (mpirun, torchrun, srun, Kubernetes) starts this command '
+                                      'once per device; rank 0 judges and reports. Its variables are read; these flags overrule them.')
+    add = group.add_argument
+    add('--rank', type=int, metavar='N')
+    add('--world-size', type=int, metavar='N', help='how many processes were started')
+    add('--local-rank', type=int, metavar='N', help='the place among the processes of this host')
+    add('--master', default='', metavar='HOST[:PORT]', help='where rank 0 is met (default: MASTER_ADDR and MASTER_PORT, or what Slurm says)')
+    add('--slots', type=int, default=1, metavar='N', help='devices that this process brings (default: 1)')
+    add('--interface', default='', metavar='IF', help='the network interface between the hosts (default: the one that reaches rank 0)')
+    add('--join', type=float, default=120, metavar='S', help='how long to wait for all processes to come (default: 120)')
+    add('--alone', action='store_true', help='this machine only, whatever a launcher says')
+
+
+def find(options, env):
+    """The Place that flags or a launcher give to this process; None where it is the only one. Raises Unclear."""
+    if options['alone']:
+        return None
+    if options['slots'] < 1:
+        raise Unclear('--slots takes a number from 1 on')
+    source, said = _said(options, env)
+    if source is None or (said['size'] == 1 and options['slots'] == 1):
+        return None
+    rank, size = said['rank'], said['size']
+    if not 0 <= rank < size:
+        raise Unclear('rank %d of %d processes cannot be (%s)' % (rank, size, source))
+    host, port = _master(options, env, said)
+    return Place(rank, size, said['local_rank'], host, port, source, options['slots'])
+
+
+def _said(options, env):
+    """(who says it, the four numbers); (None, {}) where nobody does."""
+    flags = {'rank': options['rank'], 'size': options['world_size'], 'local_rank': options['local_rank'], 'local_size': None}
+    for source in SOURCES:
+        if source.only_with and source.only_with not in env:
+            continue
+        said = dict((field, source.read(env, field)) for field in flags)
+        if said['rank'] is None:
+            continue
+        said.update((field, value) for field, value in flags.items() if value is not None)
+        if said['size'] is not None:
+            return source.name, said
+        if source.name == 'Kubernetes':
+            raise Unclear('JOB_COMPLETION_INDEX is %d, and nothing says of how many: set WORLD_SIZE, or give --world-size' % said['rank'])
+    if flags['rank'] is not None and flags['size'] is not None:
+        return 'flags', flags
+    if flags['rank'] is not None or (flags['size'] or 1) > 1:
+        raise Unclear('--rank and --world-size go together')
+    return None, {}
+
+
+def _master(options, env, said):
+    """(host, port) where rank 0 is met."""
+    host, colon, port = options['master'].partition(':')
+    if colon and not port.isdigit():
+        raise Unclear('--master takes HOST or HOST:PORT')
+    if not host:
+        host = env.get('MASTER_ADDR') or first_of(env.get('SLURM_STEP_NODELIST') or env.get('SLURM_NODELIST') or '')
+    if not host and (said['size'] == 1 or said['size'] == said['local_size']):
+        host = ALONE
+    if not host:
+        raise Unclear('nothing says where rank 0 is: set MASTER_ADDR to its host (mpirun: -x MASTER_ADDR=HOST), or give --master HOST[:PORT]')
+    if port:
+        return host, int(port)
+    text = env.get('MASTER_PORT', '')
+    if not text.isdigit():
+        return host, PORT
+    # torchrun's agent listens on MASTER_PORT itself.
+    return host, int(text) + (1 if 'TORCHELASTIC_RUN_ID' in env else 0)
+
+
+def first_of(nodes):
+    """The first host of Slurm's list: 'gpu[03-05,9],b' -> 'gpu03'."""
+    found = re.match(r'([^,\[]*)(?:\[(\w+)[^\]]*\]([^,\[]*))?', nodes)
+    return found.group(1) + (found.group(2) or '') + (found.group(3) or '')
+
+
+def job(env):
+    """What tells this job's processes from another's that use the same port, '' where nothing does."""
+    return env.get('ENVBUILD_SMOKE_JOB') or env.get('SLURM_JOB_ID') or env.get('TORCHELASTIC_RUN_ID') or ''
+
+
+def without_launcher(env):
+    """The environment without what ties a process to the launcher's world."""
+    return dict((name, value) for name, value in env.items() if not OF_LAUNCHERS.match(name))
+

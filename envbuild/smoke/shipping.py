@@ -1,0 +1,46 @@
+"""Files that a plan or a result names by their paths, for when they have to travel with it."""
+from __future__ import absolute_import, division, print_function
+
+import hashlib
+import io
+import os
+
+
+def read(path):
+    """The bytes of a file."""
+    with io.open(path, 'rb') as stream:
+        return stream.read()
+
+
+def write(path, data):
+    """Bytes into a new file."""
+    with io.open(path, 'wb') as stream:
+        stream.write(data)
+
+
+def digest(path):
+    """[size, SHA-256] of a file, None where there is none that can be read."""
+    try:
+        data = read(path)
+    except (IOError, OSError):
+        return None
+    return [len(data), hashlib.sha256(data).hexdigest()]
+
+
+def named(value, folder=''):
+    """The absolute paths in a JSON value that are files, only those below `folder` if one is given."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return sorted(set(path for each in value for path in named(each, folder)))
+    value = value.decode('utf-8', 'replace') if isinstance(value, bytes) else value
+    return [value] if isinstance(value, type(u'')) and value.startswith(folder + os.sep) and os.path.isfile(value) else []
+
+
+def renamed(value, names):
+    """A JSON value with some of its strings replaced."""
+    if isinstance(value, dict):
+        return dict((key, renamed(each, names)) for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return [renamed(each, names) for each in value]
+    return names.get(value, value) if isinstance(value, (bytes, type(u''))) else value

@@ -1,0 +1,172 @@
+"""Several machines: ranks that launchers start find each other, and one that is lost ends the run in bounded time, named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machines import Machines, why_not
+
+from .conftest import FAULTY, Answer, Guest
+from .test_run import valid
+
+QUICK = ("--adapter", "numpy", "--phases", "coll,oracle")
+LOST_WITHIN_S = 40
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with Machines(scratch, "ant", "bee") as made:
+        yield made
+
+
+class Job:
+    """Ranks started as a launcher does: two on each machine."""
+
+    def __init__(self, guest: Guest, machines: Machines, folder: Path, *arguments: str | Path) -> None:
+        self._target = folder / "report.json"
+        self.started = time.monotonic()
+        self.ranks: list[subprocess.Popen[str]] = []
+        for rank in range(4):
+            variables = {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}
+            env = guest.env(MASTER_ADDR=machines.address("ant"), MASTER_PORT="29700", **variables)
+            words = ("run", *arguments, "--json", self._target) if rank == 0 else ("run", *arguments)
+            self.ranks.append(
+                guest.start(*words, prefix=machines.enter(machines.names[rank // 2]), env=env, start_new_session=True)
+            )
+
+    def answer(self) -> tuple[Answer, list[int]]:
+        """Rank 0's answer, and the exit status of the others."""
+        out, err = self.ranks[0].communicate(timeout=180)
+        others = [rank.wait(timeout=LOST_WITHIN_S) for rank in self.ranks[1:]]
+        report = json.loads(self._target.read_text()) if self._target.exists() else None
+        return Answer(self.ranks[0].returncode, out, err, report), others
+
+    def wait_for(self, words: str) -> None:
+        """Until rank 0 says so."""
+        assert self.ranks[0].stderr is not None
+        for line in self.ranks[0].stderr:
+            if words in line:
+                return
+        raise AssertionError(f"rank 0 never said {words!r}")
+
+
+def test_two_machines_of_two_ranks(guest: Guest, machines: Machines, tmp_path: Path) -> None:
+    answer, others = Job(guest, machines, tmp_path, *QUICK).answer()
+    assert (answer.code, others) == (0, [0, 0, 0]), answer.out + answer.err
+    report = valid(answer)
+    assert [(host["name"], host["address"], host["ranks"]) for host in report["hosts"]] == [
+        ("ant", machines.address("ant"), [0, 1]),
+        ("bee", machines.address("bee"), [2, 3]),
+    ]
+    assert report["launcher"] == "torchrun"
+    assert {(check["n"], check["status"]) for check in report["checks"] if check["id"] == "ORACLE"} == {
+        (1, "pass"),
+        (2, "pass"),
+        (4, "pass"),
+    }
+    assert {(entry["n"], entry["hosts"]) for entry in report["collectives"]} == {(2, 1), (4, 2)}
+    assert "within a host" in answer.out and "between hosts" in answer.out
+
+
+@pytest.mark.parametrize(
+    "fault", ["killed", *(pytest.param(each, marks=pytest.mark.prove) for each in ("raises", "no-exchange"))]
+)
+def test_a_fault_on_another_machine_is_told_from_there(guest: Guest, machines: Machines, tmp_path: Path, fault: str) -> None:
+    planted = ("--adapter", FAULTY, "--option", f"fault={fault}", "--counts", "4", "--phases", "oracle")
+    answer, others = Job(guest, machines, tmp_path, *planted).answer()
+    assert (answer.code, others) == (1, [0, 0, 0]), answer.err
+    wanted = {"killed": "rank 3 in phase", "raises": "rank 3 failed in phase", "no-exchange": "gradients are not exchanged"}
+    assert wanted[fault] in valid(answer)["reason"]
+    if fault != "no-exchange":
+        assert answer.check("RUN", 4)["detail"]["ranks"][3]["host"] == "bee"
+
+
+def _asleep(guest: Guest, machines: Machines, folder: Path) -> Job:
+    """A run that stands still in its third step, and would for long."""
+    planted = ("--adapter", FAULTY, "--option", "fault=asleep", "--counts", "4", "--phases", "oracle", "--stall", "300")
+    job = Job(guest, machines, folder, *planted)
+    job.wait_for("4 workers: oracle")
+    return job
+
+
+@pytest.mark.prove
+def test_a_cut_cable_ends_the_run_on_both_sides(guest: Guest, machines: Machines, tmp_path: Path) -> None:
+    job = _asleep(guest, machines, tmp_path)
+    machines.cut("bee")
+    start = time.monotonic()
+    answer, others = job.answer()
+    assert time.monotonic() - start < LOST_WITHIN_S
+    assert (answer.code, others) == (1, [0, 1, 1]), answer.err
+    message = answer.check("RUN", 4)["message"]
+    assert "its host bee is lost" in message and "rank 2" in message, message
+    assert valid(answer)["status"] == "fail"
+
+
+def test_a_machine_that_dies_is_named_at_once(guest: Guest, machines: Machines, tmp_path: Path) -> None:
+    job = _asleep(guest, machines, tmp_path)
+    for rank in (2, 3):
+        os.killpg(job.ranks[rank].pid, signal.SIGKILL)
+    start = time.monotonic()
+    answer, _others = job.answer()
+    assert time.monotonic() - start < 15
+    assert "its host bee is lost: the connection was closed" in answer.check("RUN", 4)["message"]
+
+
+@pytest.mark.prove
+def test_a_hang_elsewhere_shows_the_stacks_of_all(guest: Guest, machines: Machines, tmp_path: Path) -> None:
+    planted = ("--adapter", FAULTY, "--option", "fault=frozen", "--counts", "4", "--phases", "oracle", "--stall", "4")
+    answer, _others = Job(guest, machines, tmp_path, *planted).answer()
+    assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
+    assert "look at rank 3" in answer.check("HANG", 4)["message"]
+    assert "stopped by a signal" in answer.check("HANG", 4)["message"]
+    assert "_exchange" in valid(answer)["logs"]["4 workers, rank 2"]  # on the other machine: it waits for rank 3
+
+
+def test_ranks_that_do_not_come_are_named(guest: Guest, tmp_path: Path) -> None:
+    flags = ("--rank", "0", "--world-size", "3", "--master", "127.0.0.1:29710", "--join", "2")
+    answer = guest.run("run", *QUICK, *flags, folder=tmp_path)
+    assert (answer.code, answer.failed()) == (1, {"HOSTS"}), answer.err
+    assert "ranks 1, 2 did not come to 127.0.0.1:29710 within 2 s" in answer.check("HOSTS")["message"]
+
+
+def test_a_lost_rank_0_lets_nobody_wait(guest: Guest, tmp_path: Path) -> None:
+    flags = ("--rank", "1", "--world-size", "2", "--master", "127.0.0.1:29711", "--join", "1")
+    process = guest.start("run", *QUICK, *flags)
+    _out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "cannot be reached" in err
+
+
+@pytest.mark.prove
+def test_several_devices_of_one_process(guest: Guest, tmp_path: Path) -> None:
+    env: dict[str, Any] = {
+        "env": guest.env(JOB_COMPLETION_INDEX="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29712")
+    }
+    other = guest.start("run", *QUICK, "--slots", "2", "--counts", "4", **env)
+    flags = ("--rank", "0", "--world-size", "2", "--slots", "2", "--master", "127.0.0.1:29712")
+    answer = guest.run("run", *QUICK, "--counts", "4", *flags, folder=tmp_path)
+    assert (answer.code, answer.check("ORACLE", 4)["status"]) == (0, "pass"), answer.err
+    assert other.wait(timeout=20) == 0
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+def test_open_mpi_starts_ranks(guest: Guest, tmp_path: Path) -> None:
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", "-bind-to", "none", guest.executable]
+    guest_argv = [str(Path(guest.env()["ENVBUILD_SMOKE"])), "run", *QUICK, "--counts", "2", "--json", str(tmp_path / "r.json")]
+    done = subprocess.run([*argv, *guest_argv], env=guest.env(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["launcher"] == "Open MPI"
