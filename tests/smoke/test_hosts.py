@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from machines import Machines, why_not
@@ -20,6 +19,7 @@ from .test_run import valid
 
 QUICK = ("--adapter", "numpy", "--phases", "coll,oracle")
 LOST_WITHIN_S = 40
+LONGER = ("raises", "no-exchange")
 
 
 @pytest.fixture
@@ -153,10 +153,8 @@ def test_a_lost_rank_0_lets_nobody_wait(guest: Guest, tmp_path: Path) -> None:
 
 @pytest.mark.prove
 def test_several_devices_of_one_process(guest: Guest, tmp_path: Path) -> None:
-    env: dict[str, Any] = {
-        "env": guest.env(JOB_COMPLETION_INDEX="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29712")
-    }
-    other = guest.start("run", *QUICK, "--slots", "2", "--counts", "4", **env)
+    pod = {"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29712"}
+    other = guest.start("run", *QUICK, "--slots", "2", "--counts", "4", env=guest.env(**pod))
     flags = ("--rank", "0", "--world-size", "2", "--slots", "2", "--master", "127.0.0.1:29712")
     answer = guest.run("run", *QUICK, "--counts", "4", *flags, folder=tmp_path)
     assert (answer.code, answer.check("ORACLE", 4)["status"]) == (0, "pass"), answer.err
