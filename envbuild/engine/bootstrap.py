@@ -34,7 +34,7 @@ rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/ldconfig/* "$1"/var/cache/debconf
 rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/cache/apt/archives/lock
 rm -f "$1/var/lib/systemd/random-seed"
 find "$1/var/log" -type f -delete
-find "$1/tmp" "$1/var/tmp" -mindepth 1 -delete
+find "$1/var/tmp" -mindepth 1 -delete
 """
 
 
@@ -166,6 +166,9 @@ def _mmdebstrap(
         f"--architectures={planned.architecture}",
         "--format=tar",
         "--skip=output/dev",  # the engine makes the devices of each container
+        # The hook does it. That step runs this machine's apt-get, which wipes this machine's own package lists where it
+        # does not find the configuration of the new root.
+        "--skip=cleanup/apt",
         *keyring,
         *merged,
         *include,

@@ -43,6 +43,15 @@ def mirror() -> None:
 
 
 @pytest.fixture
+def package_list() -> Iterator[Path]:
+    """A file as `apt-get update` leaves it on this machine."""
+    path = Path("/var/lib/apt/lists/envbuild.test_debian_dists_bookworm_main_binary-amd64_Packages")
+    path.write_text("")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
 def place(tmp_path: Path) -> Workspace:
     return Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
 
@@ -128,7 +137,7 @@ def test_a_lock_that_the_mirror_has_moved_on_from_still_builds_and_says_so(engin
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_the_next_run_is_not_in_the_way(place, workspace):
+def test_killed_in_the_middle_the_next_run_succeeds_and_leaves_this_machines_apt_alone(place, workspace, package_list):
     sources = bootstrap.mirror(workspace, "bookworm")
     planned = bootstrap.plan(workspace, "bookworm", sources)
     code = (
@@ -152,6 +161,7 @@ def test_killed_in_the_middle_the_next_run_is_not_in_the_way(place, workspace):
     made = bootstrap.make(place, planned, sources, ignore_progress)
     assert made.bootstrap == planned
     assert not Path(work).exists()
+    assert package_list.exists()
 
 
 def test_what_is_still_mounted_is_let_go_before_anything_is_removed(tmp_path):
