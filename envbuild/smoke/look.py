@@ -16,7 +16,7 @@ def look(options, argv, say):
     found, image = probe.facts(), images.read(options['lock'], options['framework'])
     head = report.new(options, image, found, argv, time.time())
     answer = {'schema': SCHEMA, 'error': None, 'framework': None, 'cuda': found['cuda']}
-    answer.update((key, head[key]) for key in ('started_utc', 'argv', 'environment', 'image', 'host', 'variables', 'devices'))
+    answer.update((key, head[key]) for key in ('started_utc', 'argv', 'environment', 'image', 'host', 'variables', 'devices', 'topology'))
     if options['adapter'] or image['recipe']:
         style = adapters.style_of(adapters.load(options['adapter'] or image['recipe']), 'cpu')
         say('importing the framework')

@@ -4,6 +4,7 @@ from __future__ import absolute_import, division, print_function
 import os
 
 from . import nets, probe_cuda, workloads
+from .environment import equal
 
 MOMENTUM = 0.9
 LR = 0.05
@@ -33,7 +34,7 @@ def choose_device(options, image, found):
         raise Refusal('this is a CPU image (%s): --device cuda cannot be' % image['name'])
     cores = found['host']['cores_usable']
     if not wants_gpu:
-        if options['devices'] != 'all':
+        if options['devices'] not in ('auto', 'all'):
             raise Refusal('--devices chooses GPUs, and this run uses CPU workers: say how many with --counts')
         return Device('cpu', cores, 'CPU workers share %d cores' % cores)
     if found['devices']:
@@ -47,7 +48,9 @@ def choose_device(options, image, found):
 
 
 def chosen_devices(text, devices):
-    """The places of the GPUs that --devices names, by number or by UUID or its beginning, in that order."""
+    """The places of the GPUs that --devices names, by number or by UUID or its beginning, in that order; by default equal ones."""
+    if text == 'auto':
+        return equal.largest(devices)
     if text == 'all':
         return list(range(len(devices)))
     places = []

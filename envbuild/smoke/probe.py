@@ -3,31 +3,51 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
-from . import probe_cuda, probe_host, probe_nvml
+from . import probe_cuda, probe_host, probe_nvml, topology
 
-# Variables that change what is measured; a report without them cannot be compared.
-TELLING = ('CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES', 'NVIDIA_DRIVER_CAPABILITIES', 'CUDA_LAUNCH_BLOCKING', 'CUDA_PROFILE',
-           'CUDA_INJECTION64_PATH', 'NCCL_P2P_DISABLE', 'NCCL_SHM_DISABLE', 'NCCL_IB_DISABLE', 'NCCL_DEBUG', 'OMP_NUM_THREADS',
-           'LD_PRELOAD')
+# Variables that change what is used or measured; a report without them cannot be compared.
+TELLING = (
+    'CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES', 'NVIDIA_DRIVER_CAPABILITIES', 'CUDA_DEVICE_ORDER', 'CUDA_LAUNCH_BLOCKING',
+    'CUDA_PROFILE', 'COMPUTE_PROFILE', 'CUDA_INJECTION64_PATH', 'CUDA_FORCE_PTX_JIT', 'CUDA_DISABLE_PTX_JIT', 'CUDA_CACHE_DISABLE',
+    'CUDA_CACHE_MAXSIZE', 'CUDA_DEVICE_MAX_CONNECTIONS', 'CUDA_MPS_PIPE_DIRECTORY', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE',
+    'NCCL_P2P_DISABLE', 'NCCL_P2P_LEVEL', 'NCCL_SHM_DISABLE', 'NCCL_IB_DISABLE', 'NCCL_NET_GDR_LEVEL', 'NCCL_ALGO', 'NCCL_PROTO',
+    'NCCL_DEBUG', 'NCCL_SOCKET_IFNAME', 'OMP_NUM_THREADS', 'OMP_PROC_BIND', 'GOMP_CPU_AFFINITY', 'KMP_AFFINITY',
+    'PYTORCH_NO_CUDA_MEMORY_CACHING', 'MXNET_ENGINE_TYPE', 'LD_PRELOAD')
+FROM_NVML = ('uuid', 'mem_free_bytes', 'mem_used_bytes', 'util_pct', 'processes', 'power_limit_w', 'pcie_gen', 'pcie_width', 'pcie_gen_max',
+             'pcie_width_max', 'near_cpus', 'compute_mode', 'persistence', 'mig', 'held_down', 'temperature_c', 'sm_clock_max_mhz',
+             'ecc_errors', 'memory_fault')
+UNKNOWN = {'held_down': [], 'memory_fault': False}
 
 
 def facts():
-    """{'host', 'cuda', 'devices', 'variables'}; a device joins what libcuda and NVML know of it, by its number.
+    """{'host', 'cuda', 'nvml', 'devices', 'topology', 'variables'}; a device joins what libcuda and NVML know of it.
 
-    libcuda numbers the devices that CUDA_VISIBLE_DEVICES lets through, NVML all; only without that variable, and with
-    the same count, are they the same, so otherwise NVML's part stays out.
+    libcuda numbers the devices that CUDA_VISIBLE_DEVICES lets through, NVML all of them, so they are joined by their place on
+    the PCI bus. A driver too old to tell it is believed only without that variable and with the same count.
     """
+    variables = dict((name, os.environ[name]) for name in TELLING if name in os.environ)
     os.environ.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')
     cuda, nvml = probe_cuda.facts(), probe_nvml.facts()
-    same = 'CUDA_VISIBLE_DEVICES' not in os.environ and len(cuda['devices']) == len(nvml['devices'])
-    devices = []
-    for place, device in enumerate(cuda.pop('devices')):
-        more = nvml['devices'][place] if same else {}
-        extra = dict((key, more.get(key)) for key in ('uuid', 'mem_free_bytes', 'util_pct', 'power_limit_w', 'pcie_gen', 'pcie_width'))
-        devices.append(dict(device, **extra))
+    devices, numbers = [], []
+    listed = cuda.pop('devices')
+    for place, device in enumerate(listed):
+        more = _same(device, place, nvml['devices'], len(listed))
+        numbers.append(more.get('index'))
+        devices.append(dict(dict((key, more.get(key, UNKNOWN.get(key))) for key in FROM_NVML), **dict(
+            device, uuid=device['uuid'] if more.get('mig') else more.get('uuid') or device['uuid'])))
     host = dict(probe_host.facts(), driver=nvml['driver'], driver_cuda=cuda['driver_cuda'])
-    variables = dict((name, os.environ[name]) for name in TELLING if os.environ.get(name))
-    return {'host': host, 'cuda': cuda, 'devices': devices, 'variables': variables}
+    return {'host': host, 'cuda': cuda, 'nvml': nvml, 'devices': devices, 'variables': variables,
+            'topology': {'gpus': [device['index'] for device in devices], 'links': topology.matrix(numbers, nvml['links'])}}
+
+
+def _same(device, place, known, count):
+    """What NVML knows of this device, {} for nothing that is certain."""
+    where = probe_nvml.address(device['pci'])
+    for each in known:
+        if where and each['place'] == where:
+            return each
+    counted = 'CUDA_VISIBLE_DEVICES' not in os.environ and not where and len(known) == count
+    return known[place] if counted else {}
 
 
 def table(found):
@@ -43,11 +63,12 @@ def table(found):
             host['mem_bytes'] / gib, host['mem_available_bytes'] / gib,
             ', limit %.1f GiB' % (host['mem_limit_bytes'] / gib) if host['mem_limit_bytes'] else '')),
         ('/dev/shm', 'none' if host['shm_free_bytes'] is None else '%.0f MiB free' % (host['shm_free_bytes'] / float(1 << 20))),
-        ('driver', '%s, CUDA %s' % (host['driver'] or 'unknown', host['driver_cuda'] or 'unknown')
+        ('driver', '%s, CUDA %s%s' % (host['driver'] or 'unknown', host['driver_cuda'] or 'unknown',
+                                      ', forward compatibility' if found['cuda']['compat'] else '')
          if found['cuda']['library'] else 'none: %s' % found['cuda']['problem']),
     ]
     for device in found['devices']:
         rows.append(('GPU %d' % device['index'], '%s, capability %s, %.1f GiB, %d multiprocessors, peers %s' % (
             device['name'], device['cc'], device['mem_bytes'] / gib, device['multiprocessors'], device['peers'] or 'none')))
     rows += [(name, value) for name, value in sorted(found['variables'].items())]
-    return ['%-12s %s' % row for row in rows]
+    return ['%-12s %s' % row for row in rows] + topology.table(found['topology'])

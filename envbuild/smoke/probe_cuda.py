@@ -1,31 +1,48 @@
-"""What the NVIDIA driver says of itself and its devices, through libcuda and ctypes; no framework, no CUDA toolkit."""
+"""What the NVIDIA driver says of itself and its devices, through libcuda and ctypes; no framework, no CUDA toolkit.
+
+Nothing here makes a context on a GPU: it takes no memory there, and processes that are started later are not harmed.
+"""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
+import glob
 import os
+import re
+
+from . import mapped
 
 LIBRARY = 'ENVBUILD_SMOKE_LIBCUDA'      # another libcuda, for tests
 NO_DEVICE = 100
-ATTRIBUTES = (('multiprocessors', 16), ('major', 75), ('minor', 76))
+COMPAT = '/usr/local/cuda*/compat/libcuda.so.1'
+ATTRIBUTES = (('multiprocessors', 16), ('major', 75), ('minor', 76), ('clock_khz', 13), ('mem_clock_khz', 36), ('mem_bus_bits', 37))
 
 # https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html
 MEANING = {
+    2: ('the GPU has no memory left', 'End the processes that nvidia-smi lists, or choose another GPU.'),
     3: ('the driver is not initialised', 'Restart the container; if it stays, reload the NVIDIA kernel modules.'),
     34: ('the stub library of the CUDA toolkit is loaded instead of the driver',
          'Remove the stubs folder from LD_LIBRARY_PATH.'),
+    36: ('libcuda asks for a newer kernel module', 'Remove the libcuda of the image, or update the host\'s driver.'),
     46: ('all devices are busy or in exclusive mode', 'End the other process, or set compute mode Default with nvidia-smi -c 0.'),
     100: ('the driver sees no GPU', 'Start the container with --gpus all; look at CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES.'),
+    101: ('CUDA_VISIBLE_DEVICES names a device that is not there', 'Compare it with nvidia-smi -L inside the container.'),
     304: ('a call of the operating system failed', 'Check that /dev/nvidia-uvm exists in the container and may be opened.'),
     802: ('the system is not ready', 'On a machine with NVSwitch start nvidia-fabricmanager of the driver\'s version.'),
     803: ('the libcuda of the image differs from the kernel\'s driver',
           'Remove the libcuda that was baked into the image; the container runtime brings the host\'s own.'),
     804: ('the image\'s forward-compatibility libcuda does not work on this GPU',
           'Update the host\'s driver, or take the cuda-compat folder off the loader\'s path.'),
+    805: ('the MPS server cannot be reached', 'Start nvidia-cuda-mps-control -d on the host and mount its pipe folder, or unset '
+          'CUDA_MPS_PIPE_DIRECTORY.'),
+    806: ('the MPS server broke off', 'Restart nvidia-cuda-mps-control on the host.'),
+    807: ('the MPS server is not ready', 'Wait for the clients that are ending, or restart nvidia-cuda-mps-control.'),
+    808: ('the MPS server has as many clients as it takes', 'End other clients, or run without MPS.'),
     999: ('an unknown error of the driver', 'Reload nvidia_uvm; it often happens after the machine slept.'),
 }
 
 
-def _load():
+def load():
+    """(libcuda, '') or (None, why it cannot be loaded)."""
     names = [os.environ[LIBRARY]] if os.environ.get(LIBRARY) else ['libcuda.so.1', 'libcuda.so']
     problem = ''
     for name in names:
@@ -36,14 +53,29 @@ def _load():
     return None, problem
 
 
+def _text(lib, name, handle):
+    """A text that the driver writes into a buffer; None where it cannot."""
+    function, buffer = getattr(lib, name, None), ctypes.create_string_buffer(128)
+    return buffer.value.decode('ascii', 'replace') if function and function(buffer, len(buffer), handle) == 0 else None
+
+
+def _uuid(lib, handle):
+    """As nvidia-smi writes it. The older call answers the board's also for a slice of it."""
+    function = getattr(lib, 'cuDeviceGetUuid_v2', None) or getattr(lib, 'cuDeviceGetUuid', None)
+    buffer = (ctypes.c_ubyte * 16)()
+    if not function or function(buffer, handle) != 0:
+        return None
+    digits = ''.join('%02x' % byte for byte in buffer)
+    return 'GPU-' + '-'.join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def _device(lib, index, count):
-    handle, value, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(128)
+    handle, value = ctypes.c_int(), ctypes.c_int()
     lib.cuDeviceGet(ctypes.byref(handle), index)
-    lib.cuDeviceGetName(name, len(name), handle)
-    out = {'index': index, 'name': name.value.decode('ascii', 'replace')}
+    out = {'index': index, 'name': _text(lib, 'cuDeviceGetName', handle) or 'GPU', 'pci': _text(lib, 'cuDeviceGetPCIBusId', handle),
+           'uuid': _uuid(lib, handle)}
     for key, number in ATTRIBUTES:
-        lib.cuDeviceGetAttribute(ctypes.byref(value), number, handle)
-        out[key] = value.value
+        out[key] = value.value if lib.cuDeviceGetAttribute(ctypes.byref(value), number, handle) == 0 else 0
     size = ctypes.c_size_t()
     lib.cuDeviceTotalMem_v2(ctypes.byref(size), handle)
     peers = []
@@ -58,13 +90,22 @@ def _device(lib, index, count):
 
 
 def facts():
-    """{'library': loaded?, 'problem', 'code' of cuInit, 'driver_cuda', 'devices'}."""
-    out = {'library': False, 'problem': '', 'code': None, 'driver_cuda': None, 'devices': []}
-    lib, out['problem'] = _load()
+    """{'library': loaded?, 'problem', 'code' of cuInit, 'driver_cuda', 'devices', 'path', 'release', 'compat', 'compat_folder'}.
+
+    `path` is the file that is really mapped, `release` the driver that it says it belongs to; `compat` is whether it is a
+    forward-compatibility package's, `compat_folder` where one lies in the image.
+    """
+    there = sorted(glob.glob(COMPAT))
+    out = {'library': False, 'problem': '', 'code': None, 'driver_cuda': None, 'devices': [], 'path': None, 'release': None, 'compat': False,
+           'compat_folder': os.path.dirname(there[-1]) if there else None}
+    lib, out['problem'] = load()
     if lib is None:
         return out
-    out['library'] = True
-    out['code'] = lib.cuInit(0)
+    out['library'], out['code'] = True, lib.cuInit(0)
+    out['path'] = next(iter(mapped.paths('libcuda')), None)
+    if out['path']:
+        out['release'] = release_of(out['path'])
+        out['compat'] = 'compat' in os.path.dirname(os.path.realpath(out['path'])).split(os.sep)
     version = ctypes.c_int()
     if lib.cuDriverGetVersion(ctypes.byref(version)) == 0:
         out['driver_cuda'] = '%d.%d' % (version.value // 1000, version.value % 1000 // 10)
@@ -73,3 +114,9 @@ def facts():
         lib.cuDeviceGetCount(ctypes.byref(count))
         out['devices'] = [_device(lib, index, count.value) for index in range(count.value)]
     return out
+
+
+def release_of(path):
+    """'/usr/lib/libcuda.so.550.54.14' -> '550.54.14'; None where the name does not tell."""
+    found = re.search(r'\.so\.(\d+\.\d[\d.]*)$', os.path.realpath(path))
+    return found.group(1) if found else None

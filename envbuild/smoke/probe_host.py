@@ -5,7 +5,10 @@ import io
 import multiprocessing
 import os
 import platform
+import re
 import resource
+
+from .clock import now
 
 
 def _text(path):
@@ -77,6 +80,49 @@ def _memory_limit():
     return None
 
 
+def _limit_free():
+    """What the container's limit leaves: files that are only cached give way. None for no limit."""
+    limit = _memory_limit()
+    for used, stat, key in (('memory.current', 'memory.stat', 'inactive_file'),
+                            ('memory/memory.usage_in_bytes', 'memory/memory.stat', 'total_inactive_file')):
+        text = _text('/sys/fs/cgroup/' + used).strip()
+        if limit and text.isdigit():
+            cached = dict(line.split() for line in _text('/sys/fs/cgroup/' + stat).splitlines() if len(line.split()) == 2).get(key, '0')
+            return max(0, limit - int(text) + int(cached))
+    return None
+
+
+def kernel_driver():
+    """The release of the NVIDIA driver that the kernel has loaded, None where it does not tell."""
+    found = re.search(r'Kernel Module\D*? (\d+\.\d[\d.]*)', _text('/proc/driver/nvidia/version').replace('x86_64', ''))
+    return str(found.group(1)) if found else None
+
+
+def _cpus():
+    """The numbers of the processors that may be used, None where Python cannot tell (2.7)."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else None     # novm: Python 3.3
+
+
+def _listed(folder):
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def _clock_step():
+    """The smallest step that the clock of the measurements was seen to make."""
+    steps, last = [], now()
+    for _ in range(2000):
+        this = now()
+        if this > last:
+            steps.append(this - last)
+        last = this
+    return min(steps) if steps else 1.0
+
+
+def _mps():
+    """Is there a server that shares the GPUs?"""
+    return os.path.exists(os.path.join(os.environ.get('CUDA_MPS_PIPE_DIRECTORY', '/tmp/nvidia-mps'), 'control'))
+
+
 def shm_free_bytes():
     """Free space of /dev/shm, None where there is none."""
     try:
@@ -104,4 +150,8 @@ def facts():
         'cores_usable': usable_cores(), 'cpu_quota': cpu_quota(), 'mem_bytes': total, 'mem_available_bytes': available,
         'mem_limit_bytes': _memory_limit(), 'shm_free_bytes': shm_free_bytes(),
         'memlock_bytes': None if locked == resource.RLIM_INFINITY else locked, 'container': _container(),
+        'mem_limit_free_bytes': _limit_free(), 'kernel_driver': kernel_driver(), 'cpus': _cpus(), 'mps': _mps(),
+        'numa_nodes': len([name for name in _listed('/sys/devices/system/node') if re.match(r'node\d+$', name)]) or None,
+        'infiniband': _listed('/sys/class/infiniband'), 'clock_step_s': _clock_step(),
+        'clock_source': _text('/sys/devices/system/clocksource/clocksource0/current_clocksource').strip() or None,
     }

@@ -1,10 +1,20 @@
-"""What NVML knows beyond libcuda: the driver's release, and for each GPU its identity, link, memory and load."""
+"""What NVML knows beyond libcuda: the driver's release, and for each GPU its identity, links, memory, load and health."""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
 import os
 
+from . import topology
+
 LIBRARY = 'ENVBUILD_SMOKE_LIBNVML'      # another libnvidia-ml, for tests
+SM_CLOCK, TEMPERATURE = 1, 0
+UNCORRECTED, SINCE_START = 1, 0
+MODES = {0: 'default', 1: 'exclusive thread', 2: 'prohibited', 3: 'exclusive process'}
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; idle (1) holds nothing down
+HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat, by software'),
+             (0x40, 'heat, by hardware'), (0x80, 'power brake'))
+CODES = {4: 'no permission', 9: 'the driver is not loaded', 15: 'a GPU has fallen off the bus', 18: 'its version is not the kernel\'s driver\'s'}
+AFFINITY_WORDS = 32         # of 64 processors each
 
 
 class _Memory(ctypes.Structure):
@@ -13,6 +23,11 @@ class _Memory(ctypes.Structure):
 
 class _Utilization(ctypes.Structure):
     _fields_ = [('gpu', ctypes.c_uint), ('memory', ctypes.c_uint)]
+
+
+class _Pci(ctypes.Structure):
+    _fields_ = [('old', ctypes.c_char * 16), ('domain', ctypes.c_uint), ('bus', ctypes.c_uint), ('device', ctypes.c_uint),
+                ('kind', ctypes.c_uint), ('subsystem', ctypes.c_uint), ('text', ctypes.c_char * 32)]
 
 
 def _load():
@@ -33,29 +48,132 @@ def _number(function, *before):
     return value.value if function(*(before + (ctypes.byref(value),))) == 0 else None
 
 
-def _device(lib, index):
-    handle, memory, load = ctypes.c_void_p(), _Memory(), _Utilization()
-    if lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
+class Nvml(object):
+    """An initialised NVML. A question that this release of the driver does not know is answered with None."""
+
+    def __init__(self, lib):
+        self.lib = lib
+
+    def handle(self, index):
+        """The handle of GPU number `index`, None where it is lost or forbidden."""
+        handle = ctypes.c_void_p()
+        return handle if self.lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 else None
+
+    def number(self, name, *before):
+        """One whole number."""
+        function = getattr(self.lib, name, None)
+        return None if function is None else _number(function, *before)
+
+    def numbers(self, name, count, handle):
+        """`count` whole numbers of one call, None for no answer."""
+        function, values = getattr(self.lib, name, None), [ctypes.c_uint() for _ in range(count)]
+        if function is None or function(handle, *[ctypes.byref(value) for value in values]) != 0:
+            return None
+        return [value.value for value in values]
+
+    def large(self, name, handle, *between):
+        """One number of 64 bits."""
+        function, value = getattr(self.lib, name, None), ctypes.c_ulonglong()
+        arguments = (handle,) + between + (ctypes.byref(value),)
+        return value.value if function is not None and function(*arguments) == 0 else None
+
+    def pci(self, handle, name='nvmlDeviceGetPciInfo_v3', *between):
+        """(domain, bus, device) of the GPU, or of what a link of it leads to."""
+        function = getattr(self.lib, name, None) or getattr(self.lib, name.replace('_v3', '_v2'), None)
+        place = _Pci()
+        if function is None or function(*((handle,) + between + (ctypes.byref(place),))) != 0:
+            return None
+        return place.domain, place.bus, place.device
+
+    def processes(self, handle):
+        """How many processes compute on it, those of other containers included."""
+        for name in ('_v3', '_v2', ''):
+            function = getattr(self.lib, 'nvmlDeviceGetComputeRunningProcesses' + name, None)
+            if function is not None:
+                count = ctypes.c_uint(0)
+                return count.value if function(handle, ctypes.byref(count), None) in (0, 7) else None     # 7: more than the room given
         return None
-    has_memory = lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
-    has_load = lib.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(load)) == 0
-    milliwatts = _number(lib.nvmlDeviceGetPowerManagementLimit, handle)
+
+    def cpus(self, handle):
+        """The processors that are near it, None where NVML does not tell."""
+        function, words = getattr(self.lib, 'nvmlDeviceGetCpuAffinity', None), (ctypes.c_ulong * AFFINITY_WORDS)()
+        if function is None or function(handle, AFFINITY_WORDS, words) != 0:
+            return None
+        bits = 8 * ctypes.sizeof(ctypes.c_ulong)
+        return [place * bits + bit for place, word in enumerate(words) for bit in range(bits) if word >> bit & 1] or None
+
+
+def opened():
+    """An initialised NVML, None where it is absent or refuses. Whoever asks shuts it down."""
+    lib = _load()
+    return Nvml(lib) if lib is not None and lib.nvmlInit_v2() == 0 else None
+
+
+def address(text):
+    """'0000:3B:00.0' -> (0, 59, 0), None for no address."""
+    try:
+        domain, bus, rest = text.split(':')
+        return int(domain, 16), int(bus, 16), int(rest.split('.')[0], 16)
+    except (AttributeError, ValueError):
+        return None
+
+
+def use(nvml, handle):
+    """Memory, load and processes at this moment."""
+    memory, load = _Memory(), _Utilization()
+    has_memory = nvml.lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+    has_load = nvml.lib.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(load)) == 0
+    return {'mem_free_bytes': memory.free if has_memory else None, 'mem_used_bytes': memory.used if has_memory else None,
+            'util_pct': load.gpu if has_load else None, 'processes': nvml.processes(handle)}
+
+
+def _link(nvml, handle):
+    lib = nvml.lib
+    return {'pcie_gen': _number(lib.nvmlDeviceGetCurrPcieLinkGeneration, handle), 'pcie_width': _number(lib.nvmlDeviceGetCurrPcieLinkWidth, handle),
+            'pcie_gen_max': nvml.number('nvmlDeviceGetMaxPcieLinkGeneration', handle),
+            'pcie_width_max': nvml.number('nvmlDeviceGetMaxPcieLinkWidth', handle), 'near_cpus': nvml.cpus(handle)}
+
+
+def _state(nvml, handle):
+    """Modes that a person set, and what the GPU says of its health."""
+    milliwatts = nvml.number('nvmlDeviceGetPowerManagementLimit', handle)
+    mig, rows = nvml.numbers('nvmlDeviceGetMigMode', 2, handle), nvml.numbers('nvmlDeviceGetRemappedRows', 4, handle)
+    held, mode = nvml.large('nvmlDeviceGetCurrentClocksThrottleReasons', handle), nvml.number('nvmlDeviceGetComputeMode', handle)
+    keeps = nvml.number('nvmlDeviceGetPersistenceMode', handle)
     return {
-        'index': index, 'name': _words(lib.nvmlDeviceGetName, handle), 'uuid': _words(lib.nvmlDeviceGetUUID, handle),
-        'mem_bytes': memory.total if has_memory else None, 'mem_free_bytes': memory.free if has_memory else None,
-        'util_pct': load.gpu if has_load else None, 'power_limit_w': None if milliwatts is None else milliwatts / 1000.0,
-        'pcie_gen': _number(lib.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-        'pcie_width': _number(lib.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        'power_limit_w': None if milliwatts is None else milliwatts / 1000.0, 'compute_mode': MODES.get(mode),
+        'persistence': None if keeps is None else bool(keeps), 'mig': None if mig is None else bool(mig[0]),
+        'held_down': [words for bit, words in HELD_DOWN if (held or 0) & bit],
+        'temperature_c': nvml.number('nvmlDeviceGetTemperature', handle, TEMPERATURE),
+        'sm_clock_max_mhz': nvml.number('nvmlDeviceGetMaxClockInfo', handle, SM_CLOCK),
+        'ecc_errors': nvml.large('nvmlDeviceGetTotalEccErrors', handle, UNCORRECTED, SINCE_START),
+        'memory_fault': bool(nvml.number('nvmlDeviceGetRetiredPagesPendingStatus', handle) or (rows and (rows[2] or rows[3]))),
     }
 
 
+def _device(nvml, index):
+    handle = nvml.handle(index)
+    if handle is None:
+        return None
+    out = {'index': index, 'name': _words(nvml.lib.nvmlDeviceGetName, handle), 'uuid': _words(nvml.lib.nvmlDeviceGetUUID, handle),
+           'place': nvml.pci(handle)}
+    for part in (use, _link, _state):
+        out.update(part(nvml, handle))
+    return out
+
+
 def facts():
-    """{'driver', 'devices'}; driver None where NVML is absent or refuses."""
+    """{'driver', 'code', 'devices', 'links'}; driver None where NVML is absent (code None) or refuses (its code)."""
+    out = {'driver': None, 'code': None, 'devices': [], 'links': {}}
     lib = _load()
-    if lib is None or lib.nvmlInit_v2() != 0:
-        return {'driver': None, 'devices': []}
-    count = _number(lib.nvmlDeviceGetCount_v2) or 0
-    devices = [_device(lib, index) for index in range(count)]
-    out = {'driver': _words(lib.nvmlSystemGetDriverVersion), 'devices': [each for each in devices if each]}
+    if lib is None:
+        return out
+    out['code'] = lib.nvmlInit_v2()
+    if out['code'] != 0:
+        return out
+    nvml = Nvml(lib)
+    found = [_device(nvml, index) for index in range(_number(lib.nvmlDeviceGetCount_v2) or 0)]
+    out['driver'], out['devices'] = _words(lib.nvmlSystemGetDriverVersion), [each for each in found if each]
+    out['links'] = topology.between(nvml, out['devices'])
     lib.nvmlShutdown()
     return out

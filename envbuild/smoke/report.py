@@ -24,7 +24,8 @@ def new(options, image, found, argv, started):
         'environment': {'name': image['name'], 'lock': image['lock_sha256'], 'cuda': image['cuda'], 'cudnn': image['cudnn'],
                         'nccl': image['nccl'], 'driver_min': image['driver_min']},
         'image': {'ref': os.environ.get('ENVBUILD_IMAGE', ''), 'id': os.environ.get('ENVBUILD_IMAGE_ID', '')},
-        'host': host, 'variables': found['variables'], 'framework': None, 'devices': found['devices'], 'checks': [],
+        'host': host, 'variables': found['variables'], 'framework': None, 'devices': found['devices'], 'topology': found['topology'],
+        'checks': [],
         'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'data': None, 'datasets': [], 'timing': {}, 'logs': {},
     }
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, data as datas, environment, hosts, image as images, limits, link, plan as plans, probe, report as reports, sync
+from . import adapters, data as datas, environment, gpuwatch, hosts, image as images, limits, link, plan as plans, probe, report as reports, sync
 from .judge import Judge
 
 PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
@@ -87,9 +87,12 @@ class Run(object):
                                 folder, self.found['host']['cores_usable'])
             plan.update(plans.phases(self.options, self.device.kind, n, self.counts, self.parts, prepared.places))
             self._measuring(n, plan)
-            with self.team.launch(plan, self._progress) as launch:
+            with self.team.launch(plan, self._progress) as launch, gpuwatch.Watch(plan.get('gpus', ())) as watch:
                 outcome = launch.watch(deadline)
             judge.launch(n, plan, outcome)
+            if outcome.kind == 'done':
+                gpus = [self.found['devices'][place] for place in plan['devices']] if self.device.kind == 'cuda' else []
+                self.report['checks'] += environment.after(n, self.image, self.report['framework'], outcome.results, gpus, watch.take())
             if outcome.kind in ('stalled', 'timeout'):
                 break
 

@@ -11,7 +11,7 @@ import traceback
 
 import numpy as np
 
-from . import adapters, bench, exchange, files, match, nets, save, schemes, train
+from . import adapters, bench, exchange, files, mapped, match, nets, save, schemes, train
 from .clock import now
 from .context import Context
 from .group import Group, PeerLost
@@ -117,6 +117,7 @@ def _run(plan, rank, heart, result):
     for workload in plan['workloads']:
         done = result['workloads'][workload['workload']] = {}
         _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
+    result['libraries'] = mapped.facts()        # at the end: frameworks load cuDNN when they first need it
     heart.enter('end')
     session.ctx.group.barrier()
     session.adapter.close()

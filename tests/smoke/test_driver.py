@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FAULTY, FEW, Answer, Guest
+from .conftest import FAULTY, FEW, INSIDE, Answer, Guest
 from .test_run import lock_of, valid
 
 TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
+NOTHING = str(INSIDE / "nothing.py")
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +23,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, 
     if compiler is None:
         pytest.skip("no C compiler to build the stand-ins for the driver with")
     folder = tmp_path_factory.mktemp("stubs")
-    for name in ("libcuda", "libnvml"):
+    for name in ("libcuda", "libnvml", "libcudnn", "libnccl"):
         source = Path(__file__).parent / "stubs" / f"{name}.c"
         subprocess.run([compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", folder / f"{name}.so", source], check=True)
     libraries = {"ENVBUILD_SMOKE_LIBCUDA": str(folder / "libcuda.so"), "ENVBUILD_SMOKE_LIBNVML": str(folder / "libnvml.so")}
+    libraries["STUB_LIBRARIES"] = str(folder)
 
     def make(**settings: str) -> dict[str, str]:
         return libraries | {f"STUB_{key.upper()}": value for key, value in settings.items()}
@@ -46,15 +48,16 @@ def test_probe_reads_devices_links_and_memory(
     first, second = report["devices"]
     assert (first["name"], first["cc"], first["mem_bytes"], first["peers"]) == ("Tesla A", "8.0", 40 << 30, [1])
     assert (second["uuid"], second["power_limit_w"], second["pcie_gen"], second["pcie_width"]) == ("GPU-1", 250.0, 3, None)
+    assert report["topology"] == {"gpus": [0, 1], "links": [["X", "PXB"], ["PXB", "X"]]}
 
 
 def test_a_hidden_device_is_not_mixed_up_with_another(
     guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
-    env = guest.env(**driver(devices="Tesla A|8|0|40", driver="550.54", count="2"), CUDA_VISIBLE_DEVICES="1")
-    report = guest.run("probe", folder=tmp_path, env=env).report
+    stubs = driver(devices="Tesla A|8|0|40", driver="550.54", count="2", first="1")
+    report = guest.run("probe", folder=tmp_path, env=guest.env(**stubs, CUDA_VISIBLE_DEVICES="1")).report
     assert report is not None
-    assert [(device["name"], device["uuid"]) for device in report["devices"]] == [("Tesla A", None)]
+    assert [(device["name"], device["uuid"]) for device in report["devices"]] == [("Tesla A", "GPU-1")]
     assert report["variables"]["CUDA_VISIBLE_DEVICES"] == "1"
 
 
@@ -93,19 +96,71 @@ def test_an_unusable_driver_is_told_with_its_cause(
 def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str) -> Answer:
     """The NumPy adapter claiming to run on GPUs: what the guest does with a CUDA run, without its arithmetic."""
     numpy = guest.numpy.name.split("numpy")[1]
-    framework = {"name": "f", "version": numpy, "recipe": "numpy", "options": {"fault": "elsewhere", "cuda_build": "12.4"}}
-    lock = lock_of(folder, frameworks=[framework], compute_capability={"sass": ["8.0"], "ptx": ["8.0"]})
+    options = {"fault": "elsewhere", "cuda_build": "12.4", "load": "cudnn,nccl"}
+    framework = {"name": "f", "version": numpy, "recipe": "numpy", "options": options}
+    promised = {"compute_capability": {"sass": ["8.0"], "ptx": ["8.0"]}, "cudnn": "8.9.7", "nccl": "2.21.5"}
+    lock = lock_of(folder, frameworks=[framework], **promised)
     return guest.run("run", "--adapter", FAULTY, "--lock", lock, *arguments, folder=folder, env=guest.env(**env))
 
 
 def test_a_run_on_two_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
-    answer = _on_gpus(guest, tmp_path, driver(devices=TWO, driver="550.54"), "--phases", "coll,oracle")
+    stubs = driver(devices=TWO, driver="550.54", count="2", near="3", lanes="16", links="4")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "coll,oracle")
     report = valid(answer)
     assert (answer.code, report["mode"]["device"], report["notes"]) == (0, "cuda", []), answer.err
     assert {check["id"] for check in report["checks"] if check["n"] is None} == {
-        "ARCH", "BUILD", "DEVICES", "DRIVER", "ENV", "MIXED", "SHM", "VERSION",
+        "ARCH", "BUILD", "BUSY", "CORES", "DEVICES", "DRIVER", "ENV", "HEALTH", "MEMLOCK", "MEMORY", "MIG", "MIXED", "MPS",
+        "NUMA", "PCIE", "PEER", "RAM", "SHM", "THROTTLE", "TIME", "VERSION", "VISIBLE",
     }  # fmt: skip
+    assert {answer.check(key, 2)["status"] for key in ("CUDNN", "LIBS", "NCCL", "USED")} == {"pass"}
+    assert answer.check("PEER")["detail"] == {"pairs": {"0-1": "NV4"}}
     assert "2 GPUs" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "n", "status", "words"),
+    [
+        ({"apart": "0-1", "level": "50"}, "PEER", None, "warn", "(SYS: from one processor to another"),
+        ({"mig": "1"}, "MIG", None, "warn", "MIG is on for GPU 0, 1"),
+        ({"used_1": "15900"}, "MEMORY", None, "fail", "GPU 1 has the least free: 0.1 of"),
+        ({"load_1": "88"}, "BUSY", None, "warn", "GPU 1 is in use already: its load is 88 %"),
+        ({"processes_0": "2"}, "BUSY", None, "warn", "2 processes compute on it"),
+        ({"mode": "2"}, "BUSY", None, "fail", "compute mode prohibited"),
+        ({"remap_1": "1"}, "HEALTH", None, "fail", "GPU 1 has faulty memory"),
+        ({"ecc_0": "5"}, "HEALTH", None, "warn", "5 memory errors"),
+        ({"held_1": "64"}, "THROTTLE", None, "warn", "GPU 1 is held down by heat, by hardware (61 degrees)"),
+        ({"lanes": "16", "lanes_1": "4"}, "PCIE", None, "warn", "GPU 1 uses 4 of 16"),
+        ({"devices": ";".join([*["A|8|0|40"] * 4, *["B|8|0|16"] * 2]), "count": "6"}, "MIXED", None, "warn", "left out: 2 x B"),
+        ({"asleep": "1"}, "USED", 1, "fail", "GPU 0 was not used"),
+        ({"cudnn": "7104"}, "CUDNN", 1, "fail", "cuDNN 7.1.4 is loaded, from"),
+        ({"nccl": "2408"}, "NCCL", 1, "fail", "NCCL 2.4.8 is loaded, from"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_a_fault_of_the_gpus_is_told(
+    guest: Guest,
+    driver: Callable[..., dict[str, str]],
+    tmp_path: Path,
+    settings: dict[str, str],
+    check: str,
+    n: int | None,
+    status: str,
+    words: str,
+) -> None:
+    stubs = driver(**{"devices": TWO, "driver": "550.54", "count": "2", **settings})
+    # What can be told before is told even where nothing is started afterwards.
+    counts = ("--counts", "1", "--phases", "oracle") if n else ("--phases", "oracle", "--counts", "2", "--adapter", NOTHING)
+    answer = _on_gpus(guest, tmp_path, stubs, *counts)
+    found = answer.check(check, n)
+    assert (found["status"], words in found["message"]) == (status, True), found
+    assert found["next_step"]
+
+
+def test_ranks_that_load_different_libraries_fail(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    stubs = driver(devices=TWO, driver="550.54", count="2")
+    answer = _on_gpus(guest, tmp_path, stubs, "--counts", "2", "--phases", "coll", "--option", "other-nccl-on-rank-1=2408")
+    assert (answer.code, "NCCL" in answer.failed()) == (1, True), answer.err
+    assert "rank 1 has NCCL 2.4.8" in answer.check("NCCL", 2)["message"]
 
 
 def test_one_gpu_leaves_data_parallelism_unproved(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
@@ -134,4 +189,4 @@ def test_a_floor_for_the_speedup_is_judged_on_gpus(guest: Guest, driver: Callabl
     )
     answer = _on_gpus(guest, tmp_path, driver(devices=TWO), *few, "--min-speedup", "2:50")
     assert (answer.code, answer.failed()) == (1, {"SPEED"}), answer.err
-    assert "asked for 50.00" in answer.check("SPEED", 2)["message"]
+    assert "asked for speedup 50.00" in answer.check("SPEED", 2)["message"]

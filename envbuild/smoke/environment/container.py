@@ -1,25 +1,112 @@
-"""MIXED, SHM, ENV: what about this container slows a run down or stops it."""
+"""SHM, MEMLOCK, RAM, CORES, NUMA, ENV, TIME: what about this container slows a run down or stops it."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
+from .state import used
 
 SHM_NEEDED = 256 << 20
-SLOWING = ('CUDA_LAUNCH_BLOCKING', 'CUDA_PROFILE', 'CUDA_INJECTION64_PATH', 'NCCL_P2P_DISABLE', 'NCCL_SHM_DISABLE')
+MEMLOCK_NEEDED = 64 << 20
+RAM_FOR_ALL, RAM_PER_PROCESS = 500 * 10 ** 6, 750 * 10 ** 6
+COARSE_S = 1e-3
+SLOW_SOURCES = ('jiffies', 'acpi_pm', 'hpet')
+# What each of them does to a run, when it is set and not 0.
+SLOWING = {
+    'CUDA_LAUNCH_BLOCKING': 'every kernel waits for the one before', 'CUDA_PROFILE': 'a profiler is attached',
+    'COMPUTE_PROFILE': 'a profiler is attached', 'CUDA_INJECTION64_PATH': 'a library is put into every CUDA process',
+    'NCCL_P2P_DISABLE': 'GPUs exchange through the host\'s memory', 'NCCL_SHM_DISABLE': 'GPUs exchange through the network',
+    'CUDA_FORCE_PTX_JIT': 'everything is compiled again at start', 'CUDA_CACHE_DISABLE': 'what was compiled is forgotten',
+    'PYTORCH_NO_CUDA_MEMORY_CACHING': 'every tensor is allocated anew',
+}
 
 
-def surroundings(found, device, largest):
-    """Warnings about the container: shared memory, mixed GPUs, leftover variables."""
+def container(found, device, largest, options):
+    """All checks of this file. `largest` is the greatest number of devices that will be run."""
     out = []
     if device.kind == 'cuda':
-        kinds = sorted(set('%s with %.0f GB' % (each['name'], each['mem_bytes'] / 1e9) for each in found['devices']))
-        out.append(check('MIXED', None, 'pass' if len(kinds) == 1 else 'warn', ' and '.join(kinds), severity='warn',
-                         next_step='' if len(kinds) == 1 else 'Choose equal GPUs with CUDA_VISIBLE_DEVICES.'))
-        free = found['host']['shm_free_bytes'] or 0
-        enough = free >= SHM_NEEDED or largest < 2
-        out.append(check('SHM', None, 'pass' if enough else 'warn', '/dev/shm has %d MB free' % (free / 1e6), severity='warn',
-                         value=free, limit=SHM_NEEDED, unit='bytes',
-                         next_step='' if enough else 'Start the container with --shm-size=1g or --ipc=host.'))
-    slow = sorted(name for name in SLOWING if found['variables'].get(name, '0') != '0')
-    out.append(check('ENV', None, 'warn' if slow else 'pass', ('set: ' + ', '.join(slow)) if slow else 'no slowing variable is set',
-                     severity='warn', next_step='Unset them unless you need them.' if slow else ''))
-    return out
+        out += shm(found['host'], largest) + memlock(found['host'], largest) + numa(found, device)
+    if largest:
+        out += ram(found['host'], largest) + cores(found['host'], device, largest, options)
+    return out + variables(found['variables']) + timer(found['host'])
+
+
+def shm(host, largest):
+    free = host['shm_free_bytes'] or 0
+    enough = free >= SHM_NEEDED or largest < 2
+    return [check('SHM', None, 'pass' if enough else 'warn', '/dev/shm has %d MB free' % (free / 1e6), severity='warn', value=free,
+                  limit=SHM_NEEDED, unit='bytes', next_step='' if enough else 'Start the container with --shm-size=1g or --ipc=host.')]
+
+
+def memlock(host, largest):
+    """Only network cards that read memory themselves need locked pages by the hundred megabytes."""
+    limit = host['memlock_bytes']
+    if limit is None or limit >= MEMLOCK_NEEDED or largest < 2 or not host['infiniband']:
+        words = 'unlimited' if limit is None else '%d kB may be locked%s' % (limit // 1000, '' if host['infiniband'] else ', and no InfiniBand or '
+                                                                             'RoCE card needs more')
+        return [check('MEMLOCK', None, 'pass', words, severity='warn', value=limit, unit='bytes')]
+    return [check('MEMLOCK', None, 'warn', 'only %d kB may be locked, and %s needs more: NCCL and MPI fail with "Cannot allocate memory"' % (
+        limit // 1000, ', '.join(host['infiniband'])), severity='warn', value=limit, limit=MEMLOCK_NEEDED, unit='bytes',
+        next_step='Start the container with --ulimit memlock=-1; under Slurm set PropagateResourceLimitsExcept=MEMLOCK.')]
+
+
+def ram(host, largest):
+    """The host's memory, or what the container's limit leaves of it."""
+    free = host['mem_available_bytes']
+    limited = host['mem_limit_free_bytes'] is not None and host['mem_limit_free_bytes'] < free
+    free, need = host['mem_limit_free_bytes'] if limited else free, RAM_FOR_ALL + largest * RAM_PER_PROCESS
+    words = '%.1f GB of memory are free%s' % (free / 1e9, ' within the container\'s limit of %.1f GB' % (host['mem_limit_bytes'] / 1e9) if limited else '')
+    return [check('RAM', None, 'pass' if free >= need else 'warn', words, severity='warn', value=free, limit=need, unit='bytes',
+                  next_step='' if free >= need else 'A process that is killed (137) has met this limit: raise --memory, or run fewer devices.')]
+
+
+def cores(host, device, largest, options):
+    """Threads of all devices together against the cores that may be used."""
+    there = host['cores_usable']
+    threads = options['threads'] or max(1, there // largest)
+    words = '%d device%s with %d thread%s each on %d cores' % (largest, '' if largest == 1 else 's', threads, '' if threads == 1 else 's', there)
+    quota = ' (a quota of %.2g)' % host['cpu_quota'] if host['cpu_quota'] else ''
+    if largest * threads <= there:
+        return [check('CORES', None, 'pass', words + quota, severity='warn', value=largest * threads, limit=there, unit='threads')]
+    remedy = 'Leave --threads out.' if options['threads'] else 'Give the container more cores (--cpus, --cpuset-cpus), or run fewer devices.'
+    return [check('CORES', None, 'warn', words + quota + ': they take turns, and speed means little', severity='warn', value=largest * threads,
+                  limit=there, unit='threads', next_step=remedy)]
+
+
+def numa(found, device):
+    """Is each GPU near some of the cores that may be used?"""
+    mine, gpus = set(found['host']['cpus'] or ()), [each for each in used(found, device) if each['near_cpus']]
+    far = [each for each in gpus if mine and not mine & set(each['near_cpus'])]
+    if not gpus:
+        return []
+    if far:
+        first = far[0]
+        return [check('NUMA', None, 'warn', 'GPU %d is near the cores %s, and this container may use only %s' % (
+            first['index'], spans(first['near_cpus']), spans(mine)), severity='warn', value=len(far), limit=0, unit='GPUs',
+            next_step='Start the container with --cpuset-cpus=%s, or use GPUs near its cores.' % spans(first['near_cpus']))]
+    return [check('NUMA', None, 'pass', 'each GPU is near cores that may be used', severity='warn', value=0, limit=0, unit='GPUs')]
+
+
+def spans(cpus):
+    """[0, 1, 2, 8] -> '0-2,8'."""
+    out = []
+    for cpu in sorted(cpus):
+        if out and cpu == out[-1][1] + 1:
+            out[-1][1] = cpu
+        else:
+            out.append([cpu, cpu])
+    return ','.join('%d' % first if first == last else '%d-%d' % (first, last) for first, last in out)
+
+
+def variables(found):
+    slow = sorted(name for name in SLOWING if found.get(name, '') not in ('', '0'))
+    words = 'set: ' + '; '.join('%s (%s)' % (name, SLOWING[name]) for name in slow) if slow else 'no slowing variable is set'
+    return [check('ENV', None, 'warn' if slow else 'pass', words, severity='warn', value=len(slow), limit=0, unit='variables',
+                  next_step='Unset them unless you need them.' if slow else '')]
+
+
+def timer(host):
+    """Can laps of milliseconds be timed at all?"""
+    coarse = host['clock_step_s'] > COARSE_S
+    slow = host['clock_source'] in SLOW_SOURCES
+    words = 'the clock (%s) moves in steps of %.3g us' % (host['clock_source'] or 'of unknown source', 1e6 * host['clock_step_s'])
+    return [check('TIME', None, 'warn' if coarse or slow else 'pass', words, severity='warn', value=host['clock_step_s'], limit=COARSE_S, unit='s',
+                  next_step='Use the tsc or the hypervisor\'s own: /sys/devices/system/clocksource on the host.' if coarse or slow else '')]

@@ -5,19 +5,43 @@ from .. import probe_cuda
 from ..verdict import check
 from .versions import numbers
 
+DIFFERS, REFUSED = 803, 804             # cuInit on a libcuda that is not the driver's own
+NVML_DIFFERS = 18
+
 
 def driver(found, image):
     """Does the driver work, and is it new enough? Nothing where there is no driver at all (DEVICES says that)."""
     cuda = found['cuda']
     if image['cuda'] is None or not cuda['library'] or cuda['code'] == probe_cuda.NO_DEVICE:
         return []
+    detail = {'libcuda': cuda['path'], 'libcuda_release': cuda['release'], 'kernel_driver': found['host']['kernel_driver']}
     if cuda['code']:
         words, remedy = probe_cuda.MEANING.get(cuda['code'], ('see cuda.h', 'Look the code up in cuda.h.'))
-        return [check('DRIVER', None, 'fail', 'cuInit answers %d: %s' % (cuda['code'], words), value=cuda['code'], next_step=remedy)]
+        return [check('DRIVER', None, 'fail', 'cuInit answers %d: %s%s' % (cuda['code'], words, _which(found)), value=cuda['code'], limit=0,
+                      next_step=remedy, detail=detail)]
     has, needs = numbers(cuda['driver_cuda'] or ''), numbers(image['cuda'])
     # Minor-version compatibility since CUDA 11: https://docs.nvidia.com/deploy/cuda-compatibility/
     enough = has[:1] >= needs[:1] if needs[:1] >= [11] else has >= needs
-    message = 'driver %s supports CUDA %s, the image needs %s' % (found['host']['driver'] or 'of unknown release',
-                                                                  cuda['driver_cuda'], image['cuda'])
-    remedy = 'Update the driver to %s or newer, or use an environment with an older CUDA.' % (image['driver_min'] or 'a release for it')
-    return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else remedy)]
+    message = 'driver %s supports CUDA %s, the image needs %s%s' % (
+        found['host']['driver'] or 'of unknown release', cuda['driver_cuda'], image['cuda'],
+        ' (by the forward compatibility of %s)' % cuda['path'] if cuda['compat'] else '')
+    return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else _newer(cuda, image), detail=detail)]
+
+
+def _which(found):
+    """Where libcuda came from, when that is what went wrong."""
+    cuda, host = found['cuda'], found['host']
+    out = ''
+    if cuda['code'] in (DIFFERS, REFUSED, 36, 34) and cuda['path']:
+        out = '; loaded is %s%s' % (cuda['path'], ', of driver %s' % cuda['release'] if cuda['release'] else '')
+        out += ', the kernel has %s' % host['kernel_driver'] if host['kernel_driver'] else ''
+    if found['nvml']['code'] == NVML_DIFFERS:
+        out += '; NVML differs from the kernel\'s driver, too: the host\'s driver was updated and the host not restarted'
+    return out
+
+
+def _newer(cuda, image):
+    if cuda['compat_folder'] and not cuda['compat']:
+        return ('On a data-center GPU set LD_LIBRARY_PATH=%s, which holds the image\'s forward-compatibility libcuda; '
+                'else update the driver to %s or newer.' % (cuda['compat_folder'], image['driver_min'] or 'a release for it'))
+    return 'Update the driver to %s or newer, or use an environment with an older CUDA.' % (image['driver_min'] or 'a release for it')

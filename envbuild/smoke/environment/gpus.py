@@ -1,10 +1,12 @@
-"""DEVICES and ARCH: are the GPUs there, and does the framework have code for them?"""
+"""DEVICES, MIXED, ARCH: are the GPUs there, are they alike, and does the framework have code for them?"""
 from __future__ import absolute_import, division, print_function
 
+from . import equal
 from ..verdict import check
 from .versions import numbers
 
 START_WITH_GPUS = 'Start the container with --gpus all on a machine with an NVIDIA driver and nvidia-container-toolkit.'
+CACHE_NEEDED = 1 << 30
 
 
 def devices(device, image, left_out, options):
@@ -28,22 +30,55 @@ def devices(device, image, left_out, options):
     return [check('DEVICES', None, 'pass', device.reason, value=device.available, unit='devices')]
 
 
-def architecture(found, image):
-    """Native code, PTX, or nothing for each GPU, by the image's facts."""
-    has, out = image['compute_capability'], []
-    if not has or not found['devices']:
-        return out
-    for device in found['devices']:
-        mine = numbers(device['cc'])
-        native = any(numbers(cc)[0] == mine[0] and numbers(cc) <= mine for cc in has['sass'])
-        compiled = any(numbers(cc) <= mine for cc in has['ptx'])
-        who = 'GPU %d (%s, capability %s)' % (device['index'], device['name'], device['cc'])
-        if native:
-            out.append(check('ARCH', None, 'pass', who + ' has native code'))
-        elif compiled:
-            out.append(check('ARCH', None, 'warn', who + ' has no native code: its PTX is compiled at first start', severity='warn',
-                             next_step='Set CUDA_CACHE_MAXSIZE=2147483648 and keep ~/.nv on a volume.'))
-        else:
-            out.append(check('ARCH', None, 'fail', who + ' cannot run this framework: it has native code for %s and PTX for %s' % (
-                ', '.join(has['sass']), ', '.join(has['ptx']) or 'none'), next_step='Use an environment that lists this GPU.'))
-    return out
+def mixed(found, device):
+    """Are the GPUs alike, and which set of them is used?"""
+    kinds = equal.sets(found['devices'])
+    if len(kinds) == 1:
+        return [check('MIXED', None, 'pass', equal.listed(kinds[0]), severity='warn', value=1, limit=1, unit='kinds')]
+    used = equal.sets([each for each in found['devices'] if each['index'] in device.numbers])
+    rest = equal.sets([each for each in found['devices'] if each['index'] not in device.numbers])
+    words = 'used: ' + ' and '.join(equal.listed(alike) for alike in used)
+    if rest:
+        words += '; left out: ' + ' and '.join(equal.listed(alike) for alike in rest)
+    remedy = 'Every step waits for the slowest: leave --devices out to use the largest equal set.' if len(used) > 1 else \
+        'Nothing is proved about those left out: test them with --devices %s.' % ','.join('%d' % each['index'] for each in rest[0])
+    return [check('MIXED', None, 'warn', words, severity='warn', value=len(kinds), limit=1, unit='kinds', next_step=remedy)]
+
+
+def architecture(found, image, device):
+    """Native code, PTX, or nothing for each GPU that is used, by the image's facts."""
+    has = image['compute_capability']
+    if not has or device.kind != 'cuda':
+        return []
+    return [_code(each, has, found, image) for each in found['devices'] if each['index'] in device.numbers]
+
+
+def _code(device, has, found, image):
+    mine = numbers(device['cc'])
+    native = any(numbers(cc)[0] == mine[0] and numbers(cc) <= mine for cc in has['sass'])
+    compiled = any(numbers(cc) <= mine for cc in has['ptx'])
+    who = 'GPU %d (%s, capability %s)' % (device['index'], device['name'], device['cc'])
+    if native:
+        return check('ARCH', None, 'pass', who + ' has native code')
+    variables = found['variables']
+    if compiled and variables.get('CUDA_DISABLE_PTX_JIT', '0') not in ('', '0'):
+        return check('ARCH', None, 'fail', who + ' has no native code, and CUDA_DISABLE_PTX_JIT forbids to compile its PTX',
+                     next_step='Unset CUDA_DISABLE_PTX_JIT.')
+    if compiled and numbers(found['cuda']['driver_cuda'] or '')[:2] < numbers(image['cuda'])[:2]:
+        # Minor-version compatibility runs native code only: https://docs.nvidia.com/deploy/cuda-compatibility/
+        return check('ARCH', None, 'fail', who + ' has PTX only, and a driver for CUDA %s cannot compile that of CUDA %s' % (
+            found['cuda']['driver_cuda'], image['cuda']), next_step='Update the driver to %s or newer.' % (image['driver_min'] or 'a release for it'))
+    if compiled:
+        return check('ARCH', None, 'warn', who + ' has no native code: its PTX is compiled at first start, for minutes, with large '
+                     'frameworks for half an hour%s' % _forgotten(variables), severity='warn',
+                     next_step='Set CUDA_CACHE_MAXSIZE=2147483648 and keep ~/.nv on a volume; or use an environment that lists this GPU.')
+    return check('ARCH', None, 'fail', who + ' cannot run this framework: it has native code for %s and PTX for %s' % (
+        ', '.join(has['sass']), ', '.join(has['ptx']) or 'none'), next_step='Use an environment that lists this GPU.')
+
+
+def _forgotten(variables):
+    """Why it will be compiled again at every start."""
+    if variables.get('CUDA_CACHE_DISABLE', '0') not in ('', '0'):
+        return ', at every start: CUDA_CACHE_DISABLE is set'
+    size = variables.get('CUDA_CACHE_MAXSIZE', '')
+    return ', at every start: CUDA_CACHE_MAXSIZE is too small' if size.isdigit() and int(size) < CACHE_NEEDED else ''

@@ -1,8 +1,11 @@
-"""VERSION and BUILD: the framework against the image's lock."""
+"""VERSION, BUILD, CUDNN, NCCL, LIBS: the framework and the libraries that it has really loaded, against the image's lock."""
 from __future__ import absolute_import, division, print_function
 
+from .. import mapped
 from ..verdict import check
 from .versions import numbers, release
+
+CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', 'NCCL')}
 
 
 def contents(image, versions):
@@ -20,4 +23,83 @@ def contents(image, versions):
                             next_step='Install the framework\'s package for CUDA %s.' % image['cuda'])]
     alike = numbers(built)[:2] == numbers(image['cuda'])[:2]
     return out + [check('BUILD', None, 'pass' if alike else 'warn', 'built with CUDA %s, the image says %s' % (built, image['cuda']),
-                        severity='fail' if alike else 'warn')]
+                        severity='fail' if alike else 'warn',
+                        next_step='' if alike else 'Install the framework\'s package for CUDA %s.' % image['cuda'])]
+
+
+def loaded(n, image, versions, ranks):
+    """What each rank has mapped; `ranks` are their answers of `mapped.facts`. Nothing for a CPU image."""
+    if image['cuda'] is None:
+        return []
+    out = twice(n, ranks)
+    for name in sorted(CALLED):
+        out += _one(n, name, image, versions, ranks)
+    return out
+
+
+def twice(n, ranks):
+    """Two files of one library in a process."""
+    for rank, libraries in enumerate(ranks):
+        for name, found in sorted(libraries.items()):
+            if len(found) > 1:
+                return [check('LIBS', n, 'warn', 'rank %d has loaded %s twice: %s' % (rank, name, ' and '.join(
+                    '%s%s' % (each['path'], ' (%s)' % each['version'] if each['version'] else '') for each in found)), severity='warn',
+                    value=len(found), limit=1, unit='files', detail={'libraries': libraries},
+                    next_step='Let one of them go: look at LD_LIBRARY_PATH, or at packages that bring their own CUDA.')]
+    if not any(ranks):
+        return []
+    return [check('LIBS', n, 'pass', ', '.join('%s%s' % (name, ' %s' % found[0]['version'] if found[0]['version'] else '')
+                                               for name, found in sorted(ranks[0].items())), severity='warn', value=1, limit=1, unit='files',
+                  detail={'libraries': ranks[0]})]
+
+
+def _one(n, name, image, versions, ranks):
+    """CUDNN or NCCL: mapped files by their own word; else, where it is part of the framework's file, the framework's."""
+    key, field, title = CALLED[name]
+    wanted, said = image[field], word(versions[field], field)
+    found = [libraries[name][0] if name in libraries else None for libraries in ranks]
+    told = [each['version'] for each in found if each]
+    if len(set(told)) > 1 or (told and len(told) < len(ranks)):
+        return [check(key, n, 'fail', 'ranks differ: %s' % ', '.join('rank %d has %s' % (
+            rank, '%s %s from %s' % (title, each['version'], each['path']) if each else 'none') for rank, each in enumerate(found)),
+            next_step='All ranks must start with the same LD_LIBRARY_PATH and the same packages.')]
+    if not told:
+        return _by_its_word(key, n, title, wanted, said)
+    where = '%s %s is loaded, from %s' % (title, told[0], found[0]['path'])
+    if told[0] and wanted and not alike(told[0], wanted):
+        return [check(key, n, 'fail', '%s; the lock says %s' % (where, wanted),
+                      next_step='Another copy comes first: look at LD_LIBRARY_PATH, LD_PRELOAD and packages installed later; or build the image again.')]
+    if told[0] and said and name == 'libcudnn' and too_old(told[0], said):
+        return [check(key, n, 'fail', '%s; the framework was compiled with %s' % (where, said),
+                      next_step='Install %s %s or a newer one of its major version.' % (title, said))]
+    return [check(key, n, 'pass', where + ('' if wanted else '; the lock names none'))]
+
+
+def _by_its_word(key, n, title, wanted, said):
+    if not said or not wanted:
+        return []
+    if alike(said, wanted):
+        return [check(key, n, 'pass', 'the framework says %s %s; it is part of its own files' % (title, said))]
+    return [check(key, n, 'warn', 'the framework says %s %s, the lock says %s' % (title, said, wanted), severity='warn',
+                  next_step='Build the image again, or correct the matrix.')]
+
+
+def word(said, field):
+    """A framework's own way to write a version, as numbers with dots: 8907, '8.9.7', '64_7', None."""
+    text = str(said or '').split('_')[-1]
+    if text.isdigit() and int(text) >= 1000:
+        return mapped.cudnn(int(text)) if field == 'cudnn' else mapped.nccl(int(text))
+    return text
+
+
+def alike(one, other):
+    """Equal as far as both say: '8' and '8.9.7' are."""
+    one, other = numbers(one), numbers(other)
+    length = min(3, len(one), len(other))
+    return one[:length] == other[:length]
+
+
+def too_old(version, built):
+    """cuDNN's rule: the same major version, and from 7 on a minor one that is not older."""
+    version, built = numbers(version), numbers(built)
+    return version[:1] != built[:1] or (len(built) > 1 and version[:2] < built[:2])

@@ -1,6 +1,7 @@
 """The NumPy adapter with one fault planted: `--adapter .../faulty.py --option fault=NAME`. Runs inside the guest."""
 from __future__ import absolute_import, division, print_function
 
+import ctypes
 import os
 import signal
 import time
@@ -18,6 +19,11 @@ class Adapter(Healthy):
         self.fault = ctx.options.get('fault', '')
         if self.fault == 'import':
             raise ImportError('libexample.so.9: cannot open shared object file')
+        other = ctx.options.get('other-nccl-on-rank-1')
+        if other and ctx.rank == 1:
+            os.environ['STUB_NCCL'] = other
+        for name in filter(None, ctx.options.get('load', '').split(',')):
+            ctypes.CDLL(os.path.join(os.environ['STUB_LIBRARIES'], 'lib%s.so' % name))
         self.steps = 0
 
     def versions(self):

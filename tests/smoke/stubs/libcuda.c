@@ -1,5 +1,7 @@
 /* Stands in for libcuda.so.1 where there is no GPU. Tests only.
-   STUB_INIT: what cuInit answers. STUB_VERSION: 12040 for CUDA 12.4. STUB_DEVICES: "name|major|minor|GB;..." */
+   STUB_INIT: what cuInit answers. STUB_VERSION: 12040 for CUDA 12.4. STUB_DEVICES: "name|major|minor|GB;..."
+   STUB_PEERS: 0 for no peer access at all. STUB_APART: "0-2,1-3", pairs without it.
+   STUB_FIRST: the PCI bus of the first device, less one: CUDA_VISIBLE_DEVICES leaves some out, and this library does not read it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,10 +40,22 @@ int cuDeviceGetName(char *out, int size, int handle) {
   return answer;
 }
 
+int cuDeviceGetPCIBusId(char *out, int size, int handle) {
+  snprintf(out, size, "0000:%02X:00.0", handle - 100 + 1 + number("STUB_FIRST", 0));
+  return 0;
+}
+
 int cuDeviceGetAttribute(int *value, int attribute, int handle) {
   char name[64];
   int major, minor, gigabytes, answer = device(handle - 100, name, &major, &minor, &gigabytes);
-  *value = attribute == 75 ? major : attribute == 76 ? minor : 80;
+  switch (attribute) {
+    case 75: *value = major; break;
+    case 76: *value = minor; break;
+    case 13: *value = 1410000; break; /* kHz */
+    case 36: *value = 1215000; break;
+    case 37: *value = 5120; break; /* bits of the bus */
+    default: *value = 80;
+  }
   return answer;
 }
 
@@ -53,6 +67,9 @@ int cuDeviceTotalMem_v2(size_t *bytes, int handle) {
 }
 
 int cuDeviceCanAccessPeer(int *can, int handle, int peer) {
-  *can = handle >= 100 && peer >= 100 && number("STUB_PEERS", 1);
+  const char *apart = getenv("STUB_APART");
+  char pair[32];
+  snprintf(pair, sizeof pair, "%d-%d", handle < peer ? handle - 100 : peer - 100, handle < peer ? peer - 100 : handle - 100);
+  *can = handle >= 100 && peer >= 100 && number("STUB_PEERS", 1) && !(apart && strstr(apart, pair));
   return 0;
 }

@@ -1,0 +1,29 @@
+"""Equal GPUs: a synchronous step takes as long as the slowest device needs, so by default only alike ones work together."""
+from __future__ import absolute_import, division, print_function
+
+
+def kind(device):
+    """What two GPUs must share to count as equal, in words."""
+    return '%s with %.0f GB' % (device['name'], device['mem_bytes'] / 1e9)
+
+
+def sets(devices):
+    """[[device]] of equal ones; the largest set first, of two as large the one that computes faster."""
+    found = {}
+    for device in devices:
+        found.setdefault((kind(device), device['cc']), []).append(device)
+    return sorted(found.values(), key=lambda alike: (-len(alike), -_strength(alike[0]), alike[0]['index']))
+
+
+def _strength(device):
+    return device.get('multiprocessors', 0) * device.get('clock_khz', 0) + device['mem_bytes'] * 1e-12
+
+
+def largest(devices):
+    """The numbers of the GPUs of the largest set of equal ones."""
+    return [device['index'] for device in sets(devices)[0]] if devices else []
+
+
+def listed(alike):
+    """'4 x Tesla A with 16 GB (GPU 0, 1, 2, 3)'."""
+    return '%d x %s (GPU %s)' % (len(alike), kind(alike[0]), ', '.join('%d' % device['index'] for device in alike))

@@ -1,0 +1,33 @@
+"""PEER: can the GPUs that work together reach each other's memory, and over what?"""
+from __future__ import absolute_import, division, print_function
+
+from .. import topology
+from ..verdict import check
+from .state import used
+
+
+def peers(found, device, largest):
+    """Every pair of the GPUs that are used. Without peer access an exchange goes through the host's memory: slower, not wrong."""
+    gpus = used(found, device)
+    if len(gpus) < 2 or largest < 2:
+        return []
+    pairs = [(one['index'], other['index']) for place, one in enumerate(gpus) for other in gpus[place + 1:]]
+    reach = dict((each['index'], each['peers']) for each in gpus)
+    apart = [(one, other) for one, other in pairs if other not in reach[one] or one not in reach[other]]
+    detail = {'pairs': dict(('%d-%d' % pair, _words(found['topology'], *pair)) for pair in pairs)}
+    common = dict(severity='warn', value=len(pairs) - len(apart), limit=len(pairs), unit='pairs', detail=detail)
+    if not apart:
+        kinds = sorted(set(_words(found['topology'], *pair) for pair in pairs))
+        return [check('PEER', None, 'pass', 'all %d pairs reach each other (%s)' % (len(pairs), ', '.join(kinds)), **common)]
+    word = _words(found['topology'], *apart[0])
+    return [check('PEER', None, 'warn', '%d of %d pairs cannot reach each other, first GPU %d and %d (%s: %s): they exchange through the '
+                  'host\'s memory' % (len(apart), len(pairs), apart[0][0], apart[0][1], word, _meaning(word)),
+                  next_step='GeForce boards since 2018 never can without NVLink; else look at IOMMU, ACS and virtual machines.', **common)]
+
+
+def _words(links, one, other):
+    return links['links'][links['gpus'].index(one)][links['gpus'].index(other)]
+
+
+def _meaning(word):
+    return topology.MEANING['NV' if word.startswith('NV') else word]

@@ -1,0 +1,105 @@
+"""MEMORY, BUSY, HEALTH, THROTTLE, PCIE: what state the GPUs that are used are in before anything is started."""
+from __future__ import absolute_import, division, print_function
+
+from ..verdict import check
+
+MB = 10 ** 6
+NEEDED = {'mnist': 1000 * MB, 'cifar': 3000 * MB}       # contexts and libraries take 300 to 600 MB, the rest is batches
+NOTHING_GOES = 300 * MB
+LOAD_PCT = 10
+HELD = 2000 * MB            # an idle GPU of today keeps some hundred MB for itself
+HARMLESS = ('power limit',)     # usual under load
+
+
+def used(found, device):
+    """The GPUs that the run uses."""
+    return [each for each in found['devices'] if device.kind == 'cuda' and each['index'] in device.numbers]
+
+
+def state(found, device, options):
+    """All checks of this file."""
+    gpus = used(found, device)
+    if not gpus:
+        return []
+    return memory(gpus, options) + busy(gpus) + health(gpus) + throttle(None, gpus) + pcie(gpus)
+
+
+def memory(gpus, options):
+    """Is enough of each GPU's memory free?"""
+    known = [each for each in gpus if each['mem_free_bytes'] is not None]
+    if not known:
+        return [check('MEMORY', None, 'skip', 'NVML is not there to tell how much is free', severity='warn')]
+    need = NEEDED.get(options.get('workload'), max(NEEDED.values()))
+    least = min(known, key=lambda each: each['mem_free_bytes'])
+    free = least['mem_free_bytes']
+    words = 'GPU %d has the least free: %.1f of %.1f GB' % (least['index'], free / 1e9, least['mem_bytes'] / 1e9)
+    status = 'fail' if free < NOTHING_GOES else 'warn' if free < need else 'pass'
+    return [check('MEMORY', None, status, words, severity='warn', value=free, limit=need, unit='bytes',
+                  next_step='' if status == 'pass' else 'End the processes that nvidia-smi lists on it, or choose others with --devices.')]
+
+
+def busy(gpus):
+    """Does somebody else work on them, or may nobody?"""
+    forbidden = [each for each in gpus if each['compute_mode'] == 'prohibited']
+    if forbidden:
+        return [check('BUSY', None, 'fail', 'GPU %d is in compute mode prohibited: no program may use it' % forbidden[0]['index'],
+                      next_step='nvidia-smi -i %d -c 0 on the host allows it.' % forbidden[0]['index'])]
+    for each in gpus:
+        signs = []
+        if each['processes']:
+            signs.append('%d process%s compute on it' % (each['processes'], '' if each['processes'] == 1 else 'es'))
+        if (each['util_pct'] or 0) >= LOAD_PCT:
+            signs.append('its load is %d %%' % each['util_pct'])
+        if (each['mem_used_bytes'] or 0) > max(HELD, each['mem_bytes'] // 20):
+            signs.append('%.1f GB of its memory are taken' % (each['mem_used_bytes'] / 1e9))
+        if signs:
+            return [check('BUSY', None, 'warn', 'GPU %d is in use already: %s' % (each['index'], ', '.join(signs)), severity='warn',
+                          value=each['util_pct'], limit=LOAD_PCT, unit='%',
+                          next_step='Speed means little until it is free: look at nvidia-smi on the host.')]
+    alone = [each for each in gpus if (each['compute_mode'] or '').startswith('exclusive')]
+    if alone:
+        return [check('BUSY', None, 'warn', 'GPU %d is in compute mode %s: a framework that opens all GPUs in each process fails' % (
+            alone[0]['index'], alone[0]['compute_mode']), severity='warn', next_step='nvidia-smi -i %d -c 0 on the host lifts it.' % alone[0]['index'])]
+    return [check('BUSY', None, 'pass', 'nobody else uses them', severity='warn')]
+
+
+def health(gpus):
+    """Memory errors that the GPU itself has counted."""
+    for each in gpus:
+        if each['memory_fault']:
+            return [check('HEALTH', None, 'fail', 'GPU %d has faulty memory that waits to be taken out of use' % each['index'],
+                          next_step='Reset the GPU or restart the host; if it comes back, have the board replaced.')]
+        if each['ecc_errors']:
+            return [check('HEALTH', None, 'warn', 'GPU %d has counted %d memory errors that it could not correct' % (
+                each['index'], each['ecc_errors']), severity='warn', value=each['ecc_errors'], limit=0, unit='errors',
+                next_step='Look at nvidia-smi -q -d ECC on the host and restart it before trusting results.')]
+    return [check('HEALTH', None, 'pass', 'no memory errors are known', value=0, limit=0, unit='errors')]
+
+
+def throttle(n, gpus):
+    """What holds the clocks down: before the run (n None), or while it ran. `gpus` are [{'index', 'held_down', 'temperature_c'}]."""
+    for each in gpus:
+        reasons = [words for words in each['held_down'] if words not in HARMLESS]
+        if reasons:
+            return [check('THROTTLE', n, 'warn', 'GPU %d is held down by %s (%s degrees)' % (
+                each['index'], ' and '.join(reasons), each['temperature_c']), severity='warn', value=each['temperature_c'], unit='C',
+                next_step='Lift it with nvidia-smi -rac.' if reasons == ['clocks set by a person'] else
+                'Look at cooling, power and nvidia-smi -q -d PERFORMANCE on the host: speed means little until then.')]
+    sleepy = [each['index'] for each in gpus if each.get('persistence') is False]
+    words = '; persistence mode is off: the driver starts anew for each first process' if sleepy else ''
+    return [check('THROTTLE', n, 'pass', 'no clock is held down' + words, severity='warn',
+                  next_step='nvidia-smi -pm 1 on the host, or nvidia-persistenced.' if sleepy else '')]
+
+
+def pcie(gpus):
+    """Are all lanes there? (The generation of an idle link says nothing: it sleeps.)"""
+    known = [each for each in gpus if each['pcie_width'] and each['pcie_width_max']]
+    narrow = [each for each in known if each['pcie_width'] < each['pcie_width_max']]
+    if not known:
+        return []
+    if narrow:
+        first = narrow[0]
+        return [check('PCIE', None, 'warn', 'GPU %d uses %d of %d PCIe lanes' % (first['index'], first['pcie_width'], first['pcie_width_max']),
+                      severity='warn', value=first['pcie_width'], limit=first['pcie_width_max'], unit='lanes',
+                      next_step='Some slots have fewer lanes; else seat the board anew and look at the BIOS\'s bifurcation.')]
+    return [check('PCIE', None, 'pass', 'all lanes are used', severity='warn', value=known[0]['pcie_width'], unit='lanes')]

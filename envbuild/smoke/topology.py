@@ -1,0 +1,65 @@
+"""How GPUs are connected, in the words of `nvidia-smi topo -m`."""
+from __future__ import absolute_import, division, print_function
+
+import ctypes
+
+MOST_LINKS = 18
+OVER_NVLINK = 2             # NVML_P2P_CAPS_INDEX_NVLINK
+# nvmlGpuTopologyLevel_t
+ANCESTORS = {0: 'PIX', 10: 'PIX', 20: 'PXB', 30: 'PHB', 40: 'NODE', 50: 'SYS'}
+MEANING = {
+    'NV': 'over so many NVLinks', 'PIX': 'through one PCIe switch', 'PXB': 'through several PCIe switches',
+    'PHB': 'through the processor\'s PCIe bridge', 'NODE': 'between PCIe bridges of one NUMA node',
+    'SYS': 'from one processor to another (QPI, UPI, Infinity Fabric)', '?': 'not known',
+}
+
+
+def between(nvml, devices):
+    """{(index, other index): 'NV4', 'PIX', 'SYS', '?'...} of every pair, the lower index first."""
+    out = {}
+    for place, first in enumerate(devices):
+        for second in devices[place + 1:]:
+            one, other = nvml.handle(first['index']), nvml.handle(second['index'])
+            lanes = _nvlinks(nvml, one, other, second['place'])
+            out[first['index'], second['index']] = 'NV%d' % lanes if lanes else ANCESTORS.get(_ancestor(nvml, one, other), '?')
+    return out
+
+
+def _pair(nvml, name, one, other, *between_them):
+    function, value = getattr(nvml.lib, name, None), ctypes.c_int(-1)
+    arguments = (one, other) + between_them + (ctypes.byref(value),)
+    return value.value if function is not None and function(*arguments) == 0 else None
+
+
+def _ancestor(nvml, one, other):
+    return _pair(nvml, 'nvmlDeviceGetTopologyCommonAncestor', one, other)
+
+
+def _nvlinks(nvml, one, other, place):
+    """Direct links between two; where all lead to a switch, all of them, if the driver sends peer traffic over them."""
+    active = [link for link in range(MOST_LINKS) if nvml.number('nvmlDeviceGetNvLinkState', one, link)]
+    if not active:
+        return 0
+    direct = [link for link in active if place and nvml.pci(one, 'nvmlDeviceGetNvLinkRemotePciInfo_v2', link) == place]
+    if direct:
+        return len(direct)
+    return len(active) if _pair(nvml, 'nvmlDeviceGetP2PStatus', one, other, OVER_NVLINK) == 0 else 0
+
+
+def matrix(numbers, found):
+    """[[word]] for the GPUs with these NVML numbers (None where it has none); 'X' on the diagonal."""
+    def word(one, other):
+        return 'X' if one == other else found.get((min(numbers[one], numbers[other]), max(numbers[one], numbers[other])), '?') \
+            if None not in (numbers[one], numbers[other]) else '?'
+    return [[word(one, other) for other in range(len(numbers))] for one in range(len(numbers))]
+
+
+def table(topology):
+    """The matrix as lines for people, with what its words mean."""
+    if len(topology['gpus']) < 2:
+        return []
+    names = ['GPU%d' % number for number in topology['gpus']]
+    lines = ['%-6s' % '' + ''.join('%-6s' % name for name in names)]
+    lines += ['%-6s' % name + ''.join('%-6s' % word for word in row) for name, row in zip(names, topology['links'])]
+    used = sorted(set('NV' if word.startswith('NV') else word for row in topology['links'] for word in row) - set(['X']))
+    return lines + ['%-6s %s' % (word + ('n' if word == 'NV' else ''), MEANING[word]) for word in used]
