@@ -26,17 +26,21 @@ class Reference(object):
     def __init__(self, net, weights, shards=1, constants=(1e-5, 0.9)):
         self.net, self.shards = net, shards
         self.epsilon, self.kept = constants
+        self.steps = 0
         self.p = dict((name, weights[name].astype('float64')) for name in net.names)
         self.v = dict((name, np.zeros_like(array)) for name, array in self.p.items())
         # Per replica: mean, variance, and variance as frameworks count it that divide by one less.
         self.running = dict((layer.name, np.repeat([[[0.0], [1.0], [1.0]]], shards, axis=0).repeat(layer.shape[0], axis=2))
                             for layer in net.layers if layer.op == 'norm')
 
-    def logits(self, images, unbiased=False, replica=0):
-        """Inference. `replica` None: with the mean of all replicas' running statistics."""
+    def logits(self, images, unbiased=False, replica=0, debiased=False):
+        """Inference. `replica` None: with the mean of all replicas' running statistics; debiased: without where they began."""
         running = {}
         for name, each in self.running.items():
             mine = each.mean(axis=0) if replica is None else each[replica]
+            if debiased:
+                began = self.kept ** self.steps
+                mine = (mine - began * np.array([[0.0], [1.0], [1.0]])) / (1 - began)
             running[name] = mine[0], mine[2 if unbiased else 1]
         return self._forward(_scaled(images), running)[0]
 
@@ -57,6 +61,7 @@ class Reference(object):
             loss, gradient = self.loss_and_gradient(images[part], labels[part], replica)
             losses.append(loss)
             total = gradient if total is None else dict((name, total[name] + gradient[name]) for name in total)
+        self.steps += 1
         for name in self.p:
             self.v[name] = momentum * self.v[name] + total[name] / self.shards
             self.p[name] = self.p[name] - lr * self.v[name]
@@ -187,11 +192,25 @@ def apart(got, want):
 def moved_apart(got, want, start):
     """(the largest error over parameters, its name), each in units of how far the parameter had to move.
 
-    A bias before a normalisation moves by rounding errors alone; below a thousandth of the usual way the way is not the unit.
+    A parameter that stays behind the others, as a bias before a normalisation does, which rounding alone moves, is held to
+    the common way of all.
     """
     way = dict((name, _rms(want[name] - start[name])) for name in want)
-    least = 1e-3 * float(np.median(list(way.values())))
-    return max((_rms(np.asarray(got[name], 'float64') - want[name]) / max(way[name], least, 1e-30), name) for name in want)
+    common = _rms(np.concatenate([(want[name] - start[name]).reshape(-1) for name in want]))
+    return max((_rms(np.asarray(got[name], 'float64') - want[name]) / max(way[name], common, 1e-30), name) for name in want)
+
+
+def steady(net, seed):
+    """Starting weights with which rounding does not decide: in deep networks some of 10^6 numbers lie so near to zero that
+    a relu passes them in one precision and not in another, which shows as errors of 0.01 to 0.1. Here a normalisation moves its
+    channels far to one side of zero, three of four to the positive.
+    """
+    weights, draw = net.initial(seed), np.random.RandomState(seed)
+    for layer in net.layers:
+        if layer.op == 'norm':
+            weights[layer.name + '_w'] = draw.uniform(0.5, 1.0, layer.shape[0]).astype('float32')
+            weights[layer.name + '_b'] = np.where(np.arange(layer.shape[0]) % 4 == 3, -5, 5).astype('float32')
+    return weights
 
 
 def _rms(array):
@@ -203,9 +222,9 @@ class Comparison(object):
 
     LR, MOMENTUM, STEPS = 0.05, 0.9, 2
 
-    def __init__(self, adapter, net, draw, say, limit=1e-3, batch=8):
+    def __init__(self, adapter, net, draw, say, limit=1e-4, batch=4):
         self.adapter, self.net, self.say, self.limit, self.batch = adapter, net, say, limit, batch
-        self.start = net.initial(7)
+        self.start = steady(net, 7)
         count = batch * (self.STEPS + 2)
         self.images = draw.randint(0, 256, (count,) + net.shape).astype('uint8')
         self.labels = draw.randint(0, 10, count).astype('int64')
@@ -259,10 +278,12 @@ class Comparison(object):
     def _running(self, handle, reference, test, label):
         """Frameworks differ in how they count the variance, and in whose statistics the copies keep: any of these is right."""
         got, told = self.adapter.predict(handle, test), 'logits of inference after training' + label
-        rules = [(apart(got, reference.logits(test, unbiased, replica)), 'variance / %s, of %s' % (
-            'n - 1' if unbiased else 'n', 'all replicas' if replica is None else 'replica %d' % replica))
-            for unbiased in (False, True) for replica in [0, None, reference.shards - 1]]
-        self.tell(told, *min(rules)[:1], detail=min(rules)[1] if self.net.normalised else '')
+        rules = [(apart(got, reference.logits(test, unbiased, replica, debiased)), 'variance / %s, of %s%s' % (
+            'n - 1' if unbiased else 'n', 'all replicas' if replica is None else 'replica %d' % replica,
+            ', debiased' if debiased else ''))
+            for debiased in (False, True) for unbiased in (False, True) for replica in [0, None, reference.shards - 1]]
+        error, rule = min(rules)
+        self.tell(told, error, detail=rule if self.net.normalised else '')
 
     def _saved(self, handle, replicas, sync, test, label):
         adapter, folder = self.adapter, tempfile.mkdtemp(prefix='reference-nets-')
@@ -279,7 +300,7 @@ class Comparison(object):
 
     def _assigned(self, handle, references, label):
         """Other weights in every copy, momentum as it was: one more step tells."""
-        other = self.net.initial(8)
+        other = steady(self.net, 8)
         for copy in range(self.adapter.copies(handle)):
             self.adapter.assign(handle, copy, other)
         self.tell('assigned weights' + label, self._weights_apart(handle, other), 0)
@@ -287,7 +308,7 @@ class Comparison(object):
             reference.p = dict((name, other[name].astype('float64')) for name in other)
         self.start = other
         self._step(handle, references, self.STEPS, label)
-        self.start = self.net.initial(7)
+        self.start = steady(self.net, 7)
 
     def _weights_apart(self, handle, want):
         found = [self.adapter.weights(handle, copy) for copy in range(self.adapter.copies(handle))]
@@ -317,10 +338,10 @@ def main():
     parser.add_argument('adapter')
     parser.add_argument('net')
     parser.add_argument('--replicas', type=int, default=1)
-    parser.add_argument('--batch', type=int, default=8)
+    parser.add_argument('--batch', type=int, default=4)
     parser.add_argument('--device', default='cpu', choices=('cpu', 'cuda'))
     parser.add_argument('--option', action='append', default=[])
-    parser.add_argument('--limit', type=float, default=1e-3)
+    parser.add_argument('--limit', type=float, default=1e-4)
     arguments = parser.parse_args()
     os.environ['ENVBUILD_SMOKE'], name = _guest(arguments.adapter)
     sys.path.insert(0, HERE)
