@@ -8,11 +8,11 @@ import sys
 import time
 import traceback
 
-from . import adapters, files, image, members, nets, plan, ranks, sync, workloads
+from . import adapters, baseline, diff, files, image, members, nets, plan, ranks, sync, workloads
 
 USAGE = 2
 TIMEOUT_S = 900
-REFUSALS = (plan.Refusal, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
+REFUSALS = (plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -74,6 +74,13 @@ def _positive(text):
     return value
 
 
+def _share(text):
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError('a number from 0 to 1, as 0.1')
+    return value
+
+
 def _any_number(text):
     value = int(text)
     if value < 0:
@@ -126,6 +133,9 @@ def _parser():
     run.add_argument('--min-efficiency', type=_floors, default={}, help='the same for the speedup per device, as 2:0.8')
     run.add_argument('--sync', type=_sync, default='gradients', help='gradients, parameters:K, async:S, or several of them')
     ranks.add_options(run)
+    run.add_argument('--baseline', default='', metavar='REPORT', help='an earlier report that this run must not fall behind')
+    run.add_argument('--tolerance', type=_share, default=None,
+                     help='by which its speed may be lower (default: 0.1, and then only a warning)')
     coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
     _options(coll)
     ranks.add_options(coll)
@@ -134,6 +144,10 @@ def _parser():
     worker = verbs.add_parser('worker', help='one rank (started by run)')
     worker.add_argument('--plan', required=True)
     worker.add_argument('--rank', type=int, required=True)
+    two = verbs.add_parser('diff', help='two reports compared: is the second worse?', description=_diff.__doc__)
+    two.add_argument('a')
+    two.add_argument('b')
+    two.add_argument('--tolerance', type=_share, default=diff.TOLERANCE)
     explain = verbs.add_parser('explain', help='what a check means')
     explain.add_argument('id', nargs='?', default='')
     return parser
@@ -152,6 +166,8 @@ def main(argv):
         return worker.main(options['plan'], options['rank'])
     if verb == 'explain':
         return _explain(options['id'])
+    if verb == 'diff':
+        return _diff(options)
     if options['json'] and not os.access(os.path.dirname(os.path.abspath(options['json'])), os.W_OK):
         parser.error('--json: the folder of %s cannot be written' % options['json'])
     try:
@@ -180,6 +196,21 @@ def _explain(key):
     for name in sorted(explain.TEXTS):
         print('%-8s %s' % (name, explain.TEXTS[name][0]))
     return USAGE if key else 0
+
+
+def _diff(options):
+    """0: the second is not worse; 1: it is; 3: they have nothing in common that could be compared."""
+    try:
+        old, new = (baseline.read(options[key], whole=True) for key in ('a', 'b'))
+    except baseline.Unreadable as error:
+        sys.stderr.write('envbuild-smoke: %s\n' % error)
+        return USAGE
+    code = 0
+    for title, one, other in baseline.pairs(old, new):
+        found = diff.compare(one, other, options['tolerance'])
+        print('\n'.join(([title] if title else []) + diff.table(one, other, found)))
+        code = max(code, baseline.exit_code(other, found), key=(0, 3, 1).index)
+    return code
 
 
 class _Say(object):

@@ -6,11 +6,13 @@ import platform
 
 import numpy as np
 
+from . import tables
 from .clock import utc
 
 SCHEMA = 'envbuild-smoke/1'
 PASS, FAIL, USAGE, INCONCLUSIVE, HANG, WARNINGS = 0, 1, 2, 3, 4, 5
 LOG_LIMIT = 4000
+MEASURED = ('SPEED', 'SYNC', 'BASELINE')      # checks that have lines of their own
 
 
 def new(options, image, found, argv, started):
@@ -95,36 +97,16 @@ def table(report):
         keys = []
         for check in report['checks']:
             key = check['id'], check.get('workload', '')
-            if check['n'] and key not in keys and check['id'] != 'SPEED':
+            if check['n'] and key not in keys and check['id'] not in MEASURED:
                 keys.append(key)
         for key in keys:
             cells = [next((c for c in report['checks'] if (c['id'], c.get('workload', '')) == key and c['n'] == n), None) for n in counts]
             lines.append('%-14s' % ' '.join(key).lower() + ''.join('%18s' % _cell(cell).strip() for cell in cells))
-    lines += _speed_lines(report)
+    lines += tables.measured(report)
     lines += ['%s %s: %s' % (check['status'], check['id'], check['message']) + (' -> ' + check['next_step'] if check['next_step'] else '')
               for check in report['checks'] if check['status'] in ('fail', 'warn', 'inconclusive')]
     lines += report['notes']
     warnings = sum(1 for check in report['checks'] if check['status'] == 'warn')
     lines.append('%s in %.0f s%s' % (report['status'].upper(), report['duration_s'], ', %d warning%s' % (
         warnings, '' if warnings == 1 else 's') if warnings else ''))
-    return lines
-
-
-def _speed_lines(report):
-    """One device from the rounds of the largest count: the same rounds that its speedup was measured in."""
-    lines = []
-    for scaling in ('weak', 'strong'):
-        runs = sorted((run for run in report['runs'] if run['scaling'] == scaling), key=lambda run: run['n'])
-        if not runs:
-            continue
-        lines += ['speed (%s scaling, %s, batch %d per device, %d rounds)' % (
-            scaling, runs[-1]['net'], runs[-1]['batch_per_device'], len(runs[-1]['rounds'])),
-                  '  %7s %9s %10s  %-20s %7s %6s' % ('devices', 'ms/step', 'images/s', 'speedup', 'ceiling', 'comm')]
-        lines.append('  %7d %9.2f %10.0f  1.00' % (1, runs[-1]['step_ms']['solo'], runs[-1]['images_per_s']['solo']))
-        for run in runs:
-            gain = run['speedup']
-            if gain is not None:
-                lines.append('  %7d %9.2f %10.0f  %-20s %7.2f %6.2f' % (
-                    run['n'], run['step_ms']['dp'], run['images_per_s']['dp'],
-                    '%.2f [%.2f, %.2f]' % (gain['median'], gain['lo'], gain['hi']), run['ceiling'], run['comm_efficiency']))
     return lines

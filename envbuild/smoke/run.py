@@ -6,7 +6,8 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, data as datas, environment, gpuwatch, hosts, image as images, limits, link, plan as plans, probe, report as reports, sync
+from . import adapters, baseline, data as datas, environment, gpuwatch, hosts, image as images, limits, link, plan as plans, probe
+from . import report as reports, sync
 from .judge import Judge
 
 PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
@@ -22,6 +23,7 @@ class Run(object):
         self.image = images.read(options['lock'], options['framework'])
         if not (options['adapter'] or self.image['recipe']):
             raise plans.Refusal('no lock in this image says which framework it holds: name an --adapter')
+        self.baseline = baseline.read(options['baseline'], options['framework']) if options.get('baseline') else None
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
@@ -47,6 +49,8 @@ class Run(object):
             if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)
         self.team.describe(self.report)
+        if self.baseline:
+            self.report['checks'] += baseline.checks(self.baseline, self.report, self.options['tolerance'])
         return reports.conclude(self.report, self.options, time.time() - self.started)
 
     def _machine(self):

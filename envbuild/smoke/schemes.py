@@ -120,7 +120,7 @@ class _Together(object):
         self._adapter, self._ctx = adapter, ctx
         self._shapes = [(name, np.shape(start[name])) for name in sorted(start)]
         self._start = self._flat(start)
-        self._steps, self._settled = 0, False
+        self._steps, self._settled, self._apart = 0, False, None
 
     def _flat(self, weights):
         return np.concatenate([np.asarray(weights[name], 'float32').reshape(-1) for name, _ in self._shapes])
@@ -161,15 +161,16 @@ class _Together(object):
         raise NotImplementedError
 
     def settle(self):
-        """Once: how far apart the replicas are by now, relative to the way from the start; then all take their mean."""
+        """Once: how far apart the replicas last were, relative to the way from the start; then all take what was learned."""
         if self._settled:
             return
         self._settled, mine = True, self._mine()
-        mean = self._whole(mine)
+        whole = self._whole(mine)
+        mine, mean = self._apart or (mine, whole)
         way = float(np.linalg.norm(mean - self._start)) or 1.0
         here = max(float(np.linalg.norm(flat - mean)) for flat in mine) / way
         self.distance = max(self._ctx.group.gather(here))
-        self._take(mean)
+        self._take(whole)
 
     def staleness(self):
         return None
@@ -188,7 +189,10 @@ class Averaged(_Together):
     def stepped(self):
         self._steps += 1
         if self._steps % self._every == 0:
-            self._take(self._mean(self._mine()))
+            mine = self._mine()
+            mean = self._mean(mine)
+            self._apart = mine, mean
+            self._take(mean)
 
 
 class Stale(_Together):

@@ -19,7 +19,8 @@ from .verdict import check
 GRACE_S = 10.0              # beyond its limit, for a part to end by itself and report
 WORST = ('error', 'fail', 'inconclusive', 'pass')
 # For a framework that has no GPU build in this image: what was asked of the GPUs is asked of the others.
-ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0', '--min-speedup', '']
+ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0']
+NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # which coll does not know
 
 
 class Part(object):
@@ -100,7 +101,7 @@ class Several(object):
 
     def _argv(self, member, target, limit):
         own = ['--framework', member.name, '--json', target, '--timeout', '%.1f' % limit]
-        return self.argv + own + ([] if member.on_gpu else ON_CPU)
+        return self.argv + own + ([] if member.on_gpu else ON_CPU + (NO_FLOORS if 'min_speedup' in self.options else []))
 
     def _note(self, part):
         self.report['parts'].append(part.entry())

@@ -82,8 +82,8 @@ def judge(name, n, plan, results, matched, limit, images):
 def bounded(n, staleness):
     """Did the server hold back who was too far ahead? `largest` was counted where parameters are given out, not by the gate."""
     kept = staleness['largest'] <= staleness['bound']
-    return check('SYNC', n, 'pass' if kept else 'fail', 'at most %d steps ahead, %d allowed' % (
-        staleness['largest'], staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
+    return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
+        _steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
 
 
 def _whole(name, n, entry, parts):
@@ -97,6 +97,10 @@ def _whole(name, n, entry, parts):
     return check('SYNC', n, status, '%s: %s' % (name, message), next_step=next_step, detail={'sync': name, 'parts': parts})
 
 
+def _steps(number):
+    return '%d step%s' % (number, '' if number == 1 else 's')
+
+
 def price(entry):
     """Speed and cost of one scheme in words."""
     words = []
@@ -106,7 +110,7 @@ def price(entry):
         words.append('accuracy %.1f %%, %+.1f points against averaging gradients' % (
             100 * entry['training']['accuracy'], 100 * entry['accuracy_difference']))
     if entry['distance'] is not None:
-        words.append('replicas %.1e apart at the end' % entry['distance'])
+        words.append('replicas %.1e apart before they last met' % entry['distance'])
     if entry['staleness']:
-        words.append('at most %d steps ahead' % entry['staleness']['largest'])
+        words.append('at most %s ahead' % _steps(entry['staleness']['largest']))
     return ', '.join(words)

@@ -16,7 +16,8 @@ def run(n=2, rate=1000.0, spread=.01, speedup=1.8, **changes):
     interval = {'lo': rate * (1 - spread), 'hi': rate * (1 + spread), 'level': .96}
     gain = {'median': speedup, 'lo': speedup * (1 - spread), 'hi': speedup * (1 + spread)}
     return dict({'n': n, 'workload': 'cifar', 'net': 'resnet20', 'scaling': 'weak', 'precision': 'fp32', 'sync': 'mean',
-                 'batch_per_device': 64, 'images_per_s': {'solo': rate / 2, 'dp': rate}, 'images_per_s_interval': {'solo': interval, 'dp': interval},
+                 'batch_per_device': 64, 'images_per_s': {'solo': rate / 2, 'dp': rate},
+                 'images_per_s_interval': {'solo': interval, 'dp': interval},
                  'speedup': gain if n > 1 else None}, **changes)
 
 
@@ -65,7 +66,8 @@ class Speed(unittest.TestCase):
 
     def test_only_equal_things_are_compared_and_the_rest_is_said(self):
         for other, words in ((made(gpu='B'), 'devices differ'), (made(kind='cpu'), 'devices differ'),
-                             (made([run(net='vgg19_bn')]), 'vgg19_bn'), (made([run(batch_per_device=32)]), 'batch 32'), (made([run(scaling='strong')]), 'strong')):
+                             (made([run(net='vgg19_bn')]), 'vgg19_bn'), (made([run(batch_per_device=32)]), 'batch 32'),
+                             (made([run(scaling='strong')]), 'strong')):
             found = baseline.checks(made(), other, .1)
             self.assertEqual([each['status'] for each in found], ['pass', 'inconclusive'])
             self.assertIn(words, found[1]['message'])
