@@ -51,7 +51,8 @@ class Framework:
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    that of the build where it is not the environment's. ``files`` are known by hash even where ``index`` cannot be asked.
+    that of the build where it is not the environment's. ``nvcc`` says that CUDA's compiler builds it. ``files`` are known by
+    hash even where ``index`` cannot be asked.
     ``compute_capability`` is what to compile for, where it is built from source for GPUs. JSON leaves these out where empty.
     """
 
@@ -67,6 +68,7 @@ class Framework:
     cuda_libraries: CudaLibraries
     options: dict[str, str]
     cuda: str = field(default="", metadata={"left_out_if_default": True})
+    nvcc: bool = field(default=False, metadata={"left_out_if_default": True})
     files: tuple[PinnedFile, ...] = field(default=(), metadata={"left_out_if_default": True})
     compute_capability: ComputeCapability | None = field(default=None, metadata={"left_out_if_default": True})
 
@@ -119,7 +121,8 @@ class Base:
     """Where the image starts from, and where CUDA comes from (``provider``).
 
     ``image`` is what FROM names. ``is_default`` is false where the user insisted, which then shows in the canonical name.
-    ``other_providers`` are those that the matrix lists for the same row, best first.
+    ``other_providers`` are those that the matrix lists for the same row, best first. ``build_packages`` and ``build_image`` are
+    what compiling takes, nvcc and headers, by apt or in an image: the image that is made holds nothing of it.
     """
 
     provider: Provider
@@ -128,6 +131,8 @@ class Base:
     repositories: tuple[AptRepository, ...]
     packages: tuple[AptPackage, ...]
     other_providers: tuple[str, ...]
+    build_packages: tuple[AptPackage, ...] = field(default=(), metadata={"left_out_if_default": True})
+    build_image: str = field(default="", metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -350,13 +355,15 @@ class Bootstrap:
 class BaseLock:
     """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
 
-    ``archive``: the apt sources that a pulled one gets where its own no longer answer.
+    ``archive``: the apt sources that a pulled one gets where its own no longer answer. ``build_digest`` pins the image that is
+    there for compiling alone.
     """
 
     image: str
     digest: str | None
     bootstrap: Bootstrap | None
     archive: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+    build_digest: str | None = field(default=None, metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -82,6 +82,15 @@ def pin(
     return Missing(what=f"base {image}", why="; ".join(reasons))
 
 
+def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str | None:
+    """The registry's digest of an image, None where it cannot be had; why is told as progress."""
+    try:
+        return engine.registry_digest(image) if engine else None
+    except EnvbuildError as error:
+        on_progress(Progress(stage="lock", message=error.message, log=True))
+        return None
+
+
 def provide(
     base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
 ) -> RealisedBase:

@@ -54,7 +54,7 @@ def unpinned(environment: Environment) -> list[Missing]:
             what=f"sha256 of {package.name} {package.version}",
             why=f"no public source gives it; apt checks it at build time against the signed index of {package.repository}",
         )
-        for package in environment.base.packages
+        for package in (*environment.base.packages, *environment.base.build_packages)
         if not package.sha256
     ]
 
@@ -62,3 +62,10 @@ def unpinned(environment: Environment) -> list[Missing]:
 def is_pinned(base: BaseLock) -> bool:
     """Whether the base is known by a digest or by its packages."""
     return base.digest is not None or base.bootstrap is not None
+
+
+def build_image_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
+    """What stands in the place of the digest of the image that there is for compiling."""
+    image = environment.base.build_image
+    why = "its registry gave no digest when this was locked"
+    return (Missing(what=f"image {image}, to compile in", why=why),) if image and base.build_digest is None else ()

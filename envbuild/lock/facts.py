@@ -16,6 +16,8 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
     same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
     whole_base = same or held.base.provider not in ("apt", "tag")
     settled = _settled(held, whole_base)
+    if today.base.build_packages and not held.base.build_packages:
+        yield "it was made before the matrix knew the packages that compile it"
     for path, ours, theirs in differing(settled, _in_form_of(settled, _settled(today, whole_base))):
         yield f"{path} is {_said(ours)} here, and {_said(theirs)} in the matrix"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from envbuild.errors import BuildError
-from envbuild.lock.expected import gap_of, is_pinned, unpinned
+from envbuild.lock.expected import build_image_gap, gap_of, is_pinned, unpinned
 from envbuild.lock.prefix import ByFramework, PrefixMaker
 from envbuild.model import BaseLock, Environment, Framework, Lock, Missing, OnProgress, Prefix, Progress, ignore_progress
 
@@ -78,10 +78,11 @@ def complete(
             prefixes[place] = whole
             answered = {gap_of(framework) for framework in absent}
             missing = [gap for gap in missing if gap not in answered]
-    if not is_pinned(base):
-        base, still = _pin_base(environment, pin_base, on_progress)
-        if not still:
-            ours = {*unpinned(environment), *map(gap_of, environment.frameworks)}
+    if not is_pinned(base) or build_image_gap(environment, base):
+        found, still = _pin_base(environment, pin_base, on_progress)
+        if is_pinned(found):
+            base = found
+            ours = {*unpinned(environment), *map(gap_of, environment.frameworks), *still}
             missing = [gap for gap in missing if gap in ours]
     return Lock(environment=environment, base=base, prefixes=tuple(prefixes), missing=tuple(missing))
 
@@ -103,4 +104,4 @@ def _pin_base(environment: Environment, pin_base: PinBase, on_progress: OnProgre
     found = pin_base(environment)
     if isinstance(found, Missing):
         return BaseLock(image=environment.base.image, digest=None, bootstrap=None), (found,)
-    return found, ()
+    return found, build_image_gap(environment, found)

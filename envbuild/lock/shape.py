@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, gap_of, is_pinned, path_of, unpinned
+from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, build_image_gap, gap_of, is_pinned, path_of, unpinned
 from envbuild.model import Lock, Prefix, PrefixPlan
 
 
@@ -32,6 +32,9 @@ def _of_base(lock: Lock) -> Iterator[str]:
         yield f"its base is {lock.base.image}, that of the environment {image}"
     if not is_pinned(lock.base) and not any(gap.what == f"base {image}" for gap in lock.missing):
         yield f"its base {image} is neither pinned nor said to be missing"
+    for gap in build_image_gap(lock.environment, lock.base):
+        if gap not in lock.missing:
+            yield f"it does not say that it lacks {gap.what}"
 
 
 def _of_prefix(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:

@@ -165,14 +165,14 @@ def _provider(
     name = f"CUDA {row.version} by {provider.provider}"
     if provider.system and provider.system not in systems:
         yield problem(provider.origin, f"{name}: system {provider.system} is in no row")
-    used = {package.repository for package in provider.packages if package.repository}
+    used = {package.repository for package in (*provider.packages, *provider.build_packages) if package.repository}
     for repository in sorted({*provider.repositories, *used} - set(repositories)):
         yield problem(provider.origin, f"{name}: repository {repository} is in no row")
     for repository in sorted(used - set(provider.repositories)):
         yield problem(provider.origin, f"{name}: packages come from {repository}, which the provider does not list")
     if provider.provider == "apt" and not provider.packages:
         yield problem(provider.origin, f"{name} leads nowhere: it has no packages")
-    repeated = [package.name for package in provider.packages]
+    repeated = [package.name for package in (*provider.packages, *provider.build_packages)]
     for package in sorted({item for item in repeated if repeated.count(item) > 1}):
         yield problem(provider.origin, f"{name}: {package} is listed twice")
 

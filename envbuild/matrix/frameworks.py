@@ -325,7 +325,10 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         contradicts=_contradicts(of("contradicts"), parents),
         origin=origin,
         files=pinned_files(context, of("files")),
+        nvcc=of("nvcc").boolean("nvcc"),
     )
+    if found.nvcc and not (found.repository and libraries == "system"):
+        tables[0].problem("`nvcc` is for what is built from a `repository` with the image's own CUDA (cuda_libraries: system)")
     if bool(found.repository) != bool(found.revision) or (found.repository and found.distribution):
         tables[0].problem("`repository` goes with `revision`, and not with `distribution`")
     for table in tables:

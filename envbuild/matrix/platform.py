@@ -207,7 +207,10 @@ class PackageRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderRow:
-    """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries."""
+    """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries.
+
+    ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty where no document says which.
+    """
 
     provider: str
     system: str
@@ -218,6 +221,13 @@ class ProviderRow:
     nccl: str
     preference: int
     origin: Provenance
+    build_packages: tuple[PackageRow, ...] = ()
+    build_image: str = ""
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it brings what compiling takes."""
+        return bool(self.build_packages or self.build_image)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,12 +275,16 @@ class CudaRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryPackage:
-    """The package of a library for one CUDA version and one system."""
+    """The package of a library for one CUDA version and one system.
+
+    ``dev`` is the one with its headers, of the same version in the same repository; None where no document names it.
+    """
 
     cuda: str
     system: str
     package: PackageRow
     origin: Provenance
+    dev: PackageRow | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

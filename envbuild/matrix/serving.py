@@ -43,6 +43,7 @@ class Serving:
             variant.cuda_libraries,
             variant.cudnn,
             variant.nccl,
+            variant.nvcc,
         )
         if key not in self._found:
             found = list(self._search(variant))
@@ -61,7 +62,7 @@ class Serving:
                 continue
             cuda = self._cuda.get(variant.cuda)
             for provider in cuda.providers if cuda else ():
-                if provider.system in ("", system.name) and provider.provider in _BASES and cuda is not None:
+                if provider.system in ("", system.name) and _can_carry(provider, variant) and cuda is not None:
                     brought = [self._brought(name, need, cuda, system, provider) for name, need in needs(variant)]
                     if None not in brought:
                         yield Served(system, provider, tuple(item for packages in brought for item in packages or ()))
@@ -78,6 +79,8 @@ class Serving:
         bases = [row for row in (cuda.providers if cuda else ()) if row.provider in _BASES and row.system in ("", *names)]
         if not bases:
             return f"none of {', '.join(sorted(names))} has a provider of CUDA {variant.cuda}"
+        if not any(_can_carry(row, variant) for row in bases):
+            return f"no provider of CUDA {variant.cuda} brings its compiler"
         return "no provider has the cuDNN and NCCL that it needs"
 
     def pythons_on(self, system: SystemRow) -> set[str]:
@@ -110,6 +113,10 @@ class Serving:
             return [] if rows else None
         packages = [item for row in rows for item in row.apt if item.system == system.name and serves(cuda.version, item.cuda)]
         return packages or None
+
+
+def _can_carry(provider: ProviderRow, variant: Variant) -> bool:
+    return provider.provider in _BASES and (provider.compiles or not variant.nvcc)
 
 
 def needs(variant: Variant) -> list[tuple[str, LibraryNeed]]:

@@ -117,6 +117,7 @@ def _built(variant: Variant, of: tuple[str, str], terms: _Terms, own: Own) -> Va
         repository=terms.repository,
         revision=terms.revision,
         files=(),
+        nvcc=False,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 from envbuild.matrix.platform import (
@@ -269,6 +270,8 @@ def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow
         image=table.text("image", "" if kind not in ("tag", "conda") else None, pattern=r"\S+"),
         repositories=table.texts("repositories", required=kind == "apt", pattern=NAME),
         packages=tuple(package(item) for item in table.tables("packages", required=kind == "apt")),
+        build_packages=tuple(package(item) for item in table.tables("build_packages")) if kind == "apt" else (),
+        build_image=table.text("build_image", "", pattern=r"\S+") if kind == "tag" else "",
         cudnn=version(table, "cudnn", ""),
         nccl=version(table, "nccl", ""),
         preference=table.integer("preference", 0),
@@ -301,12 +304,14 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
     origin = context.origin(table, defaults)
     packages = []
     for item in table.tables("apt"):
+        runtime, dev = _package(item), item.text("dev", "", pattern=NAME)
         packages.append(
             LibraryPackage(
                 cuda=item.text("cuda", pattern=CUDA_OR_MAJOR),
                 system=item.text("system", pattern=NAME).lower(),
-                package=_package(item),
+                package=runtime,
                 origin=context.origin(item, origin),
+                dev=replace(runtime, name=dev, url="", sha256="") if dev else None,
             )
         )
         item.finish()

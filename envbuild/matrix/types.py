@@ -74,8 +74,8 @@ class Variant:
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
-    ``files`` are known by hash even where ``index`` cannot be asked. ``contradicts``: in what the row differs from what the
-    files on the index say, and why the row is right.
+    ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked. ``contradicts``: in
+    what the row differs from what the files on the index say, and why the row is right.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Variant:
     contradicts: tuple[tuple[str, str], ...]
     origin: Provenance
     files: tuple[PinnedWheel, ...] = ()
+    nvcc: bool = False
 
     def pins(self, version: str) -> tuple[str, ...]:
         """What asks a package index for this build of release ``version``; nothing where it comes from elsewhere."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from envbuild.engine import bases
 from envbuild.matrix.types import Matrix
 from envbuild.model import BaseLock, Environment, Missing
@@ -10,8 +12,12 @@ from envbuild.pipeline.tools import Tools
 
 def pin(tools: Tools, environment: Environment) -> BaseLock | Missing:
     """How to find the base again, or what is missing and why."""
-    known = known_base(tools.matrix, environment)
-    return bases.pin(environment, tools.engine_or_none(), tools.workspace, tools.on_progress, known)
+    engine = tools.engine_or_none()
+    found = bases.pin(environment, engine, tools.workspace, tools.on_progress, known_base(tools.matrix, environment))
+    image = environment.base.build_image
+    if isinstance(found, Missing) or not image:
+        return found
+    return replace(found, build_digest=bases.digest_of(image, engine, tools.on_progress))
 
 
 def known_base(matrix: Matrix, environment: Environment) -> bases.Known:

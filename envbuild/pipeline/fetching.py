@@ -66,7 +66,8 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
     pythons = [plan.python for plan in environment.plans()]
     fetched = [file for python in pythons for file in (*python.files, python.installer) if file is not None]
     remote = [(file.url, file.sha256) for file in fetched]
-    remote += [(package.url, package.sha256) for package in environment.base.packages]
+    packages = (*environment.base.packages, *environment.base.build_packages)
+    remote += [(package.url, package.sha256) for package in packages]
     found += [
         Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, artifact=None, url=url)
         for url, sha256 in remote

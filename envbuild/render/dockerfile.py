@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
-STAGES = frozenset(
-    {"os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "built", "frameworks", "custom", "image"}
-)
+STAGES = frozenset({
+    "os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "cuda-devel", "built-files", "built", "frameworks",
+    "custom", "image",
+})  # fmt: skip
 
 
 def _header(lock: Lock) -> str:
@@ -75,7 +76,7 @@ def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
 def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFiles]) -> dict[str, Any]:
     environment = lock.environment
     used = [recipes[framework.recipe] for framework in environment.frameworks]
-    fetched = [package for package in environment.base.packages if _is_fetched(package)]
+    base = environment.base
     return {
         "environment": environment,
         "header": _header(lock),
@@ -86,8 +87,11 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "apt_build": _unique(
             [*_apt(lock, {f.name: _to_build(f, recipes[f.recipe]) for f in environment.frameworks}), *_compilers(lock, files)]
         ),
-        "fetched_packages": fetched,
+        "fetched_packages": [package for package in base.packages if _is_fetched(package)],
+        "fetched_to_build": [package for package in base.build_packages if _is_fetched(package)],
         "package_argument": _package_argument,
+        "build_image": base.build_image + (f"@{lock.base.build_digest}" if lock.base.build_digest else ""),
+        "nvcc": any(f.nvcc and _builds(f, recipes[f.recipe]) for f in environment.frameworks),
         "pythons": list(dict.fromkeys(prefix.python for prefix in lock.prefixes)),
         "fetched": fetched_pythons(lock),
         "prefixes": [_prefix(each) for each in files],

@@ -65,4 +65,12 @@ def _base(base: Base) -> dict[str, Any]:
         "default": base.is_default,
         "packages": [f"{package.name}={package.version}" for package in base.packages],
         "other_providers": list(base.other_providers),
+        **_to_build(base),
     }
+
+
+def _to_build(base: Base) -> dict[str, Any]:
+    """What only the stage has that compiles, where something is compiled for GPUs."""
+    packages = [f"{package.name}={package.version}" for package in base.build_packages]
+    image = {"build_image": base.build_image} if base.build_image else {}
+    return {**({"build_packages": packages} if packages else {}), **image}

@@ -195,6 +195,8 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
     row = offer.row
     libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
     packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
+    compiled = row if row and whole.nvcc else None
+    headers = [item.dev for item in libraries if item.dev and compiled]
     names = dict.fromkeys([*(row.repositories if row else ()), *(p.repository for p in packages if p.repository)])
     return Base(
         provider=offer.provider,
@@ -203,6 +205,8 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
         repositories=tuple(_repository(facts.repositories[name]) for name in names),
         packages=tuple(_package(package) for package in packages),
         other_providers=_other_providers(facts, chosen, offer),
+        build_packages=tuple(_package(package) for package in (*compiled.build_packages, *headers)) if compiled else (),
+        build_image=compiled.build_image if compiled else "",
     )
 
 
@@ -232,6 +236,7 @@ def framework_of(build: Build, python: str, cuda: str) -> Framework:
         cuda_libraries=variant.cuda_libraries,
         options={**dict(variant.options), **_elsewhere(variant)},
         cuda=variant.cuda if variant.cuda not in ("", cuda) else "",
+        nvcc=variant.nvcc,
         compute_capability=_to_compile_for(variant),
         files=tuple(_pinned(wheel) for wheel in variant.files if wheel.python == python),
     )

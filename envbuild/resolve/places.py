@@ -75,6 +75,7 @@ def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_A
         variant.nccl,
         variant.glibc,
         variant.systems,
+        variant.nvcc,
         image,
         asked,
         supply,
@@ -181,6 +182,9 @@ def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, 
             return objection("base", key, f"names a repository that is in no row: {name}", row.origin.source)
         if bad := status_objection(f"repository {name}", repository.origin, "base"):
             return bad
+    if variant.nvcc and not row.compiles:
+        reason = f"brings no compiler that a document names, and {variant.package} ({variant.name}) is compiled by nvcc"
+        return objection("base", key, reason, row.origin.source)
     chosen: dict[str, Library | None] = {}
     for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
         found = _library(facts, variant, system, row, (library, clauses))
@@ -207,10 +211,12 @@ def _library(
         if row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
         for package in candidate.apt:
-            if package.system == system.name and serves(variant.cuda, package.cuda) and _installable(facts, package):
+            right = package.system == system.name and serves(variant.cuda, package.cuda) and _installable(facts, package)
+            if right and (package.dev or not variant.nvcc):
                 return Library(version=candidate.version, row=candidate, package=package)
     if found:
-        reason = f"has no package of {library} {describe(need)} for CUDA {variant.cuda} on {system.name}"
+        headers = " with its headers" if variant.nvcc else ""
+        reason = f"has no package of {library} {describe(need)}{headers} for CUDA {variant.cuda} on {system.name}"
         return objection("system", found[0].key, reason, found[0].origin.source)
     reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
     return objection("cuda", f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))

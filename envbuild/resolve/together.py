@@ -175,6 +175,7 @@ def together(variants: Sequence[Variant]) -> Variant:
         cudnn=_merged(variants, "cudnn"),
         nccl=_merged(variants, "nccl"),
         glibc=max((variant.glibc for variant in variants), key=numbers),
+        nvcc=any(variant.nvcc for variant in variants),
         systems=tuple(sorted(set.intersection(*allowed))) if allowed else (),
     )
 

@@ -175,6 +175,9 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
     for name, version in exact.items():
         if packages.get(name) != version:
             found.wrong(f"package {name}", f"expected {version}, found {packages.get(name) or 'none'}")
+    for package in environment.base.build_packages:
+        if package.name in packages:
+            found.wrong(f"package {package.name}", "is for compiling alone, and the image should not hold it")
     for name in filter(None, wanted):
         if name not in packages:
             found.wrong(f"package {name}", "not installed")
