@@ -1,7 +1,7 @@
-"""CNTK for the smoke test: one process per device, CNTK's own gradients and learner, averaged over the smoke test's ring.
+"""CNTK for the smoke test: one process per device, CNTK's own gradients and learner.
 
-CNTK's distributed learners want processes that mpirun started, with which the ranks of the smoke test would not be its own. So
-what data_parallel_distributed_learner does with the gradients before the learner sees them is done here.
+Where mpirun started the ranks, gradients are exchanged by CNTK's data_parallel_distributed_learner. Elsewhere each process is a
+world of its own for MPI; what that learner does with the gradients before it updates is then done over the smoke test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -11,7 +11,11 @@ import warnings
 
 import numpy as np
 
-NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+from .. import nets
+
+FILE = 'network.model'
+# By these a process learns that mpirun started it.
+OF_MPIRUN = ('OMPI_COMM_WORLD_', 'OMPI_UNIVERSE_', 'OMPI_MCA_ess', 'OMPI_MCA_orte_', 'PMIX_')
 
 
 class Adapter(object):
@@ -20,60 +24,39 @@ class Adapter(object):
     collective_types = ('float32', 'float64', 'int64')
 
     def setup(self, ctx):
-        # Alone, without mpirun's daemon, which would have to be started for each process.
-        os.environ.setdefault('OMPI_MCA_ess_singleton_isolated', '1')
+        self.together = ctx.world > 1 and os.environ.get('OMPI_COMM_WORLD_SIZE') == str(ctx.world)
+        if not self.together:
+            for name in [name for name in os.environ if name.startswith(OF_MPIRUN)]:
+                del os.environ[name]
+            # Alone, without mpirun's daemon, which would have to be started for each process.
+            os.environ['OMPI_MCA_ess_singleton_isolated'] = '1'
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')     # about GPUs and image readers that are not there
             import cntk
+            import cntk.train.distributed
         self.ctx, self.cntk = ctx, cntk
         self.on_gpu = ctx.kind == 'cuda'
         self.device = cntk.gpu(ctx.devices[0]) if self.on_gpu else cntk.cpu()
         if not cntk.try_set_default_device(self.device):
             raise RuntimeError('CNTK does not take the device %s' % self.device)
         self.semantics = {
-            'gradient': 'mean', 'exchange': 'the smoke test\'s own ring, between Function.grad and Learner.update: '
-            'data_parallel_distributed_learner wants mpirun'}
+            'gradient': 'mean', 'exchange': 'data_parallel_distributed_learner, over MPI' if self.together else
+            'the smoke test\'s own ring, between Function.grad and Learner.update: data_parallel_distributed_learner wants mpirun'}
 
     def versions(self):
         return {'name': 'cntk', 'version': self.cntk.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        cntk = self.cntk
-        images, labels = cntk.input_variable((1, 28, 28)), cntk.input_variable(10)
-        tensors = [cntk.parameter(init=np.ascontiguousarray(_there(name, weights[name]))) for name in NAMES]
-        logits = _lenet(cntk, images, tensors)
-        loss = cntk.cross_entropy_with_softmax(logits, labels)
-        # No schedule of its own: each update gets the mean gradient of one batch.
-        rate, inertia = (cntk.learning_parameter_schedule(lr, 0), cntk.momentum_schedule(momentum, 0))
-        learner = cntk.momentum_sgd(tensors, rate, inertia, unit_gain=False)
-        return {'images': images, 'labels': labels, 'tensors': tensors, 'logits': logits, 'loss': loss, 'learner': learner,
-                'shard': sync == 'mean' and self.ctx.world > 1}
+        return _Model(self, net, weights, lr, momentum, sync == 'mean' and self.ctx.world > 1)
 
     def put(self, handle, images, labels):
-        if handle['shard']:
+        if handle.shared:
             images = self.ctx.shard(images, self.ctx.rank, self.ctx.world)
             labels = self.ctx.shard(labels, self.ctx.rank, self.ctx.world)
-        return {handle['images']: _scaled(images), handle['labels']: np.eye(10, dtype='float32')[labels]}
+        return _scaled(images), np.eye(nets.CLASSES, dtype='float32')[labels]
 
     def step(self, handle, batch, lr):
-        tensors = handle['tensors']
-        gradients, losses = handle['loss'].grad(batch, wrt=tensors, outputs=[handle['loss'].output])
-        count = len(batch[handle['images']])
-        flat = np.concatenate([np.asarray(gradients[tensor]).reshape(-1) for tensor in tensors]) / np.float32(count)
-        if handle['shard']:
-            flat = self.ctx.group.allreduce(flat.astype('float32')) / np.float32(self.ctx.world)
-        handle['learner'].reset_learning_rate(self.cntk.learning_parameter_schedule(lr, 0))
-        handle['learner'].update(self._cut(flat, tensors), 1)
-        return float(np.mean(losses))
-
-    def _cut(self, flat, tensors):
-        out, at = {}, 0
-        for tensor in tensors:
-            size = int(np.prod(tensor.shape))
-            part = np.ascontiguousarray(flat[at:at + size].reshape(tensor.shape), 'float32')
-            out[tensor] = self.cntk.NDArrayView.from_dense(part, device=self.device)
-            at += size
-        return out
+        return handle.step(batch[0], batch[1], lr)
 
     def loss(self, token):
         return token
@@ -85,10 +68,24 @@ class Adapter(object):
         return 1
 
     def weights(self, handle, copy):
-        return dict((name, _back(name, np.array(tensor.value))) for name, tensor in zip(NAMES, handle['tensors']))
+        return dict((name, _back(handle.net, name, np.array(handle.tensors[name].value))) for name in handle.net.names)
+
+    def assign(self, handle, copy, weights):
+        for name in handle.net.names:
+            handle.tensors[name].value = _there(handle.net, name, weights[name])
 
     def predict(self, handle, images):
-        return np.asarray(handle['logits'].eval({handle['images']: _scaled(images)}))
+        graph = handle.graph(1)
+        return np.asarray(graph.logits.eval({graph.images: _scaled(images)}))
+
+    def save(self, handle, folder):
+        handle.graph(1).logits.save(os.path.join(folder, FILE))
+
+    def restore(self, handle, folder):
+        stored = self.cntk.load_model(os.path.join(folder, FILE))
+        for tensor in stored.parameters + stored.constants:
+            if tensor.name in handle.tensors:
+                handle.tensors[tensor.name].value = np.array(tensor.value)
 
     def evidence(self, handle):
         place = ['gpu %d' % self.ctx.devices[0] if self.on_gpu else 'cpu']
@@ -103,32 +100,134 @@ class Adapter(object):
         return self.ctx.group.gather_arrays(array)
 
     def close(self):
-        pass
+        """Nothing to end: CNTK's part of MPI ends with the process."""
 
 
-def _there(name, array):
+class _Model(object):
+    """Tensors, a learner, and graphs that compute with them."""
+
+    def __init__(self, adapter, net, weights, lr, momentum, shared):
+        cntk = self.cntk = adapter.cntk
+        self.ctx, self.device, self.on_gpu, self.net, self.shared = adapter.ctx, adapter.device, adapter.on_gpu, net, shared
+        self.tensors = dict((name, self._tensor(name, _there(net, name, weights[name]))) for name in net.names)
+        for layer in net.layers:
+            if layer.op == 'norm':
+                # A count of 0 would make the first batch the whole of the average. CNTK counts on from 1 and looks no further:
+                # https://github.com/microsoft/CNTK/blob/v2.7/Source/ComputationNetworkLib/TrainingNodes.h
+                for end, array in (('mean', np.zeros(layer.shape[0])), ('variance', np.ones(layer.shape[0])), ('count', np.ones(()))):
+                    name = '%s_%s' % (layer.name, end)
+                    self.tensors[name] = self._tensor(name, array)
+        # No schedule of its own: each update gets the mean gradient of one batch.
+        rate, inertia = (cntk.learning_parameter_schedule(lr, 0), cntk.momentum_schedule(momentum, 0))
+        trained = [self.tensors[name] for name in net.names]
+        self.exchanged = shared and adapter.together
+        learner = cntk.momentum_sgd(trained, rate, inertia, unit_gain=False, use_mean_gradient=self.exchanged)
+        self.learner = cntk.train.distributed.data_parallel_distributed_learner(learner) if self.exchanged else learner
+        self.trained, self.graphs = trained, {}
+
+    def _tensor(self, name, array):
+        return self.cntk.parameter(init=np.ascontiguousarray(array, 'float32'), name=name)
+
+    def graph(self, count):
+        """The network for so many images: how much CNTK keeps of a running mean depends on their number."""
+        if count not in self.graphs:
+            self.graphs[count] = _Graph(self, count)
+        return self.graphs[count]
+
+    def step(self, images, labels, lr):
+        graph = self.graph(len(images))
+        batch = {graph.images: images, graph.labels: labels}
+        self.learner.reset_learning_rate(self.cntk.learning_parameter_schedule(lr, 0))
+        if self.exchanged:
+            graph.trainer().train_minibatch(batch)
+            return float(graph.trainer().previous_minibatch_loss_average)
+        gradients, losses = graph.loss.grad(batch, wrt=self.trained, outputs=[graph.loss.output])
+        flat = np.concatenate([np.asarray(gradients[tensor]).reshape(-1) for tensor in self.trained]) / np.float32(len(images))
+        if self.shared:
+            flat = self.ctx.group.allreduce(flat.astype('float32')) / np.float32(self.ctx.world)
+        self.learner.update(self._cut(flat), 1)
+        return float(np.mean(losses))
+
+    def _cut(self, flat):
+        out, at = {}, 0
+        for tensor in self.trained:
+            size = int(np.prod(tensor.shape))
+            part = np.ascontiguousarray(flat[at:at + size].reshape(tensor.shape), 'float32')
+            out[tensor] = self.cntk.NDArrayView.from_dense(part, device=self.device)
+            at += size
+        return out
+
+
+class _Graph(object):
+    """Any of the networks, for batches of one size."""
+
+    def __init__(self, model, count):
+        self.cntk, self.tensors, self.learner, self.on_gpu = model.cntk, model.tensors, model.learner, model.on_gpu
+        self.images, self.labels = (self.cntk.input_variable(shape) for shape in (model.net.shape, nets.CLASSES))
+        # Its constant of time is in images: after so many, 1/e of the average is left.
+        self.lasting = -count / np.log(nets.KEPT)
+        values = {'images': self.images}
+        for layer in model.net.layers:
+            values[layer.name] = getattr(self, '_' + layer.op)(layer, *[values[name] for name in layer.of])
+        self.logits = values[model.net.layers[-1].name]
+        self.loss = self.cntk.cross_entropy_with_softmax(self.logits, self.labels)
+        self._trainer = None
+
+    def trainer(self):
+        if self._trainer is None:
+            self._trainer = self.cntk.Trainer(self.logits, (self.loss, None), [self.learner])
+        return self._trainer
+
+    def _conv(self, layer, x):
+        # Its convolution knows one way of padding only, which for these sizes is the symmetric one, and takes no kernel that is
+        # larger than what it reads without the padding.
+        small = layer.kernel > x.shape[1]
+        if small:
+            x = self.cntk.pad(x, [(0, 0)] + [(layer.pad, layer.pad)] * 2)
+        padded = [False] + [layer.pad > 0 and not small] * 2
+        y = self.cntk.convolution(self.tensors[layer.name + '_w'], x, strides=(layer.stride, layer.stride), auto_padding=padded)
+        return y + self.tensors[layer.name + '_b'] if layer.bias else y
+
+    def _norm(self, layer, x):
+        own = [self.tensors['%s_%s' % (layer.name, end)] for end in ('w', 'b', 'mean', 'variance', 'count')]
+        return self.cntk.batch_normalization(x, *own[:4], running_count=own[4], spatial=True, epsilon=nets.EPSILON,
+                                             normalization_time_constant=self.lasting, use_cudnn_engine=self.on_gpu)
+
+    def _relu(self, layer, x):
+        return self.cntk.relu(x)
+
+    def _pool(self, layer, x):
+        return self.cntk.pooling(x, self.cntk.MAX_POOLING, (2, 2), (2, 2))
+
+    def _mean(self, layer, x):
+        return self.cntk.reshape(self.cntk.reduce_mean(x, axis=(1, 2)), layer.shape)
+
+    def _flatten(self, layer, x):
+        return self.cntk.reshape(x, layer.shape)
+
+    def _dense(self, layer, x):
+        return self.cntk.times(x, self.tensors[layer.name + '_w']) + self.tensors[layer.name + '_b']
+
+    def _add(self, layer, x, y):
+        return x + y
+
+
+def _there(net, name, array):
     """CNTK's layout: dense weights are (in, out), biases of convolutions have room for height and width."""
     array = np.asarray(array, 'float32')
-    if name.startswith('fc') and name.endswith('_w'):
-        return array.T
-    return array.reshape(-1, 1, 1) if name in ('conv1_b', 'conv2_b') else array
+    if array.ndim == 2:
+        return np.ascontiguousarray(array.T)
+    return array.reshape(-1, 1, 1) if _of_convolution(net, name) else array
 
 
-def _back(name, array):
-    if name.startswith('fc') and name.endswith('_w'):
-        return array.T
-    return array.reshape(-1) if name in ('conv1_b', 'conv2_b') else array
+def _back(net, name, array):
+    if array.ndim == 2:
+        return np.ascontiguousarray(array.T)
+    return array.reshape(-1) if _of_convolution(net, name) else array
 
 
-def _lenet(cntk, images, tensors):
-    """The reference network."""
-    conv1_w, conv1_b, conv2_w, conv2_b, fc1_w, fc1_b, fc2_w, fc2_b = tensors
-    whole = [False, False, False]
-    x = cntk.relu(cntk.convolution(conv1_w, images, auto_padding=whole) + conv1_b)
-    x = cntk.pooling(x, cntk.MAX_POOLING, (2, 2), (2, 2))
-    x = cntk.relu(cntk.convolution(conv2_w, x, auto_padding=whole) + conv2_b)
-    x = cntk.reshape(cntk.pooling(x, cntk.MAX_POOLING, (2, 2), (2, 2)), (512,))
-    return cntk.times(cntk.relu(cntk.times(x, fc1_w) + fc1_b), fc2_w) + fc2_b
+def _of_convolution(net, name):
+    return name.endswith('_b') and dict(net.parameters).get(name[:-1] + 'w', ())[2:] != ()
 
 
 def _scaled(images):
