@@ -34,9 +34,8 @@ class Adapter(object):
             self._full_precision()
         self.device = torch.device('cuda', ctx.devices[0]) if self.on_gpu else torch.device('cpu')
         self.wraps = self.on_gpu or self.version >= (1, 1)
-        if self.version < (1, 0):
-            # Its Gloo has a half on GPUs only: https://github.com/pytorch/pytorch/blob/v0.4.1/torch/lib/THD/base/data_channels/DataChannelGloo.cpp
-            self.collective_types = self.collective_types[:3]
+        if not self.on_gpu and self.version < (1, 1):
+            self.collective_types = self.collective_types[:3]       # "_th_view is not implemented for type CPUHalfType"
         self.semantics = {
             'gradient': 'mean', 'backend': 'nccl' if self.on_gpu else 'gloo',
             'exchange': 'DistributedDataParallel' if self.wraps else 'one flat buffer by all_reduce: '
@@ -77,7 +76,8 @@ class Adapter(object):
     def make(self, net, weights, lr, momentum, replicas, sync):
         model = network(self.torch.nn, net).to(self.device)
         together = sync == 'mean' and self.ctx.world > 1
-        handle = {'model': model, 'run': model, 'tensors': tensors(model, net), 'shard': together, 'flat': together and not self.wraps}
+        handle = {'model': model, 'run': model, 'tensors': tensors(model, net), 'shard': together,
+                  'flat': together and not self.wraps}
         self.assign(handle, 0, weights)
         if together and self.wraps:
             # Running means stay each replica's own: by default the first one's are sent to all before every step.
@@ -160,7 +160,7 @@ class Adapter(object):
         elif op == 'broadcast':
             distributed.broadcast(tensor, root)
         else:
-            parts = [self.torch.zeros_like(tensor) for _ in range(self.ctx.world)]
+            parts = [self.torch.empty_like(tensor) for _ in range(self.ctx.world)]
             distributed.all_gather(parts, tensor)
             return [part.cpu().numpy() for part in parts]
         return tensor.cpu().numpy()
