@@ -70,6 +70,11 @@ class Workspace:
         return self.images / "services"
 
     @property
+    def launchers(self) -> Path:
+        """How runs on several machines are started: a folder for each launcher, a YAML file and templates."""
+        return self.images / "launchers"
+
+    @property
     def partials(self) -> Path:
         """Dockerfile blocks shared by all recipes."""
         return self.images / "partials"

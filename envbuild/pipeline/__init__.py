@@ -9,6 +9,7 @@ from envbuild.lazily import exported
 if TYPE_CHECKING:
     from envbuild.pipeline.fetching import Fetched, fetch
     from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
+    from envbuild.pipeline.launching import Launch, image_of, launch_text, run_launch
     from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.named import list_stacks
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
@@ -40,6 +41,7 @@ __all__ = [
     "Constraints",
     "Difference",
     "Fetched",
+    "Launch",
     "Locked",
     "Made",
     "MakeOptions",
@@ -60,7 +62,9 @@ __all__ = [
     "fetch",
     "first_choice",
     "held_evidence",
+    "image_of",
     "kept",
+    "launch_text",
     "list_stacks",
     "listed",
     "lock_environment",
@@ -75,6 +79,7 @@ __all__ = [
     "require_lock",
     "resolve_buildable",
     "resolve_request",
+    "run_launch",
     "smoke_image",
     "standing",
     "start",
@@ -88,6 +93,7 @@ __getattr__ = exported(
     __name__,
     fetching="Fetched fetch",
     listing="catalogue doubts",
+    launching="Launch image_of launch_text run_launch",
     judge="Smoked Verified prove read_report require_image smoke_image verify_image",
     named="list_stacks",
     order="Made MakeOptions StageNote make",

@@ -1,0 +1,116 @@
+"""``envbuild launch NAME --hosts a:4,b:4 --via mpirun``: the smoke test on several machines, by the launcher they have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild import errors
+from envbuild.cli import options
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import Launch
+
+_EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
+
+
+@click.command("launch")
+@options.naming()
+@click.argument("arguments", nargs=-1)
+@click.option("--hosts", "text", metavar="a:4,b:4", required=True, help="Hosts and their devices; 2x4: any two with four each.")
+@click.option(
+    "--via", metavar="LAUNCHER", required=True, help="mpirun, torchrun, slurm, kubernetes: a folder of images/launchers."
+)
+@click.option("--kind", default="", metavar="KIND", help="How the launcher starts the image; default its usual way.")
+@click.option("--run/--print", "run", default=False, help="Run it from here; --print, the default, shows what to run.")
+@click.option("--image", default="", metavar="REFERENCE", help="The image as the hosts know it; default the one built here.")
+@click.option("--cpu", is_flag=True, help="Ask for no GPUs, even where the image can use them.")
+@click.option("--interface", default="", metavar="IF", help="The network interface between the hosts.")
+@click.option("--rdma", is_flag=True, help="Give the processes the InfiniBand or RoCE adapters.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set in every process; may be repeated.")
+@click.option("--port", type=click.IntRange(1024, 65535), default=29617, show_default=True, help="Where rank 0 is met.")
+@click.option("--report", default="", metavar="FOLDER", help="Where rank 0's host keeps the report (a full path).")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, arguments: tuple[str, ...], **values: Any) -> int:
+    """Show, or run, the smoke test of NAME on several machines. What follows -- goes to the test: `-- --counts 1,8`.
+
+    Every host needs the image. Exit codes with --run are those of `envbuild smoke`.
+    """
+    from envbuild import launch, pipeline
+
+    names = ("driver", "gpu", "python", "python_from", "system", "base")
+    hosts = launch.read_hosts(values["text"])
+    tools = pipeline.Tools(session.workspace).at([name])
+    environment = pipeline.resolve_buildable(tools, [name], options.chosen({key: values[key] for key in names})).environment
+    order = launch.Order(
+        name=environment.name,
+        image=values["image"] or pipeline.image_of(tools, environment.name, must_exist=values["run"]),
+        hosts=hosts,
+        gpus=environment.cuda is not None and not values["cpu"],
+        port=values["port"],
+        rdma=values["rdma"],
+        interface=values["interface"],
+        report=_folder(values["report"]),
+        variables=tuple(_pair(text) for text in values["variables"]),
+        arguments=_arguments(arguments, cpu=values["cpu"] and environment.cuda is not None),
+    )
+    plan = pipeline.launch_text(tools, values["via"], values["kind"], order)
+    document = {
+        "schema": 1,
+        "name": environment.name,
+        "image": order.image,
+        "launcher": plan.launcher.name,
+        "kind": plan.kind.name,
+        "hosts": [{"name": host.name, "devices": host.slots} for host in hosts],
+        "run": list(plan.argv),
+        "text": plan.text,
+    }
+    return _run(session, plan, document) if values["run"] else _print(session, plan, document)
+
+
+def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:
+    session.document(document)
+    session.out(plan.text.rstrip("\n"))
+    session.err(f"Run it with: {' '.join(plan.argv)}, this text on standard input; or give --run.")
+    return 0
+
+
+def _run(session: Session, plan: Launch, document: dict[str, Any]) -> int:
+    from envbuild import pipeline, report
+
+    content = pipeline.run_launch(plan, session.out)
+    document["report"] = content
+    if content is None:
+        session.document(document)
+        return 0
+    verdict = report.verdict_of(content)
+    sentence, hint = report.summary(content)
+    code = _EXITS.get(verdict, errors.SmokeFailedError.exit_code)
+    if code:
+        kind = errors.SmokeInconclusiveError if verdict == "inconclusive" else errors.SmokeFailedError
+        document["error"] = kind(sentence, hint=hint).to_json()
+    session.document({**document, "status": verdict})
+    session.out(sentence)
+    return code
+
+
+def _folder(text: str) -> str:
+    if text and not text.startswith("/"):
+        raise errors.UsageError(f"--report: {text} is not a full path.", hint="The hosts do not share your working folder.")
+    return text.rstrip("/") or text
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise errors.UsageError(f"--env takes NAME=VALUE, not {text!r}.", hint="For example: --env NCCL_IB_HCA=mlx5")
+    return name, value
+
+
+def _arguments(given: tuple[str, ...], *, cpu: bool) -> tuple[str, ...]:
+    """For the guest. A GPU image without GPUs says by itself that it is inconclusive, unless that is what was wanted."""
+    return (*(("--allow-cpu", "--expect", "cpu") if cpu else ()), *given)

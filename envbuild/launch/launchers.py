@@ -1,0 +1,101 @@
+"""Launchers, read strictly: one folder each, with a template for every kind of start. Adding one edits no Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import strictyaml
+from envbuild.errors import Problem, UnknownNameError
+from envbuild.workspace import Workspace
+
+SCHEMA = 1
+_NAME = r"[a-z][a-z0-9-]*"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """One way in which a launcher starts the guest.
+
+    ``run`` is the command that takes the rendered text on its standard input. ``named``: the hosts must have names; ``equal``:
+    each must bring as many devices as the others; ``report``: the report can be written into a folder of rank 0's host.
+    """
+
+    name: str
+    title: str
+    run: tuple[str, ...]
+    programs: tuple[str, ...]
+    named: bool
+    equal: bool
+    report: bool
+    template: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launcher:
+    """A launcher and its kinds, the usual one first."""
+
+    name: str
+    title: str
+    kinds: tuple[Kind, ...]
+
+
+def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
+    """Every launcher by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    problems: list[Problem] = []
+    found: dict[str, Launcher] = {}
+    for path in sorted(workspace.launchers.glob("*/launcher.yaml")):
+        table = strictyaml.load(path.read_bytes(), str(path.relative_to(workspace.root)), problems)
+        if table is not None:
+            launcher = _launcher(table, path.parent)
+            found[launcher.name] = launcher
+    strictyaml.raise_for(problems, "The launchers")
+    return found
+
+
+def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Launcher, Kind]:
+    """The launcher and its kind ('' means the usual one); :class:`UnknownNameError` names those that there are."""
+    if name not in launchers:
+        raise UnknownNameError(
+            f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"There are: {', '.join(launchers)}."
+        )
+    launcher = launchers[name]
+    for each in launcher.kinds:
+        if kind in ("", each.name):
+            return launcher, each
+    raise UnknownNameError(
+        f"The launcher {name} has no kind {kind!r}.",
+        code="unknown-kind",
+        hint="It has: " + "; ".join(f"{each.name} ({each.title})" for each in launcher.kinds) + ".",
+    )
+
+
+def _launcher(table: strictyaml.Table, folder: Path) -> Launcher:
+    table.schema(SCHEMA)
+    launcher = Launcher(
+        name=table.own_name("launcher", pattern=_NAME, of=folder.name, place="folder"),
+        title=table.text("title"),
+        kinds=tuple(_kind(each, folder) for each in table.tables("kinds", required=True)),
+    )
+    table.finish()
+    return launcher
+
+
+def _kind(table: strictyaml.Table, folder: Path) -> Kind:
+    name = table.text("kind", pattern=_NAME)
+    file = folder / f"{name}.j2"
+    if name and not file.is_file():
+        table.problem(f"{file.name}, its template, is missing", "kind")
+    kind = Kind(
+        name=name,
+        title=table.text("title"),
+        run=table.texts("run", required=True),
+        programs=table.texts("programs"),
+        named=table.boolean("named"),
+        equal=table.boolean("equal"),
+        report=table.boolean("report"),
+        template=f"{folder.name}/{name}.j2",
+    )
+    table.finish()
+    return kind

@@ -1,0 +1,97 @@
+"""What a launcher is told, as text: a script or a manifest. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from envbuild.errors import UsageError
+from envbuild.launch.hosts import Host
+from envbuild.launch.launchers import Kind, Launcher
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What shall run where.
+
+    ``name`` is the environment's; ``gpus`` says whether its image has use for them. ``variables`` are set in every process;
+    ``arguments`` go to the guest as they are. ``interface`` and ``report`` (a folder) may be empty.
+    """
+
+    name: str
+    image: str
+    hosts: tuple[Host, ...]
+    gpus: bool
+    port: int
+    rdma: bool = False
+    interface: str = ""
+    report: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+def render(launcher: Launcher, kind: Kind, order: Order, templates: Mapping[str, str]) -> str:
+    """The script or manifest; :class:`UsageError` where this launcher cannot do what is asked."""
+    import jinja2
+
+    _check(launcher, kind, order)
+    made = jinja2.Environment(  # noqa: S701 - no HTML: every value passes through a filter that quotes it for its place
+        loader=jinja2.DictLoader(dict(templates)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",
+        comment_end_string="##}",
+    )
+    made.filters.update(sh=shlex.quote, json=json.dumps, words=shlex.join)
+    slots = [host.slots for host in order.hosts]
+    return made.get_template(kind.template).render(
+        order=order,
+        hosts=order.hosts,
+        master=order.hosts[0].name,
+        total=sum(slots),
+        slots=slots[0],
+        variables=_variables(order),
+        guest=("envbuild-smoke", "run", *(("--interface", order.interface) if order.interface else ()), *order.arguments),
+        job="envbuild-smoke",
+    )
+
+
+def _variables(order: Order) -> dict[str, str]:
+    """For every process: what the user named, then what follows from the other options."""
+    found = dict(order.variables)
+    if order.interface:
+        found.setdefault("NCCL_SOCKET_IFNAME", order.interface)
+        found.setdefault("GLOO_SOCKET_IFNAME", order.interface)
+    if order.rdma:
+        found.setdefault("NCCL_IB_DISABLE", "0")
+    return found
+
+
+def _check(launcher: Launcher, kind: Kind, order: Order) -> None:
+    where = f"{launcher.name} ({kind.name})"
+    if kind.named and not all(host.name for host in order.hosts):
+        raise UsageError(f"{where} must be told the names of the hosts.", code="hosts-unnamed", hint="For example a:4,b:4.")
+    if kind.equal and len({host.slots for host in order.hosts}) > 1:
+        raise UsageError(
+            f"{where} gives every host the same number of devices.",
+            code="hosts-unequal",
+            hint="Ask for the smallest of these numbers on each of them.",
+        )
+    if order.report and not kind.report:
+        raise UsageError(
+            f"{where} has no folder for the report.", code="no-report-folder", hint="Leave --report out, read its log."
+        )
+    texts = [order.image, order.interface, order.report, *order.arguments, *(value for _, value in order.variables)]
+    if any(_CONTROL.search(text) for text in texts):
+        raise UsageError("A control character cannot be passed on to a launcher.", hint="Leave it out.")
+    for name, _ in order.variables:
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"--env: {name!r} is no name of a variable.", hint="Write NAME=VALUE.")

@@ -1,0 +1,98 @@
+"""The smoke test on several machines: which image, told to which launcher, and what came of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild.errors import BuildError, SmokeFailedError, UsageError
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.launch import Kind, Launcher, Order
+
+_REPORT = "report.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What a launcher will be told: ``text`` on the standard input of ``argv``."""
+
+    launcher: Launcher
+    kind: Kind
+    order: Order
+    text: str
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command that takes the text."""
+        return self.kind.run
+
+
+def image_of(tools: Tools, name: str, *, must_exist: bool) -> str:
+    """The name of the image of ``name``: the one built last here, else the one that a build would get.
+
+    With ``must_exist`` an image that was never built here is a :class:`BuildError` (``no-image``).
+    """
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, name)
+    if record is not None:
+        return record.tags[0]
+    if must_exist:
+        raise BuildError(
+            f"No image of {name} was built here.",
+            code="no-image",
+            hint=f"`envbuild build {tools.spoken(name)}` builds it; --image names one that the hosts can pull.",
+        )
+    return f"{build.REPOSITORY}:{name.replace('+', '_')}"
+
+
+def launch_text(tools: Tools, via: str, kind: str, order: Order) -> Launch:
+    """What the launcher ``via`` is told; :class:`UnknownNameError` or :class:`UsageError` where it cannot do that."""
+    from envbuild import launch
+
+    launchers = launch.load_launchers(tools.workspace)
+    launcher, chosen = launch.choose(launchers, via, kind)
+    root = tools.workspace.launchers
+    templates = {str(path.relative_to(root)): path.read_text() for path in sorted(root.glob("*/*.j2"))}
+    text = launch.render(launcher, chosen, order, templates)
+    return Launch(launcher=launcher, kind=chosen, order=order, text=text)
+
+
+def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
+    """Run it here and now, every line of its output to ``on_line``; the report, None where none is left within reach.
+
+    :class:`UsageError` (``missing-program``) where a program of the launcher is not here, :class:`SmokeFailedError` where it
+    ended with an error and no report says why.
+    """
+    from envbuild import procs, report
+    from envbuild.pipeline import judge
+
+    missing = [program for program in plan.kind.programs if shutil.which(program) is None]
+    if missing:
+        raise UsageError(
+            f"{', '.join(missing)} is not on this machine, and {plan.launcher.name} needs it.",
+            code="missing-program",
+            hint="--print shows what to run where it is.",
+        )
+    left = Path(plan.order.report) / _REPORT if plan.order.report else None
+    if left is not None:
+        left.unlink(missing_ok=True)
+    result = procs.run(plan.argv, input_text=plan.text, on_line=on_line)
+    content = judge.read_report(left) if left is not None and left.is_file() else None
+    if content is None and result.code != 0:
+        raise SmokeFailedError(
+            f"{plan.launcher.name} ended with status {result.code}.",
+            code="launch-failed",
+            hint="Its output says why; --report FOLDER keeps the report of a run that got so far.",
+            details=result.output.splitlines()[-20:],
+        )
+    if content is not None and report.verdict_of(content) == "pass" and result.code != 0:
+        raise SmokeFailedError(
+            f"The report says pass, and {plan.launcher.name} ended with status {result.code}.", code="launch-failed"
+        )
+    return content
