@@ -44,9 +44,10 @@ class Limits(object):
         return ['Data parallelism does not apply: %s.' % self.devices] if self.devices else []
 
 
-def of(adapter, options):
-    """The limits of an adapter (class) under the options of this image."""
-    return Limits(**adapter.limits(options)) if hasattr(adapter, 'limits') else Limits()
+def of(adapter, options, kind='cpu'):
+    """The limits of an adapter (class) under the options of this image, on devices of this kind."""
+    said = adapter.limits(options) if hasattr(adapter, 'limits') else {}
+    return Limits(**dict((name, why.get(kind, '') if isinstance(why, dict) else why) for name, why in said.items()))
 
 
 def work(tasks):

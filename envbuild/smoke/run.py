@@ -8,6 +8,7 @@ import time
 
 from . import adapters, baseline, data as datas, environment, gpuwatch, hosts, image as images, limits, link, plan as plans, probe
 from . import report as reports, sync
+from .environment import peercopy
 from .judge import Judge
 
 PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
@@ -27,7 +28,7 @@ class Run(object):
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
-        self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']))
+        self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']), self.device.kind)
         self.options = dict(options, phases=self.limits.phases(options['phases']))
         self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
         self.parts, left_out = plans.parts(self.options, self.device, self.adapter)
@@ -56,6 +57,8 @@ class Run(object):
     def _machine(self):
         found, image = self.found, self.image
         self.report['checks'] += environment.before(found, image, self.device, self.counts, self.left_out, self.options)
+        if not any(check['status'] == 'fail' for check in self.report['checks']):
+            self.report['checks'] += peercopy.peercopy(found, self.device, max(self.counts or [0]), self.options['stall'], self.say)
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
             self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
         self.report['checks'] += self.team.checks(self.device)

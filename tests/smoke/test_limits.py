@@ -34,6 +34,11 @@ def test_asking_for_more_devices_than_apply_is_inconclusive(
     assert answer.report["reason"].startswith("2 devices asked for: it ")
 
 
+def test_what_does_not_apply_to_gpus_is_tested_on_the_cpu(guest: Guest, tmp_path: Path) -> None:
+    answer = guest.run(*ALONE, "--option", "gpus=it has no exchange", "--counts", "2", folder=tmp_path)
+    assert (answer.code, answer.check("ORACLE", 2)["status"]) == (0, "pass"), answer.err
+
+
 def test_a_framework_that_does_not_train_is_given_work_of_its_own(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run(*ALONE, *NO_TRAINING, folder=tmp_path)
     assert (answer.code, answer.check("WORK", 1)["message"]) == (0, "right: adding, subtracting"), answer.err

@@ -37,8 +37,9 @@ nets, refnet and layouts (`from ..layouts import to_hwio`). An adapter that hand
         # optional: networks that it cannot build, {name: why not}
         without = {}
         # optional: why the framework uses one device only ('devices'), or trains nothing ('training'), under these options
-        # (the matrix row's). The parent asks the class, so no framework is imported for it. Without training, setup,
-        # versions, close and exercise are all: tasks with known answers, [{'what': words, 'right': bool, 'detail': words}]
+        # (the matrix row's); a reason may be {'cuda': words} where it is so on devices of one kind only. The parent asks the
+        # class, so no framework is imported for it. Without training, setup, versions, close and exercise are all: tasks with
+        # known answers, [{'what': words, 'right': bool, 'detail': words}]
         @staticmethod
         def limits(options)
         def exercise(self)

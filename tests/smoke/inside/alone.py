@@ -1,4 +1,5 @@
-"""The NumPy adapter with limits of its own choice: `--adapter .../alone.py --option devices=WHY`, or training=WHY. Runs inside the guest."""
+"""The NumPy adapter with limits of its own choice: `--adapter .../alone.py --option devices=WHY`, or training=WHY, or gpus=WHY for
+one device where they are GPUs. Runs inside the guest."""
 from __future__ import absolute_import, division, print_function
 
 import time
@@ -12,7 +13,8 @@ class Adapter(Healthy):
 
     @staticmethod
     def limits(options):
-        return dict((key, options[key]) for key in ('devices', 'training') if key in options)
+        limits = dict((key, options[key]) for key in ('devices', 'training') if key in options)
+        return dict(limits, devices={'cuda': options['gpus']}) if 'gpus' in options else limits
 
     def prepare(self, beat):
         time.sleep(float(self.ctx.options.get('prepare', 0)))
