@@ -11,23 +11,26 @@ BEATS_GUESSING = 0.2        # all that is asked where no limit is calibrated
 class Workload(object):
     """`generate(n, seed)` makes images like those of the public `dataset`; `generated` is their name."""
 
-    def __init__(self, name, dataset, generate, generated, images, epochs, lr, batches):
+    def __init__(self, name, dataset, generate, generated, images, epochs, batches):
         self.name, self.dataset, self.generate, self.generated = name, dataset, generate, generated
         self.train_images, self.test_images, self.epochs = images[0], images[1], epochs
-        self.lr, self.batches = lr, batches          # images per device where speed is measured, by kind of device
+        self.batches = batches          # images per device where speed is measured, by kind of device
 
 
 WORKLOADS = dict((each.name, each) for each in (
-    Workload('mnist', 'mnist', synth.digits, synth.NAME, (8192, 2048), 2, .05, {'cpu': 64, 'cuda': 256}),
-    Workload('cifar', 'cifar10', shapes.shapes, shapes.NAME, (8192, 2048), 2, .1, {'cpu': 16, 'cuda': 256}),
+    Workload('mnist', 'mnist', synth.digits, synth.NAME, (8192, 2048), 2, {'cpu': 64, 'cuda': 256}),
+    Workload('cifar', 'cifar10', shapes.shapes, shapes.NAME, (8192, 2048), 2, {'cpu': 16, 'cuda': 256}),
 ))
 NAMES = ('mnist', 'cifar')
+LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # falls to a tenth while it trains
 
 # (data, network) -> the least accuracy, what the loss must fall to, and for how many images seen that was calibrated. Real MNIST and
 # CIFAR-10 were not at hand to calibrate with: they are held to BEATS_GUESSING alone, and the check says so.
 LIMITS = {
     # 12 seeds: 98.6 to 99.3 %
     (synth.NAME, 'lenet'): (.97, .25, 2 * 8192),
+    # 4 seeds on 1, 4 and 8 replicas, each with the normalisation of its own share: 97.0 to 97.7 %, the loss down to 5 %
+    (shapes.NAME, 'resnet20'): (.93, .25, 2 * 8192),
 }
 
 
@@ -35,7 +38,7 @@ class Part(object):
     """One workload of a run, with its network and the numbers that the options leave or set."""
 
     def __init__(self, workload, net, options, kind):
-        self.workload, self.name, self.net, self.lr = workload, workload.name, net, workload.lr
+        self.workload, self.name, self.net, self.lr = workload, workload.name, net, LR[net.name]
         self.epochs = options['epochs'] or workload.epochs
         self.train_images = options['train_images'] or workload.train_images
         self.test_images = options['test_images'] or workload.test_images

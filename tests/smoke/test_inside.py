@@ -20,7 +20,7 @@ def _unittest(guest: Guest, *names: str) -> None:
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_reference_data_statistics_and_group(guest_of: Callable[[str], Guest], version: str) -> None:
-    _unittest(guest_of(version), "check_refnet", "check_synth", "check_stats", "check_group", "check_nets")
+    _unittest(guest_of(version), "check_refnet", "check_synth", "check_stats", "check_group", "check_exchange", "check_nets", "check_data")
 
 
 @pytest.mark.parametrize("version", FEW)

@@ -90,7 +90,7 @@ class Adapter(object):
 
     def restore(self, handle, folder):
         with np.load(os.path.join(folder, 'model.npz')) as stored:
-            for name in refnet.NAMES:
+            for name in stored.files:
                 handle['p'][name] = stored[name]
 
     def predict(self, handle, images):
