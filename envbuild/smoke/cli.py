@@ -67,6 +67,13 @@ def _sync(text):
         raise argparse.ArgumentTypeError(str(error))
 
 
+def _parts(text):
+    chosen = text.split(',') if text else []
+    if not set(chosen) <= set(('cpu', 'disk', 'network', 'gpu')):
+        raise argparse.ArgumentTypeError('cpu, disk, network and gpu can be measured')
+    return chosen
+
+
 def _positive(text):
     value = int(text)
     if value < 1:
@@ -141,6 +148,15 @@ def _parser():
     ranks.add_options(coll)
     look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
     _options(look)
+    look.add_argument('--measure', nargs='?', const='cpu,disk,network,gpu', default='', type=_parts, metavar='cpu,disk,network,gpu',
+                      help='how fast they are, too: a minute at most for each GPU, else seconds')
+    look.add_argument('--disk', metavar='DIR', default='', help='the folder whose disk is measured (default: the temporary one)')
+    look.add_argument('--listen', type=_positive, default=0, metavar='PORT', help='wait for --connect on another machine, to measure the network')
+    look.add_argument('--connect', default='', metavar='HOST:PORT', help='measure the network to a machine that listens')
+    gpus = verbs.add_parser('gpus', help='measures GPUs (started by run and probe)')
+    gpus.add_argument('--out', required=True)
+    gpus.add_argument('--do', required=True)
+    gpus.add_argument('--count', type=int, required=True)
     worker = verbs.add_parser('worker', help='one rank (started by run)')
     worker.add_argument('--plan', required=True)
     worker.add_argument('--rank', type=int, required=True)
@@ -161,6 +177,9 @@ def main(argv):
     if not verb:
         parser.print_help()
         return USAGE
+    if verb == 'gpus':
+        from .machine import gpu_work
+        return gpu_work.main(options['out'], options['do'].split(','), options['count'])
     if verb == 'worker':
         from . import worker
         return worker.main(options['plan'], options['rank'])

@@ -1,14 +1,23 @@
-"""The verb `probe`: the machine, the driver, and the framework's own idea of its version and CUDA; nothing is trained."""
+"""The verb `probe`: the machine, the driver, and the framework's own idea of its version and CUDA; nothing is trained.
+
+With --measure also how fast they are; with --listen and --connect the network between two machines, and nothing else.
+"""
 from __future__ import absolute_import, division, print_function
 
+import io
+import os
 import shutil
+import subprocess
 import tempfile
 import time
 
-from . import adapters, endings, image as images, plan, probe, report
+from . import adapters, endings, image as images, machine, plan, probe, report
 from .launch import Launch
+from .machine import network
 
 SCHEMA = 'envbuild-smoke-probe/1'
+TOPOLOGY = ('nvidia-smi', 'topo', '-m')
+TOPOLOGY_S = 20
 
 
 def look(options, argv, say):
@@ -17,11 +26,54 @@ def look(options, argv, say):
     head = report.new(options, image, found, argv, time.time())
     answer = {'schema': SCHEMA, 'error': None, 'framework': None, 'cuda': found['cuda']}
     answer.update((key, head[key]) for key in ('started_utc', 'argv', 'environment', 'image', 'host', 'variables', 'devices', 'topology'))
+    if options['listen'] or options['connect']:
+        answer.update(_network(options, say))
+        return answer
+    answer['topology_text'] = _topology() if len(found['devices']) > 1 else ''
     if options['adapter'] or image['recipe']:
         style = adapters.style_of(adapters.load(options['adapter'] or image['recipe']), 'cpu')
         say('importing the framework')
         answer['framework'], answer['error'] = _ask(options, image, style, found)
+    answer['measured'] = machine.measure(options['measure'], found, options['disk'] or tempfile.gettempdir(), say)
     return answer
+
+
+def _network(options, say):
+    """One side of a measurement between two machines: {'network', 'error'}."""
+    try:
+        if options['listen']:
+            listener = network.listen(options['listen'])
+            say('waiting at port %d; start envbuild-smoke probe --connect THIS-MACHINE:%d on the other' % ((options['listen'],) * 2))
+            network.serve(listener)
+            listener.close()
+            return {'network': None, 'error': None}
+        host, _, port = options['connect'].rpartition(':')
+        if not host or not port.isdigit():
+            raise plan.Refusal('--connect takes HOST:PORT')
+        say('measuring the network to %s' % host)
+        return {'network': dict(network.measure((host, int(port))), to=options['connect']), 'error': None}
+    except network.Unreachable as error:
+        return {'network': None, 'error': '%s' % error}
+
+
+def _topology():
+    """What nvidia-smi prints of it, '' where it is not there or does not answer."""
+    out = tempfile.TemporaryFile()
+    try:
+        with io.open(os.devnull, 'r+b') as nothing:
+            process = subprocess.Popen(TOPOLOGY, stdin=nothing, stdout=out, stderr=nothing, close_fds=True)
+        until = time.time() + TOPOLOGY_S
+        while process.poll() is None and time.time() < until:
+            time.sleep(0.05)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        out.seek(0)
+        return out.read().decode('utf-8', 'replace') if process.returncode == 0 else ''
+    except OSError:
+        return ''
+    finally:
+        out.close()
 
 
 def _ask(options, image, style, found):
@@ -40,9 +92,13 @@ def _ask(options, image, style, found):
 
 def table(answer):
     """The answer as lines for people."""
+    if 'network' in answer:
+        return ['%-12s %s' % ('network', network.words(answer['network']))] if answer['network'] else [answer['error'] or 'measured by the other side']
     lines, made = probe.table(answer), answer['framework']
+    if answer['topology_text']:
+        lines += ['', 'nvidia-smi topo -m:', answer['topology_text'].rstrip(), '']
     if made:
         lines.append('%-12s %s %s (CUDA %s, cuDNN %s, NCCL %s), Python %s, NumPy %s' % (
             'framework', made['name'], made['version'], made['cuda_build'] or 'none', made['cudnn'] or 'none', made['nccl'] or 'none',
             made['python'], made['numpy']))
-    return lines + (['%-12s %s' % ('framework', answer['error'])] if answer['error'] else [])
+    return lines + machine.table(answer['measured'], answer) + (['%-12s %s' % ('framework', answer['error'])] if answer['error'] else [])

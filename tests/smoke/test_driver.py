@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FAULTY, FEW, INSIDE, Answer, Guest
+from .conftest import FAULTY, FEW, Answer, Guest
 from .test_run import lock_of, valid
 
 TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
-NOTHING = str(INSIDE / "nothing.py")
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +22,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, 
     if compiler is None:
         pytest.skip("no C compiler to build the stand-ins for the driver with")
     folder = tmp_path_factory.mktemp("stubs")
-    for name in ("libcuda", "libnvml", "libcudnn", "libnccl"):
+    for name in ("libcuda", "libnvml", "libcudnn", "libnccl", "libcublas"):
         source = Path(__file__).parent / "stubs" / f"{name}.c"
         subprocess.run([compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", folder / f"{name}.so", source], check=True)
     libraries = {"ENVBUILD_SMOKE_LIBCUDA": str(folder / "libcuda.so"), "ENVBUILD_SMOKE_LIBNVML": str(folder / "libnvml.so")}
-    libraries["STUB_LIBRARIES"] = str(folder)
+    libraries |= {"ENVBUILD_SMOKE_LIBCUBLAS": str(folder / "libcublas.so"), "STUB_LIBRARIES": str(folder)}
 
     def make(**settings: str) -> dict[str, str]:
         return libraries | {f"STUB_{key.upper()}": value for key, value in settings.items()}
@@ -110,50 +109,68 @@ def test_a_run_on_two_gpus(guest: Guest, driver: Callable[..., dict[str, str]], 
     assert (answer.code, report["mode"]["device"], report["notes"]) == (0, "cuda", []), answer.err
     assert {check["id"] for check in report["checks"] if check["n"] is None} == {
         "ARCH", "BUILD", "BUSY", "CORES", "DEVICES", "DRIVER", "ENV", "HEALTH", "MEMLOCK", "MEMORY", "MIG", "MIXED", "MPS",
-        "NUMA", "PCIE", "PEER", "RAM", "SHM", "THROTTLE", "TIME", "VERSION", "VISIBLE",
+        "NUMA", "PCIE", "PEER", "PEERCOPY", "RAM", "SHM", "THROTTLE", "TIME", "VERSION", "VISIBLE",
     }  # fmt: skip
     assert {answer.check(key, 2)["status"] for key in ("CUDNN", "LIBS", "NCCL", "USED")} == {"pass"}
     assert answer.check("PEER")["detail"] == {"pairs": {"0-1": "NV4"}}
     assert "2 GPUs" in answer.out
 
 
-@pytest.mark.parametrize(
-    ("settings", "check", "n", "status", "words"),
-    [
-        ({"apart": "0-1", "level": "50"}, "PEER", None, "warn", "(SYS: from one processor to another"),
-        ({"mig": "1"}, "MIG", None, "warn", "MIG is on for GPU 0, 1"),
-        ({"used_1": "15900"}, "MEMORY", None, "fail", "GPU 1 has the least free: 0.1 of"),
-        ({"load_1": "88"}, "BUSY", None, "warn", "GPU 1 is in use already: its load is 88 %"),
-        ({"processes_0": "2"}, "BUSY", None, "warn", "2 processes compute on it"),
-        ({"mode": "2"}, "BUSY", None, "fail", "compute mode prohibited"),
-        ({"remap_1": "1"}, "HEALTH", None, "fail", "GPU 1 has faulty memory"),
-        ({"ecc_0": "5"}, "HEALTH", None, "warn", "5 memory errors"),
-        ({"held_1": "64"}, "THROTTLE", None, "warn", "GPU 1 is held down by heat, by hardware (61 degrees)"),
-        ({"lanes": "16", "lanes_1": "4"}, "PCIE", None, "warn", "GPU 1 uses 4 of 16"),
-        ({"devices": ";".join([*["A|8|0|40"] * 4, *["B|8|0|16"] * 2]), "count": "6"}, "MIXED", None, "warn", "left out: 2 x B"),
-        ({"asleep": "1"}, "USED", 1, "fail", "GPU 0 was not used"),
-        ({"cudnn": "7104"}, "CUDNN", 1, "fail", "cuDNN 7.1.4 is loaded, from"),
-        ({"nccl": "2408"}, "NCCL", 1, "fail", "NCCL 2.4.8 is loaded, from"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
-def test_a_fault_of_the_gpus_is_told(
-    guest: Guest,
-    driver: Callable[..., dict[str, str]],
-    tmp_path: Path,
-    settings: dict[str, str],
-    check: str,
-    n: int | None,
-    status: str,
-    words: str,
+# One machine with everything wrong at once: each is told by its own check, before anything is started.
+WRONG = {
+    "devices": ";".join([*["A|8|0|40"] * 4, *["B|8|0|16"] * 2]), "count": "6", "apart": "0-1", "level": "50", "mig_5": "1",
+    "used_2": "15900", "load_1": "88", "remap_3": "1", "held_1": "64", "lanes": "16", "lanes_1": "4",
+}  # fmt: skip
+TOLD = {
+    "PEER": ("warn", "1 of 6 pairs cannot reach each other, first GPU 0 and 1 (SYS: from one processor to another"),
+    "MIG": ("warn", "MIG is on for GPU 5"),
+    "MEMORY": ("fail", "GPU 2 has the least free: 0.1 of"),
+    "BUSY": ("warn", "GPU 1 is in use already: its load is 88 %"),
+    "HEALTH": ("fail", "GPU 3 has faulty memory"),
+    "THROTTLE": ("warn", "GPU 1 is held down by heat, by hardware (61 degrees)"),
+    "PCIE": ("warn", "GPU 1 uses 4 of 16"),
+    "MIXED": ("warn", "used: 4 x A with 43 GB (GPU 0, 1, 2, 3); left out: 2 x B with 17 GB (GPU 4, 5)"),
+}
+
+
+def test_each_fault_of_the_gpus_is_told(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    answer = _on_gpus(guest, tmp_path, driver(driver="550.54", **WRONG), "--phases", "oracle")
+    for key, (status, words) in TOLD.items():
+        found = answer.check(key)
+        assert (found["status"], words in found["message"]) == (status, True), found
+        assert found["next_step"]
+    assert answer.code == 1
+    assert valid(answer)["framework"] is None  # nothing was started
+
+
+def test_gpus_that_sleep_and_libraries_of_another_version_fail(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
-    stubs = driver(**{"devices": TWO, "driver": "550.54", "count": "2", **settings})
-    # What can be told before is told even where nothing is started afterwards.
-    counts = ("--counts", "1", "--phases", "oracle") if n else ("--phases", "oracle", "--counts", "2", "--adapter", NOTHING)
-    answer = _on_gpus(guest, tmp_path, stubs, *counts)
-    found = answer.check(check, n)
-    assert (found["status"], words in found["message"]) == (status, True), found
-    assert found["next_step"]
+    stubs = driver(devices=TWO, driver="550.54", count="2", asleep="1", cudnn="7104", nccl="2408")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "1")
+    assert (answer.code, answer.failed()) == (1, {"USED", "CUDNN", "NCCL"}), answer.err
+    assert "GPU 0 was not used" in answer.check("USED", 1)["message"]
+    assert "cuDNN 7.1.4 is loaded, from" in answer.check("CUDNN", 1)["message"]
+    assert "NCCL 2.4.8 is loaded, from" in answer.check("NCCL", 1)["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"corrupt": "0-1"}, "copies between GPU 0 and 1 change 1 numbers"),
+        ({"stuck": "0-1"}, "copies between GPU 0 and 1: nothing came back within 2 s"),
+    ],
+)
+def test_copies_between_gpus_that_go_wrong_stop_the_test(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path, settings: dict[str, str], words: str
+) -> None:
+    stubs = driver(devices=TWO, driver="550.54", count="2", **settings)
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "2", "--stall", "2")
+    assert (answer.code, answer.failed()) == (1, {"PEERCOPY"}), answer.err
+    found = answer.check("PEERCOPY")
+    assert words in found["message"]
+    assert "NCCL_P2P_DISABLE=1" in found["next_step"]
+    assert valid(answer)["framework"] is None
 
 
 def test_ranks_that_load_different_libraries_fail(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:

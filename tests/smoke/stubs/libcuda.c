@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int number(const char *name, int otherwise) {
   const char *text = getenv(name);
@@ -71,5 +72,37 @@ int cuDeviceCanAccessPeer(int *can, int handle, int peer) {
   char pair[32];
   snprintf(pair, sizeof pair, "%d-%d", handle < peer ? handle - 100 : peer - 100, handle < peer ? peer - 100 : handle - 100);
   *can = handle >= 100 && peer >= 100 && number("STUB_PEERS", 1) && !(apart && strstr(apart, pair));
+  return 0;
+}
+
+/* Contexts and memory: a context is its device's handle, memory of a device is memory of this process.
+   STUB_CORRUPT, STUB_STUCK: "0-1", pairs between which copies lose a bit, or never end. STUB_FULL: bytes from which nothing is given. */
+int cuDevicePrimaryCtxRetain(void **context, int handle) { *context = (void *)(long)handle; return 0; }
+int cuCtxSetCurrent(void *context) { (void)context; return 0; }
+int cuCtxSynchronize(void) { return 0; }
+int cuCtxEnablePeerAccess(void *context, unsigned flags) { (void)context; (void)flags; return 0; }
+
+int cuMemAlloc_v2(unsigned long long *address, size_t size) {
+  if (number("STUB_FULL", 0) && size >= (size_t)number("STUB_FULL", 0)) return 2;
+  *address = (unsigned long long)malloc(size);
+  return 0;
+}
+
+int cuMemFree_v2(unsigned long long address) { free((void *)address); return 0; }
+int cuMemAllocHost_v2(void **address, size_t size) { *address = malloc(size); return 0; }
+int cuMemFreeHost(void *address) { free(address); return 0; }
+int cuMemsetD8_v2(unsigned long long address, unsigned char value, size_t size) { memset((void *)address, value, size); return 0; }
+int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t size) { memcpy((void *)to, from, size); return 0; }
+int cuMemcpyDtoH_v2(void *to, unsigned long long from, size_t size) { memcpy(to, (void *)from, size); return 0; }
+int cuMemcpyDtoD_v2(unsigned long long to, unsigned long long from, size_t size) { memcpy((void *)to, (void *)from, size); return 0; }
+
+int cuMemcpyPeer(unsigned long long to, void *there, unsigned long long from, void *here, size_t size) {
+  const char *corrupt = getenv("STUB_CORRUPT"), *stuck = getenv("STUB_STUCK");
+  long one = (long)here - 100, other = (long)there - 100;
+  char pair[64];
+  snprintf(pair, sizeof pair, "%ld-%ld", one < other ? one : other, one < other ? other : one);
+  if (stuck && strstr(stuck, pair)) sleep(1000);
+  memcpy((void *)to, (void *)from, size);
+  if (corrupt && strstr(corrupt, pair)) ((char *)to)[size / 2] ^= 1;
   return 0;
 }

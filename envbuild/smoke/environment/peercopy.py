@@ -1,0 +1,35 @@
+"""PEERCOPY: what is copied between GPUs arrives unchanged, and arrives at all."""
+from __future__ import absolute_import, division, print_function
+
+from ..machine import gpus
+from ..verdict import check
+from .state import used
+
+REMEDY = 'Switch PCIe access control (ACS) off for its bridges, or the IOMMU (amd_iommu=off, intel_iommu=off); until then NCCL_P2P_DISABLE=1.'
+
+
+def peercopy(found, device, largest, stall, say):
+    """Tried by a process of its own before anything is trained, among all GPUs that CUDA lists. Nothing for one GPU."""
+    if len(used(found, device)) < 2 or largest < 2:
+        return []
+    say('copying between GPUs')
+    return judge(gpus.ask(('peers',), len(found['devices']), stall, say), device.numbers)
+
+
+def judge(answer, numbers):
+    """`answer` is that of machine.gpus.ask; only pairs of the GPUs that are used count."""
+    pairs = [pair for pair in answer['pairs'] if set(pair['gpus']) <= set(numbers)]
+    wrong = [pair for pair in pairs if pair['wrong']]
+    common = dict(unit='wrong numbers', limit=0, detail={'pairs': pairs})
+    if wrong:
+        return [check('PEERCOPY', None, 'fail', 'copies between GPU %d and %d change %d numbers' % (tuple(wrong[0]['gpus']) + (wrong[0]['wrong'],)),
+                      value=wrong[0]['wrong'], next_step=REMEDY, **common)]
+    if answer['hung']:
+        return [check('PEERCOPY', None, 'fail', answer['problem'], next_step=REMEDY, **common)]
+    failed = [pair['not_measured'] for pair in pairs if 'not_measured' in pair]
+    if answer['problem'] or failed:
+        return [check('PEERCOPY', None, 'warn', 'copies could not be tried: %s' % (answer['problem'] or failed[0]), severity='warn',
+                      next_step='See MEMORY, BUSY and DRIVER.', **common)]
+    slowest = min(pairs, key=lambda pair: pair['GBps'])
+    return [check('PEERCOPY', None, 'pass', '%d pair%s, every number arrives; the slowest (GPU %d and %d) with %.1f GB/s' % (
+        (len(pairs), '' if len(pairs) == 1 else 's') + tuple(slowest['gpus']) + (slowest['GBps'],)), value=0, **common)]

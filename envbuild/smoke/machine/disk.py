@@ -1,0 +1,119 @@
+"""The disk of a folder: in sequence, and 4 KB at random places, past the page cache where the file system allows that.
+
+One temporary file of 256 MB at most, gone at the end; each part stops after some seconds.
+"""
+from __future__ import absolute_import, division, print_function
+
+import ctypes
+import os
+import random
+import tempfile
+
+from ..clock import now
+
+FILE_BYTES, BLOCK, SMALL = 256 << 20, 4 << 20, 4096
+LIMIT_S, RANDOM_S = 4.0, 1.0
+SPARE = 1 << 30             # what must be left free on the disk
+O_DIRECT = getattr(os, 'O_DIRECT', 0)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+for _name in ('pread64', 'pwrite64'):
+    getattr(_libc, _name).restype = ctypes.c_ssize_t
+    getattr(_libc, _name).argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+
+
+def measure(folder):
+    """MB/s in sequence and operations a second of 4 KB; `not_measured` where the folder cannot be used."""
+    try:
+        stat = os.statvfs(folder)
+        if stat.f_bavail * stat.f_frsize < FILE_BYTES + SPARE:
+            return {'not_measured': 'less than %.1f GB are free at %s' % ((FILE_BYTES + SPARE) / 1e9, folder)}
+        handle, path = tempfile.mkstemp(prefix='.envbuild-smoke-', dir=folder)
+    except (IOError, OSError) as error:
+        return {'not_measured': '%s cannot be written: %s' % (folder, os.strerror(error.errno or 0))}
+    os.close(handle)
+    try:
+        return _measure(folder, path)
+    except (IOError, OSError) as error:
+        return {'not_measured': '%s: %s' % (folder, os.strerror(error.errno or 0))}
+    finally:
+        os.unlink(path)
+
+
+def _measure(folder, path):
+    handle, direct = _open(path)
+    try:
+        buffer = _aligned(BLOCK)
+        written, seconds = _walk(_libc.pwrite64, handle, buffer, FILE_BYTES, flush=True)
+        out = {'folder': folder, 'direct': direct, 'bytes': written, 'write_MBps': written / seconds / 1e6}
+        if not direct:
+            _forget(handle, written)
+        read, seconds = _walk(_libc.pread64, handle, buffer, written)
+        out['read_MBps'] = read / seconds / 1e6
+        if not direct:
+            _forget(handle, written)
+        out['read_4k_per_s'] = _random(_libc.pread64, handle, buffer, written)
+        out['write_4k_per_s'] = _random(_libc.pwrite64, handle, buffer, written, sync=True)
+        return out
+    finally:
+        os.close(handle)
+
+
+def _open(path):
+    """(file descriptor, whether it goes past the page cache): only a write tells whether that works."""
+    if O_DIRECT:
+        try:
+            handle = os.open(path, os.O_RDWR | O_DIRECT)
+        except OSError:
+            handle = None
+        if handle is not None:
+            if _libc.pwrite64(handle, _aligned(SMALL)[1], SMALL, 0) == SMALL:
+                return handle, True
+            os.close(handle)
+    return os.open(path, os.O_RDWR), False
+
+
+def _aligned(size):
+    """(owner, address) of memory that begins at a page, as O_DIRECT asks for. Random, for disks that compress."""
+    owner = ctypes.create_string_buffer(os.urandom(1 << 16) * (size >> 16) + b'\0' * (2 * SMALL), size + 2 * SMALL) if size >= 1 << 16 else \
+        ctypes.create_string_buffer(size + 2 * SMALL)
+    return owner, -(-ctypes.addressof(owner) // SMALL) * SMALL
+
+
+def _call(operation, handle, address, size, offset):
+    done = operation(handle, address, size, offset)
+    if done < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return done
+
+
+def _walk(operation, handle, buffer, limit, flush=False):
+    """(bytes, seconds) of going through the file from its begin, for LIMIT_S at most."""
+    start, at = now(), 0
+    while at < limit and now() - start < LIMIT_S:
+        done = _call(operation, handle, buffer[1], min(BLOCK, limit - at), at)
+        if not done:
+            break
+        at += done
+    if flush:
+        os.fsync(handle)
+    return at, max(now() - start, 1e-9)
+
+
+def _random(operation, handle, buffer, size, sync=False):
+    """How many 4 KB operations a second, one after the other. Writing counts when it is on the disk."""
+    places, start, count = random.Random(7), now(), 0
+    while now() - start < RANDOM_S:
+        _call(operation, handle, buffer[1], SMALL, places.randrange(size // SMALL) * SMALL)
+        if sync:
+            os.fdatasync(handle)
+        count += 1
+    return count / (now() - start)
+
+
+def _forget(handle, size):
+    """Ask the kernel to drop the file from its cache."""
+    os.fsync(handle)
+    advise = getattr(_libc, 'posix_fadvise64', None)
+    if advise is not None:
+        advise(ctypes.c_int(handle), ctypes.c_int64(0), ctypes.c_int64(size), ctypes.c_int(4))

@@ -1,0 +1,78 @@
+"""As much of the CUDA driver's interface as measuring needs, by ctypes. Only a process of its own may use it: it makes contexts."""
+from __future__ import absolute_import, division, print_function
+
+import ctypes
+
+from .. import probe_cuda
+
+ALREADY = 704               # peer access is on already
+
+
+class Failed(Exception):
+    """A call of the driver or of cuBLAS failed; the message says which, and its code."""
+
+
+class Device(object):
+    """One GPU with its primary context, which libraries use, too."""
+
+    def __init__(self, lib, index):
+        self.lib, self.index = lib, index
+        self.handle, self.context = ctypes.c_int(), ctypes.c_void_p()
+        self.call('cuDeviceGet', ctypes.byref(self.handle), index)
+        self.call('cuDevicePrimaryCtxRetain', ctypes.byref(self.context), self.handle)
+        self.enter()
+
+    def call(self, name, *arguments):
+        """A call that must succeed."""
+        function = getattr(self.lib, name, None)
+        code = -1 if function is None else function(*arguments)
+        if code:
+            meaning = probe_cuda.MEANING.get(code)
+            raise Failed('%s on GPU %d answers %s%s' % (name, self.index, code if code > 0 else 'nothing: this driver has no such call',
+                                                        ' (%s)' % meaning[0] if meaning else ''))
+
+    def enter(self):
+        """Make it the one that calls are about."""
+        self.call('cuCtxSetCurrent', self.context)
+
+    def alloc(self, size):
+        """An address in its memory."""
+        self.enter()
+        address = ctypes.c_ulonglong()
+        self.call('cuMemAlloc_v2', ctypes.byref(address), ctypes.c_size_t(size))
+        return address
+
+    def free(self, *addresses):
+        """Give memory back."""
+        self.enter()
+        for address in addresses:
+            self.call('cuMemFree_v2', address)
+
+    def put(self, address, array):
+        """From a NumPy array."""
+        self.enter()
+        self.call('cuMemcpyHtoD_v2', address, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
+
+    def get(self, address, array):
+        """Into a NumPy array."""
+        self.enter()
+        self.call('cuMemcpyDtoH_v2', ctypes.c_void_p(array.ctypes.data), address, ctypes.c_size_t(array.nbytes))
+
+    def wait(self):
+        """Until it has finished everything."""
+        self.enter()
+        self.call('cuCtxSynchronize')
+
+    def reach(self, other):
+        """Let it copy from and to the memory of `other` itself."""
+        self.enter()
+        if self.lib.cuCtxEnablePeerAccess(other.context, 0) not in (0, ALREADY):
+            raise Failed('GPU %d cannot open the memory of GPU %d' % (self.index, other.index))
+
+
+def copy_to_peer(source, start, target, end, size):
+    """From one GPU's memory to another's; finished when it returns."""
+    source.enter()
+    source.call('cuMemcpyPeer', end, target.context, start, source.context, ctypes.c_size_t(size))
+    source.wait()
+    target.wait()

@@ -1,0 +1,160 @@
+"""What a process of its own does with the GPUs: patterns copied between them, multiplications, copies. It writes down as it goes."""
+from __future__ import absolute_import, division, print_function
+
+import ctypes
+
+import numpy as np
+
+from .. import files, probe_cuda
+from ..clock import now
+from . import cublas, driver_api
+from .driver_api import Failed
+
+PATTERN_BYTES = 16 << 20
+COPY_BYTES = 256 << 20
+AT_LEAST_S = 0.25
+MOST_TIMES = 1 << 14
+# fp64 is slow on boards for games, fp16 fast on tensor cores
+SIZES = {'fp64_gflops': 3072, 'fp32_gflops': 4096, 'tf32_gflops': 8192, 'fp16_gflops': 8192}
+
+
+class Notes(object):
+    """The file that the parent reads, also while this process hangs."""
+
+    def __init__(self, path):
+        self.path, self.content = path, {'doing': '', 'devices': [], 'pairs': [], 'problem': ''}
+
+    def doing(self, words):
+        self.content['doing'] = words
+        files.write_json(self.path, self.content)
+
+
+def main(path, wanted, count):
+    """`wanted`: 'peers' and 'rates', of the first `count` GPUs that libcuda lists."""
+    notes = Notes(path)
+    lib, problem = probe_cuda.load()
+    try:
+        if lib is None or lib.cuInit(0) != 0:
+            raise Failed(problem or 'cuInit fails')
+        devices = [driver_api.Device(lib, index) for index in range(count)]
+        if 'rates' in wanted:
+            for device in devices:
+                notes.doing('GPU %d' % device.index)
+                notes.content['devices'].append(_rates(device))
+        for one in devices:
+            for other in devices:
+                if one.index < other.index:
+                    notes.doing('copies between GPU %d and %d' % (one.index, other.index))
+                    notes.content['pairs'].append(_pair(lib, one, other))
+    except Failed as error:
+        notes.content['problem'] = str(error)
+    notes.doing('')
+    return 0
+
+
+def _rates(device):
+    out = {'index': device.index, 'not_measured': {}}
+    for key, measure in (('memory_GBps', _memory), ('host', _host)):
+        try:
+            out.update(measure(device))
+        except Failed as error:
+            out['not_measured'][key.split('_')[0]] = str(error)
+    try:
+        blas = cublas.Blas()
+    except Failed as error:
+        out['not_measured']['arithmetic'] = str(error)
+        return out
+    for kind in sorted(SIZES):
+        try:
+            out[kind] = _arithmetic(device, blas, kind, SIZES[kind])
+        except Failed as error:
+            if kind != 'tf32_gflops':
+                out['not_measured'][kind.split('_')[0]] = str(error)
+    blas.close()
+    return out
+
+
+def _seconds(device, start):
+    """Of one call: after one that warms up, as many as take AT_LEAST_S."""
+    start()
+    device.wait()
+    times = 1
+    while True:
+        begin = now()
+        for _ in range(times):
+            start()
+        device.wait()
+        took = now() - begin
+        if took >= AT_LEAST_S or times >= MOST_TIMES:
+            return took / times
+        times *= 2
+
+
+def _arithmetic(device, blas, kind, size):
+    width = cublas.BYTES[cublas.KINDS[kind][0]]
+    places = [device.alloc(size * size * width) for _ in range(3)]
+    try:
+        for place in places:
+            device.call('cuMemsetD8_v2', place, ctypes.c_ubyte(0), ctypes.c_size_t(size * size * width))
+        # Small numbers that differ: of zeros alone boards draw less power and clock higher.
+        device.put(places[0], np.random.RandomState(1).rand(1 << 20).astype({8: 'float64', 4: 'float32', 2: 'float16'}[width]))
+        return 2.0 * size ** 3 / _seconds(device, blas.multiplication(kind, size, *places)) / 1e9
+    finally:
+        device.free(*places)
+
+
+def _memory(device):
+    """Copies within its memory: what is read and what is written count."""
+    source, target = device.alloc(COPY_BYTES), device.alloc(COPY_BYTES)
+    try:
+        seconds = _seconds(device, lambda: device.call('cuMemcpyDtoD_v2', target, source, ctypes.c_size_t(COPY_BYTES)))
+        return {'memory_GBps': 2.0 * COPY_BYTES / seconds / 1e9}
+    finally:
+        device.free(source, target)
+
+
+def _host(device):
+    """Copies from and to locked memory of the host."""
+    there, here, size = device.alloc(COPY_BYTES), ctypes.c_void_p(), ctypes.c_size_t(COPY_BYTES)
+    device.call('cuMemAllocHost_v2', ctypes.byref(here), size)
+    try:
+        come = _seconds(device, lambda: device.call('cuMemcpyHtoD_v2', there, here, size))
+        go = _seconds(device, lambda: device.call('cuMemcpyDtoH_v2', here, there, size))
+        return {'from_host_GBps': COPY_BYTES / come / 1e9, 'to_host_GBps': COPY_BYTES / go / 1e9}
+    finally:
+        device.call('cuMemFreeHost', here)
+        device.free(there)
+
+
+def _pair(lib, one, other):
+    """A pattern goes from one to the other and back; every number of it is compared at both ends."""
+    out, can = {'gpus': [one.index, other.index], 'peer': True, 'wrong': 0}, ctypes.c_int()
+    try:
+        for first, second in ((one, other), (other, one)):
+            lib.cuDeviceCanAccessPeer(ctypes.byref(can), first.handle, second.handle)
+            out['peer'] = out['peer'] and bool(can.value)
+        if out['peer']:
+            one.reach(other)
+            other.reach(one)
+        pattern = (np.arange(PATTERN_BYTES // 4, dtype='uint32') * np.uint32(2654435761)) ^ np.uint32(one.index << 8 | other.index)
+        here, there = one.alloc(PATTERN_BYTES), other.alloc(PATTERN_BYTES)
+        try:
+            one.put(here, pattern)
+            driver_api.copy_to_peer(one, here, other, there, PATTERN_BYTES)
+            out['wrong'] += _different(other, there, pattern)
+            one.put(here, np.zeros_like(pattern))
+            driver_api.copy_to_peer(other, there, one, here, PATTERN_BYTES)
+            out['wrong'] += _different(one, here, pattern)
+            out['GBps'] = PATTERN_BYTES / _seconds(one, lambda: driver_api.copy_to_peer(one, here, other, there, PATTERN_BYTES)) / 1e9
+        finally:
+            one.free(here)
+            other.free(there)
+    except Failed as error:
+        out['not_measured'] = str(error)
+    return out
+
+
+def _different(device, place, pattern):
+    got = np.zeros_like(pattern)
+    device.get(place, got)
+    return int((got != pattern).sum())

@@ -1,0 +1,66 @@
+"""GPUs are measured by a process of its own, which may hang or crash; this one keeps free of contexts."""
+from __future__ import absolute_import, division, print_function
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from .. import files
+
+PROGRAM = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+POLL_S, SAY_S = 0.1, 2.0
+STALL_S = 60                # without news; making the first context may take long
+
+
+def measure(found, say):
+    """{'devices': [figures], 'pairs': [figures]} of all GPUs, or {'not_measured'}."""
+    answer = ask(('rates', 'peers'), len(found['devices']), STALL_S, say)
+    if answer['problem'] or len(answer['devices']) < len(found['devices']):
+        return {'not_measured': answer['problem'] or 'it ended early'}
+    return {'devices': answer['devices'], 'pairs': answer['pairs']}
+
+
+def ask(wanted, count, stall, say):
+    """What gpu_work wrote down; `problem` says why it is not all, `hung` whether it had to be ended."""
+    folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
+    try:
+        path = os.path.join(folder, 'gpus.json')
+        files.write_json(path, {'doing': 'loading', 'devices': [], 'pairs': [], 'problem': ''})
+        code = _run([sys.executable, PROGRAM, 'gpus', '--out', path, '--do', ','.join(wanted), '--count', str(count)], folder, path, stall, say)
+        answer = files.read_json(path)
+        answer['hung'] = code is None
+        if code is None:
+            answer['problem'] = '%s: nothing came back within %d s' % (answer['doing'] or 'GPUs', stall)
+        elif code:
+            answer['problem'] = 'the process for %s ended with status %d: %s' % (
+                answer['doing'], code, files.tail(os.path.join(folder, 'log'), 300).strip())
+        return answer
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(argv, folder, path, stall, say):
+    """The exit status; None where it had no news for `stall` seconds and was killed."""
+    with io.open(os.path.join(folder, 'log'), 'wb') as log, io.open(os.devnull, 'rb') as nothing:
+        process = subprocess.Popen(argv, stdin=nothing, stdout=log, stderr=subprocess.STDOUT, close_fds=True, preexec_fn=os.setsid)
+    heard = told = time.time()
+    doing = ''
+    try:
+        while process.poll() is None and time.time() - heard < stall:
+            time.sleep(POLL_S)
+            now = files.read_json(path)['doing']
+            if now != doing:
+                doing, heard = now, time.time()
+            if time.time() - told > SAY_S:
+                told = time.time()
+                say('GPUs: %s' % doing)
+        return process.poll()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

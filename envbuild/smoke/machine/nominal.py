@@ -1,0 +1,26 @@
+"""What a GPU should reach, from what the driver says of its multiprocessors, clocks and memory bus. Some fact may be missing: then None.
+
+Operations a multiprocessor does in a cycle: https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (arithmetic instructions).
+"""
+from __future__ import absolute_import, division, print_function
+
+KINDS = (('fp64_gflops', 'fp64'), ('fp32_gflops', 'fp32'), ('tf32_gflops', 'tf32'), ('fp16_gflops', 'fp16'))
+FP32 = {'3.0': 192, '3.5': 192, '3.7': 192, '5.0': 128, '5.2': 128, '5.3': 128, '6.0': 64, '6.1': 128, '6.2': 128, '7.0': 64, '7.2': 64,
+        '7.5': 64, '8.0': 64, '8.6': 128, '8.7': 128, '8.9': 128, '9.0': 128, '10.0': 128, '12.0': 128}
+FP64 = {'3.0': 8, '3.5': 64, '3.7': 64, '5.0': 4, '5.2': 4, '5.3': 4, '6.0': 32, '6.1': 4, '6.2': 4, '7.0': 32, '7.2': 2, '7.5': 2,
+        '8.0': 32, '8.6': 2, '8.7': 2, '8.9': 2, '9.0': 64, '10.0': 64, '12.0': 2}
+
+
+def gflops(device):
+    """{'fp64_gflops', 'fp32_gflops'} outside of the tensor cores, at the driver's greatest clock; each only where it is known.
+
+    (Tensor cores may do better: cuBLAS uses them for fp64 from capability 8.0 on.)
+    """
+    cycles = 2e-6 * device.get('clock_khz', 0) * device.get('multiprocessors', 0)
+    tables = (('fp64_gflops', FP64), ('fp32_gflops', FP32))
+    return dict((key, cycles * known[device['cc']]) for key, known in tables if device['cc'] in known and cycles)
+
+
+def memory(device):
+    """GB/s of its memory: two transfers in a cycle of its clock, over its bus."""
+    return 2e-6 * device.get('mem_clock_khz', 0) * device.get('mem_bus_bits', 0) / 8 or None
