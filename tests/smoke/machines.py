@@ -6,6 +6,7 @@ Needs root and iproute2. Nothing outside the namespaces changes; they are gone a
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -76,6 +77,14 @@ class Machines:
         """What to put before a command for it to run there."""
         into = ("ip", "netns", "exec", self.space(name), "unshare", "--mount", "--uts")
         return (*into, "env", f"SCRATCH={self.scratch}", f"TMPDIR={self.scratch}", "sh", "-c", _ENTER, name)
+
+    def remote_shell(self, folder: Path) -> Path:
+        """A program that runs a command on another machine, as `ssh ADDRESS COMMAND` does."""
+        script = folder / "remote-shell"
+        cases = "".join(f'{self.address(name)}) set -- {shlex.join(self.enter(name))} sh -c "$*" ;;\n' for name in self.names)
+        script.write_text(f'#!/bin/sh\nhost=$1\nshift\ncase "$host" in\n{cases}esac\nexec "$@"\n')
+        script.chmod(0o755)
+        return script
 
     def cut(self, name: str) -> None:
         """Pull its cable."""
