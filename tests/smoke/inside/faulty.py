@@ -11,8 +11,12 @@ import numpy as np
 from .numpy_ import Adapter as Healthy
 
 
+SLOW_S = .15        # longer than a step of 16 images
+
+
 class Adapter(Healthy):
     name = 'faulty'
+    collective_types = Healthy.collective_types + ('float16',)
 
     def setup(self, ctx):
         Healthy.setup(self, ctx)
@@ -39,12 +43,16 @@ class Adapter(Healthy):
     def put(self, handle, images, labels):
         if self.fault == 'labels':
             labels = (labels + 1) % 10
+        if self.fault == 'slow-input':
+            time.sleep(SLOW_S)
         return Healthy.put(self, handle, images, labels)
 
     def step(self, handle, batch, lr):
         self.steps += 1
         if self.ctx.rank == self.ctx.world - 1 and self.steps == 3:
             self.disaster()
+        if self.fault == 'slow-rank' and self.ctx.rank == self.ctx.world - 1:
+            time.sleep(SLOW_S)
         loss = Healthy.step(self, handle, batch, lr)
         return np.float32('nan') if self.fault == 'nan' and self.steps > 9 else loss
 
@@ -59,6 +67,8 @@ class Adapter(Healthy):
             raise RuntimeError(u'out of memory \u2014 sorry')
 
     def exchange(self, gradient):
+        if self.fault == 'slow-exchange':
+            time.sleep(SLOW_S)
         own = dict(gradient)
         if self.fault == 'silent-rank-1' and self.ctx.rank == 1:
             gradient = dict((name, np.zeros_like(g)) for name, g in gradient.items())
@@ -90,6 +100,8 @@ class Adapter(Healthy):
         out = Healthy.collective(self, op, array, root)
         if self.fault == 'collective' and op == 'allreduce' and array.size == 1000 and self.ctx.rank == 1:
             out[777] += 1
+        if self.fault == 'collective-' + op and self.ctx.options['type'] == array.dtype.name and self.ctx.rank == 1:
+            np.asarray(out[-1] if op == 'allgather' else out).reshape(-1)[-1] += 1
         return out
 
     def evidence(self, handle):
