@@ -20,6 +20,7 @@ POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
+COMPILING = ('oracle', 'train')        # on GPUs until the first step is done: each network has kernels of its own
 STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
           'S': 'waiting', 'R': 'running'}
 
@@ -164,7 +165,7 @@ class Launch(object):
     def _patience(self):
         """How long silence is normal: longer before the first step, for which a GPU may have to compile its kernels."""
         on_gpu = self.plan['device'] == 'cuda'
-        early = any(rank.monitor.phase in BEFORE_WORK or (on_gpu and rank.monitor.phase == 'oracle' and rank.monitor.done is None)
+        early = any(rank.monitor.phase in BEFORE_WORK or (on_gpu and rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
                     for rank in self.ranks)
         return self.plan['stall_first_s'] if early else self.plan['stall_s']
 
