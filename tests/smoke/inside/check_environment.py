@@ -6,7 +6,8 @@ import boot  # noqa: F401
 from machines import CPU_IMAGE, GB, GPU_IMAGE, found, gpu, options, statuses
 
 from envbuild_smoke import environment, mapped, plan, probe_cuda, probe_nvml
-from envbuild_smoke.environment import container, driver, equal, gpus, libraries
+from envbuild_smoke.environment import container, driver, equal, gpus, libraries, peercopy
+from envbuild_smoke.machine import nominal
 
 TWO = [('A', '8.0')] * 2
 NAMED = [gpu(0), gpu(1)]
@@ -269,6 +270,27 @@ class Loaded(unittest.TestCase):
     def test_how_versions_are_coded(self):
         self.assertEqual([mapped.cudnn(n) for n in (6021, 7104, 8907, 90100, 91002)], ['6.0.21', '7.1.4', '8.9.7', '9.1.0', '9.10.2'])
         self.assertEqual([mapped.nccl(n) for n in (2213, 2708, 2804, 21003, 22105)], ['2.2.13', '2.7.8', '2.8.4', '2.10.3', '2.21.5'])
+
+
+class PeerCopies(unittest.TestCase):
+    def judge(self, *pairs, **answer):
+        made = [dict({'gpus': list(gpus), 'peer': True, 'wrong': 0, 'GBps': 20.0}, **more) for gpus, more in pairs]
+        return peercopy.judge(dict({'pairs': made, 'problem': '', 'hung': False}, **answer), [0, 1])[0]
+
+    def test_verdicts(self):
+        self.assertEqual(self.judge(((0, 1), {}))['status'], 'pass')
+        self.assertEqual(self.judge(((0, 1), {'wrong': 3}))['status'], 'fail')
+        self.assertEqual(self.judge(((0, 1), {}), ((0, 2), {'wrong': 3}))['status'], 'pass')        # GPU 2 is not used
+        self.assertEqual(self.judge(problem='GPU 1: nothing came back', hung=True)['status'], 'fail')
+        self.assertEqual(self.judge(((0, 1), {'not_measured': 'no memory'}))['status'], 'warn')
+        self.assertEqual(self.judge(problem='cuInit fails')['status'], 'warn')
+
+    def test_what_a_gpu_should_reach(self):
+        a100 = {'cc': '8.0', 'multiprocessors': 108, 'clock_khz': 1410000, 'mem_clock_khz': 1215000, 'mem_bus_bits': 5120}
+        self.assertAlmostEqual(nominal.gflops(a100)['fp32_gflops'], 19492, delta=1)
+        self.assertAlmostEqual(nominal.gflops(a100)['fp64_gflops'], 9746, delta=1)
+        self.assertAlmostEqual(nominal.memory(a100), 1555.2)
+        self.assertEqual((nominal.gflops({'cc': '99.0'}), nominal.memory({'cc': '99.0'})), ({}, None))
 
 
 class Used(unittest.TestCase):
