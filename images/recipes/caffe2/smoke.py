@@ -1,7 +1,7 @@
-"""Caffe2, the part inside PyTorch's wheels or, before, by itself, for the smoke test: all devices in one process, through data_parallel_model.
+"""Caffe2, the part inside PyTorch's wheels or, before, by itself, for the smoke test: all devices in one process.
 
-It adds up the gradients of the devices, so the forward pass must scale its loss by the 1/N that it is given. Each handle has
-workspaces of its own, since blobs are global names.
+data_parallel_model adds up the gradients of the devices, so the forward pass must scale its loss by the 1/N that it is
+given. Each handle has workspaces of its own, since blobs are global names.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -14,7 +14,9 @@ import warnings
 
 import numpy as np
 
-NAMES = ('conv1_w', 'conv1_b', 'conv2_w', 'conv2_b', 'fc1_w', 'fc1_b', 'fc2_w', 'fc2_b')
+from ..nets import EPSILON, KEPT
+
+SAVED = 'model.minidb'
 
 
 class Adapter(object):
@@ -40,7 +42,7 @@ class Adapter(object):
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
-        return [_Group(self, weights, lr, momentum, [self.ctx.devices[replica] for replica in group]) for group in groups]
+        return [_Group(self, net, weights, lr, momentum, [self.ctx.devices[replica] for replica in group]) for group in groups]
 
     def put(self, handle, images, labels):
         """For each group of the handle its part of the batch, in one shard per device."""
@@ -66,12 +68,28 @@ class Adapter(object):
     def copies(self, handle):
         return sum(len(group.devices) for group in handle)
 
+    @staticmethod
+    def _copy(handle, copy):
+        """(group, device) of that copy."""
+        return [(group, device) for group in handle for device in group.devices][copy]
+
     def weights(self, handle, copy):
-        group, device = [(group, device) for group in handle for device in group.devices][copy]
-        return dict((name, group.fetch(device, name)) for name in NAMES)
+        group, device = self._copy(handle, copy)
+        return dict((name, group.fetch(device, blob)) for name, blob in group.blobs)
+
+    def assign(self, handle, copy, weights):
+        group, device = self._copy(handle, copy)
+        group.assign(device, weights)
 
     def predict(self, handle, images):
         return handle[0].predict(_scaled(images))
+
+    def save(self, handle, folder):
+        handle[0].save(os.path.join(folder, SAVED))
+
+    def restore(self, handle, folder):
+        for group in handle:
+            group.restore(os.path.join(folder, SAVED))
 
     def evidence(self, handle):
         places = sorted(set(group.scope(device) for group in handle for device in group.devices))
@@ -97,25 +115,29 @@ def _by_itself():
 
 
 class _Group(object):
-    """Devices that are trained together, in a workspace of their own."""
+    """Devices that are trained together, in a workspace of their own. `blobs` are [(parameter, its blob)]."""
 
-    def __init__(self, adapter, weights, lr, momentum, devices):
-        self.adapter, self.devices, self.momentum, self.lr = adapter, devices, momentum, lr
+    def __init__(self, adapter, net, weights, lr, momentum, devices):
+        self.adapter, self.net, self.devices, self.momentum, self.lr = adapter, net, devices, momentum, lr
+        norms = [layer.name for layer in net.layers if layer.op == 'norm']
+        self.blobs = [(name, name[:-1] + 's' if name.endswith('_w') and name[:-2] in norms else name) for name in net.names]
+        self.running = [name + end for name in norms for end in ('_rm', '_riv')]
         self.name = 'smoke%d' % next(adapter.numbers)
         self._enter()
         model = adapter.model_helper.ModelHelper(name=self.name, arg_scope={'order': 'NCHW'})
         for device in devices:
-            self.feed(device, 'data', np.zeros((1, 1, 28, 28), 'float32'))
+            self.feed(device, 'data', np.zeros((1,) + net.shape, 'float32'))
             self.feed(device, 'label', np.zeros(1, 'int32'))
+        # Running means stay each device's own: by default the first one's are sent to all after every step.
         adapter.parallel.Parallelize(
-            model, input_builder_fun=lambda model: None, forward_pass_builder_fun=self._forward, param_update_builder_fun=self._update,
-            devices=devices, cpu_device=not adapter.on_gpu, optimize_gradient_memory=False)
+            model, input_builder_fun=lambda model: None, forward_pass_builder_fun=self._forward,
+            param_update_builder_fun=self._update, devices=devices, cpu_device=not adapter.on_gpu,
+            optimize_gradient_memory=False, broadcast_computed_params=False)
         adapter.workspace.RunNetOnce(model.param_init_net)
         adapter.workspace.CreateNet(model.net)
-        self.net = model.net
+        self.training = model.net
         for device in devices:
-            for name in NAMES:
-                self.feed(device, name, np.asarray(weights[name], 'float32'))
+            self.assign(device, weights)
         self.test = self._test_net()
 
     def _enter(self):
@@ -124,25 +146,43 @@ class _Group(object):
     def scope(self, device):
         return '%s_%d' % ('gpu' if self.adapter.on_gpu else 'cpu', device)
 
+    def place(self, device):
+        return self.adapter.core.DeviceOption(self.adapter.kind, device if self.adapter.on_gpu else 0)
+
     def feed(self, device, name, array):
-        option = self.adapter.core.DeviceOption(self.adapter.kind, device if self.adapter.on_gpu else 0)
-        self.adapter.workspace.FeedBlob('%s/%s' % (self.scope(device), name), array, option)
+        self.adapter.workspace.FeedBlob('%s/%s' % (self.scope(device), name), array, self.place(device))
 
     def fetch(self, device, name):
         self._enter()
         return np.array(self.adapter.workspace.FetchBlob('%s/%s' % (self.scope(device), name)))
 
-    def _logits(self, model, x):
-        brew = self.adapter.brew
-        x = brew.relu(model, brew.conv(model, x, 'conv1', 1, 16, 5), 'relu1')
-        x = brew.max_pool(model, x, 'pool1', kernel=2, stride=2)
-        x = brew.relu(model, brew.conv(model, x, 'conv2', 16, 32, 5), 'relu2')
-        x = brew.max_pool(model, x, 'pool2', kernel=2, stride=2)
-        x = brew.relu(model, brew.fc(model, x, 'fc1', 512, 128), 'relu3')
-        return brew.fc(model, x, 'fc2', 128, 10)
+    def assign(self, device, weights):
+        self._enter()
+        for name, blob in self.blobs:
+            self.feed(device, blob, np.array(weights[name], 'float32'))
+
+    def _logits(self, model, images, test):
+        brew, shapes, known = self.adapter.brew, dict(self.net.parameters), {'images': images}
+        run = {
+            'conv': lambda layer, x: brew.conv(model, x, layer.name, shapes[layer.name + '_w'][1], layer.shape[0], layer.kernel,
+                                               stride=layer.stride, pad=layer.pad, **({} if layer.bias else {'no_bias': 1})),
+            # What Caffe2 calls the momentum of a running mean is the share that is kept.
+            'norm': lambda layer, x: brew.spatial_bn(
+                model, x, layer.name, layer.shape[0], epsilon=EPSILON, momentum=KEPT, is_test=test),
+            'relu': lambda layer, x: brew.relu(model, x, layer.name),
+            'pool': lambda layer, x: brew.max_pool(model, x, layer.name, kernel=2, stride=2),
+            'mean': lambda layer, x: brew.average_pool(model, x, layer.name, global_pooling=1),
+            'flatten': lambda layer, x: x,      # its dense layer does it, of a mean as well
+            'dense': lambda layer, x: brew.fc(model, x, layer.name, *reversed(shapes[layer.name + '_w'])),
+            'add': lambda layer, x, y: brew.sum(model, [x, y], layer.name),
+        }
+        for layer in self.net.layers:
+            known[layer.name] = run[layer.op](layer, *[known[name] for name in layer.of])
+        return known[self.net.layers[-1].name]
 
     def _forward(self, model, loss_scale):
-        _, loss = model.net.SoftmaxWithLoss([self._logits(model, 'data'), 'label'], ['softmax', 'loss'], scale=loss_scale)
+        logits = self._logits(model, 'data', False)
+        _, loss = model.net.SoftmaxWithLoss([logits, 'label'], ['softmax', 'loss'], scale=loss_scale)
         return [loss]
 
     def _update(self, model):
@@ -151,14 +191,15 @@ class _Group(object):
             # By its bare name: the scope of the device is added again.
             past = model.param_init_net.ConstantFill([tensor], str(tensor).split('/')[-1] + '_momentum', value=0.0)
             gradient = model.param_to_grad[tensor]
-            model.net.MomentumSGDUpdate([gradient, past, rate, tensor], [gradient, past, tensor], momentum=self.momentum, nesterov=0)
+            model.net.MomentumSGDUpdate(
+                [gradient, past, rate, tensor], [gradient, past, tensor], momentum=self.momentum, nesterov=0)
 
     def _test_net(self):
         core, device = self.adapter.core, self.devices[0]
         model = self.adapter.model_helper.ModelHelper(name=self.name + '_test', arg_scope={'order': 'NCHW'}, init_params=False)
-        self.feed(device, 'unseen', np.zeros((1, 1, 28, 28), 'float32'))
-        with core.NameScope(self.scope(device)), core.DeviceScope(core.DeviceOption(self.adapter.kind, device if self.adapter.on_gpu else 0)):
-            self._logits(model, 'unseen')
+        self.feed(device, 'unseen', np.zeros((1,) + self.net.shape, 'float32'))
+        with core.NameScope(self.scope(device)), core.DeviceScope(self.place(device)):
+            self._logits(model, 'unseen', True)
         self.adapter.workspace.CreateNet(model.net)
         return model.net
 
@@ -168,14 +209,32 @@ class _Group(object):
             self.feed(device, 'data', images)
             self.feed(device, 'label', labels)
             self.feed(device, 'lr', np.array([lr], 'float32'))
-        self.adapter.workspace.RunNet(self.net)
+        self.adapter.workspace.RunNet(self.training)
         return sum(float(self.fetch(device, 'loss')) for device in self.devices)
 
     def predict(self, images):
         self._enter()
         self.feed(self.devices[0], 'unseen', images)
         self.adapter.workspace.RunNet(self.test)
-        return self.fetch(self.devices[0], 'fc2')
+        return self.fetch(self.devices[0], self.net.layers[-1].name)
+
+    def save(self, path):
+        prefix = self.scope(self.devices[0]) + '/'
+        self._file('Save', [prefix + name for name in self._everything()], [], path, self.devices[0], strip_prefix=prefix)
+
+    def restore(self, path):
+        for device in self.devices:
+            prefix = self.scope(device) + '/'
+            self._file('Load', [], [prefix + name for name in self._everything()], path, device, add_prefix=prefix)
+
+    def _everything(self):
+        return [blob for _, blob in self.blobs] + self.running
+
+    def _file(self, what, reads, gives, path, device, **names):
+        """Caffe2's own format: blobs in a small database of one file."""
+        self._enter()
+        self.adapter.workspace.RunOperatorOnce(self.adapter.core.CreateOperator(
+            what, reads, gives, db=path, db_type='minidb', absolute_path=1, device_option=self.place(device), **names))
 
 
 def _scaled(images):
