@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envbuild.report.shapes import Check, Group, Row, View
+from envbuild.report.shapes import Check, Group, View
 from envbuild.report.values import percent, plural, short
 from envbuild.report.view import speedup, view
+
+TOLERANCE = 0.1
+
+Figure = tuple[float | None, float | None, float | None]  # the median, and what bounds it
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Plain text: verdicts, figures per number of workers, checks whose result changed, facts that differ.
 
-    Two speedups are called different only where their intervals do not overlap.
+    The rule for figures is the guest's (`envbuild-smoke diff`): where the intervals overlap it is noise, where the medians are
+    within a tenth it is too little to matter, else B is better or worse.
     """
     first, second = view(a), view(b)
     lines = [f"A  {first.verdict.upper():13} {first.name}", f"B  {second.verdict.upper():13} {second.name}", ""]
@@ -40,9 +45,11 @@ def _rows(a: Group, b: Group) -> list[str]:
             continue
         lines.append(f"  {plural(row.workers, 'worker')}")
         change = _change(row.images_per_s, other.images_per_s)
-        lines.append(f"    images/s  {short(row.images_per_s):>9} → {short(other.images_per_s):>9}  {change}")
+        word = _word((row.images_per_s, row.slowest, row.fastest), (other.images_per_s, other.slowest, other.fastest))
+        lines.append(f"    images/s  {short(row.images_per_s):>9} → {short(other.images_per_s):>9}  {change}  {word}".rstrip())
         if row.workers > 1:
-            lines.append(f"    speedup   {speedup(row)} → {speedup(other)}  {_overlap(row, other)}")
+            word = _word((row.speedup, row.low, row.high), (other.speedup, other.low, other.high))
+            lines.append(f"    speedup   {speedup(row)} → {speedup(other)}  {word}")
         lines.append(f"    accuracy  {percent(row.accuracy):>9} → {percent(other.accuracy):>9}")
     return [*lines, *(f"  {plural(n, 'worker')}: only in B" for n in others.keys() - {row.workers for row in a.rows})]
 
@@ -51,12 +58,15 @@ def _change(a: float | None, b: float | None) -> str:
     return "" if not a or b is None else f"{100 * (b / a - 1):+.1f} %"
 
 
-def _overlap(a: Row, b: Row) -> str:
-    if a.low is None or a.high is None or b.low is None or b.high is None:
+def _word(old: Figure, new: Figure) -> str:
+    (before, low, high), (after, least, most) = old, new
+    if before is None or low is None or high is None or after is None or least is None or most is None or not before:
         return "(no interval: not judged)"
-    if a.low <= b.high and b.low <= a.high:
+    if low <= most and least <= high:
         return "(within the noise)"
-    return "(B is better)" if b.low > a.high else "(B is worse)"
+    if abs(after / before - 1) <= TOLERANCE:
+        return f"(within {100 * TOLERANCE:.0f} %)"
+    return "(B is better)" if after > before else "(B is worse)"
 
 
 def _parts(a: View, b: View) -> list[str]:

@@ -83,6 +83,7 @@ def _row(
         "" if judged or n == 1 or measured is None else text(source.get("why_not_judged")) or ("CPU workers" if on_cpu else "")
     )
     state = _state(n, checks)
+    rate = mapping(mapping(source.get("images_per_s_interval")).get(mode))
     return Row(
         workers=n,
         images_per_s=_of_mode(source.get("images_per_s"), mode),
@@ -101,6 +102,8 @@ def _row(
         why_not_judged="CPU workers" if why and on_cpu else why,
         verdict=_row_verdict(state, verdict, on_cpu=on_cpu),
         state="skip" if state == "pass" and verdict not in ("pass", "fail") else state,
+        slowest=number(rate.get("lo")),
+        fastest=number(rate.get("hi")),
     )
 
 

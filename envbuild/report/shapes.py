@@ -32,7 +32,7 @@ class Check:
 class Row:
     """What one number of workers did. ``solo_per_s`` is what one worker did in the same rounds.
 
-    ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %).
+    ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
     """
 
     workers: int
@@ -52,6 +52,8 @@ class Row:
     why_not_judged: str
     verdict: str
     state: CheckStatus
+    slowest: float | None = None
+    fastest: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -39,9 +39,9 @@ def pairs(old, new):
 def exit_code(new, found):
     """Of the verb diff: 1 where the second is worse (on the CPU only correctness counts), 3 where nothing was compared."""
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'
-    if found['lost'] or (not on_cpu and any(entry['word'] == diff.WORSE for entry in found['speed'])):
+    if found['lost'] or (not on_cpu and found['alike'] and any(entry['word'] == diff.WORSE for entry in found['speed'])):
         return 1
-    return 3 if found['apart'] and not found['speed'] else 0
+    return 3 if found['apart'] and not (found['alike'] and found['speed']) else 0
 
 
 def checks(old, new, tolerance):
@@ -49,8 +49,9 @@ def checks(old, new, tolerance):
     insisted, tolerance = tolerance is not None, diff.TOLERANCE if tolerance is None else tolerance
     found = diff.compare(old, new, tolerance)
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'
-    out = [_speed(n, found, on_cpu, insisted, tolerance) for n in sorted(set(entry['n'] for entry in found['speed']))]
-    if not found['speed'] and (old.get('runs') or new.get('runs')):
+    compared = found['speed'] if found['alike'] else []
+    out = [_speed(n, found, on_cpu, insisted, tolerance) for n in sorted(set(entry['n'] for entry in compared))]
+    if not compared and (old.get('runs') or new.get('runs')):
         out.append(check('BASELINE', None, 'inconclusive', ' '.join(found['apart']) or 'Neither report has a speed.',
                          next_step='Compare with a report of the same machine, workload and options.'))
     return [_correctness(found)] + out

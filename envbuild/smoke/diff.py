@@ -2,7 +2,7 @@
 
 The rule for figures, the same as the host's (`envbuild report A B`): where the intervals overlap it is noise; where the medians
 are within the tolerance it is too little to matter; else the second is better or worse. Only equal things are compared:
-workload, network, batch, scaling, precision, way of averaging, and devices of one model.
+workload, network, batch, scaling, precision and way of averaging; on other devices nothing is a regression.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -27,7 +27,9 @@ def word(old, new, tolerance):
 
 
 def compare(old, new, tolerance=TOLERANCE):
-    """{'speed': [...], 'lost': [...], 'changed': [...], 'apart': [sentence]}
+    """{'alike': bool, 'speed': [...], 'lost': [...], 'changed': [...], 'apart': [sentence]}
+
+    alike     whether the devices are of one model: only then a lower speed is a regression
 
     speed     {'n', 'what', 'figure', 'old', 'new', 'word'} of each figure that both have
     lost      sentences about correctness that the second report lacks
@@ -35,9 +37,9 @@ def compare(old, new, tolerance=TOLERANCE):
     apart     what was not compared, and why
     """
     apart = _unlike(old, new)
-    speed = [] if apart else _speed(old, new, tolerance, apart)
+    alike, speed = not apart, _speed(old, new, tolerance, apart)
     lost, changed = _checks(old, new)
-    return {'speed': speed, 'lost': lost + _accuracy(old, new), 'changed': changed, 'apart': apart}
+    return {'alike': alike, 'speed': speed, 'lost': lost + _accuracy(old, new), 'changed': changed, 'apart': apart}
 
 
 def devices(report):
@@ -53,8 +55,8 @@ def devices(report):
 def _unlike(old, new):
     before, after = devices(old), devices(new)
     if not before or not after:
-        return ['Speed is not compared: one of the reports used no device.']
-    return [] if before == after else ['Speed is not compared: the devices differ (%s; %s).' % (before, after)]
+        return ['A speed has nothing to stand beside: one of the reports used no device.']
+    return [] if before == after else ['No speed is a regression: the devices differ (%s; %s).' % (before, after)]
 
 
 def _key(run):
@@ -137,7 +139,7 @@ def table(old, new, found):
         last = head
         lines.append('  %-9s %s -> %s  %+.1f %%  %s' % (entry['figure'], shown(entry['old']), shown(entry['new']),
                                                         100 * (entry['new'][0] / entry['old'][0] - 1), _of_b(entry['word'])))
-    for head, sentences in (('worse', found['lost']), ('changed', found['changed']), ('not compared', found['apart'])):
+    for head, sentences in (('worse', found['lost']), ('changed', found['changed']), ('apart', found['apart'])):
         lines += [head + ':'] + ['  ' + sentence for sentence in sentences] if sentences else []
     return lines
 
