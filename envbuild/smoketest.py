@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from envbuild import files, report
+from envbuild import datasets, files, report
 from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, UnknownNameError, UsageError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 
@@ -24,6 +24,8 @@ COMMAND = "envbuild-smoke"
 # Inside the container: writable for every user, on the container's own layer (no mount), so that it can be copied out of
 # any engine, a remote one and one with user namespaces included.
 _ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
+_DATA = "/data"  # in the container
+_BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - in the container, too
 _FILES = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
 _EXIT_OF_STATUS = {"pass": 0, "fail": 9, "inconclusive": 10, "error": 9}
 _EXIT_OF_GUEST = {0: 0, 1: 9, 2: 2, 3: 10, 4: 9, 5: 9}
@@ -36,7 +38,9 @@ class SmokeOptions:
 
     ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all
     that the host has, where the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the
-    guest as they are. ``timeout_s`` is the user's own limit for the whole test.
+    guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of this machine with files
+    of MNIST or CIFAR-10, which are copied into the container; so is ``baseline``, an earlier report. ``min_efficiency``,
+    ``scaling`` and ``sync`` are lists of the guest's.
     """
 
     counts: tuple[int, ...] = (1, 2)
@@ -46,6 +50,14 @@ class SmokeOptions:
     gpus: tuple[str, ...] = ()
     min_speedup: str = ""
     strict: bool = False
+    workload: str = ""
+    net: str = ""
+    data: str = ""
+    scaling: str = ""
+    sync: str = ""
+    min_efficiency: str = ""
+    baseline: Path | None = None
+    tolerance: float | None = None
     timeout_s: float | None = None
     arguments: tuple[str, ...] = ()
 
@@ -151,12 +163,25 @@ def _start(trial: _Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
             network="none",
             timeout_s=trial.options.timeout_s,
             collect=[_ANSWER],
+            deliver={**_data(trial.options), **_baseline(trial.options)},
             on_line=listen,
         )
     except EngineError as error:
         if COMMAND in error.message and "not found" in error.message:  # an image without an init of its own
             raise _no_guest(trial.image) from error
         raise
+
+
+def _data(options: SmokeOptions) -> dict[str, Path]:
+    """Path in the container → file here; UsageError where the folder has nothing to train on."""
+    if not options.data:
+        return {}
+    found = datasets.found(datasets.load(), Path(options.data))
+    return {f"{_DATA}/{place}": path for place, path in found.items()}
+
+
+def _baseline(options: SmokeOptions) -> dict[str, Path]:
+    return {} if options.baseline is None else {_BASELINE: options.baseline}
 
 
 def _arguments(options: SmokeOptions) -> list[str]:
@@ -168,6 +193,14 @@ def _arguments(options: SmokeOptions) -> list[str]:
         ("--expect", options.expect),
         ("--expect-gpus", "" if options.expect_gpus is None else str(options.expect_gpus)),
         ("--min-speedup", options.min_speedup),
+        ("--min-efficiency", options.min_efficiency),
+        ("--scaling", options.scaling),
+        ("--sync", options.sync),
+        ("--baseline", "" if options.baseline is None else _BASELINE),
+        ("--tolerance", "" if options.tolerance is None else f"{options.tolerance:g}"),
+        ("--workload", options.workload),
+        ("--net", options.net),
+        ("--data", _DATA if options.data else ""),
         ("--timeout", limit),
     )
     words = ["--json", _ANSWER]

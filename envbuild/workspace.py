@@ -110,6 +110,11 @@ class Workspace:
         return self.home / "downloads"
 
     @property
+    def data(self) -> Path:
+        """Public data sets to train on."""
+        return self.home / "data"
+
+    @property
     def environments(self) -> Path:
         """Machine-written folders, one per canonical name."""
         return self.output / "environments"

@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "build": ("build", "Build the image of a locked environment."),
     "verify": ("verify", "Compare what the image holds with its lock."),
     "smoke": ("smoke", "Train in the image on 1 and N devices, and judge."),
+    "data": ("data", "The public data sets that the smoke test can train on: list, fetch."),
     "launch": ("launch", "The smoke test on several machines, by mpirun, torchrun, Slurm or Kubernetes."),
     "make": ("make", "All of it: resolve, lock, render, build, verify, smoke, report."),
     "sbom": ("sbom", "What a lock pins, as a CycloneDX bill of materials."),

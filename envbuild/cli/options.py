@@ -132,9 +132,25 @@ def judging(function: F) -> F:
         click.option(
             "--timeout", "timeout_s", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop the smoke test after this."
         ),
+        click.option(
+            "--data",
+            default="",
+            type=click.Path(exists=True, file_okay=False, resolve_path=True),
+            help="Train on the files of MNIST or CIFAR-10 in this folder (`envbuild data fetch`); else on generated images.",
+        ),
+        click.option("--net", default="", metavar="NAME", help="The network: lenet for mnist; resnet20 or vgg19_bn for cifar."),
+        click.option(
+            "--workload", default="", metavar="mnist,cifar", help="What to train; default mnist on the CPU, both on GPUs."
+        ),
         click.option("--min-speedup", default="", metavar="N:X,…", help="Fail below this speedup, e.g. 2:1.2."),
         click.option("--devices", "gpus", default="", metavar="0,1", help="The GPUs to use, by index or UUID; default all."),
-        click.option("--counts", default="1,2", metavar="1,N,…", show_default=True, help="Worker counts, in the same run."),
+        click.option(
+            "--counts",
+            default="auto",
+            metavar="1,N,…",
+            show_default=True,
+            help="Worker counts, in the same run; auto: 1 and 2 on the CPU, on GPUs the powers of two and all.",
+        ),
         click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail unless N GPUs are usable."),
         click.option(
             "--expect", type=click.Choice(["cpu", "gpu"]), default=None, help="Where it must run; cpu lets --allow-cpu pass."
@@ -145,13 +161,39 @@ def judging(function: F) -> F:
     return function
 
 
+def measuring(function: F) -> F:
+    """How speed is measured and what it is held against, as ``smoke`` takes it."""
+    for option in (
+        click.option(
+            "--tolerance",
+            type=click.FloatRange(min=0, max=1, max_open=True),
+            metavar="SHARE",
+            help="Fail where speed is lower than the baseline's by more; without it, a tenth only warns.",
+        ),
+        click.option(
+            "--baseline",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="An earlier JSON report that this run must not fall behind.",
+        ),
+        click.option("--min-efficiency", default="", metavar="N:X,…", help="Fail below this speedup per device, e.g. 2:0.8."),
+        click.option(
+            "--sync", default="", metavar="SCHEME,…", help="Beside averaging gradients also parameters:K or async:S, compared."
+        ),
+        click.option(
+            "--scaling", default="", metavar="weak,strong", help="Fix the batch per device (weak), or of all; default weak."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
     """The verb's judging options as the smoke test takes them; :class:`UsageError` for counts that are none."""
     from envbuild.smoketest import SmokeOptions
 
     text = str(values["counts"])
-    parts = [part.strip() for part in text.split(",")]
-    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
+    parts = [part.strip() for part in text.split(",")] if text != "auto" else []
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
         raise UsageError(f"--counts takes whole numbers from 1, separated by commas, not {text!r}.", hint="For example: 1,2")
     counts = tuple(sorted({int(part) for part in parts}))
     gpus = tuple(part.strip() for part in str(values["gpus"]).split(",") if part.strip())

@@ -133,12 +133,14 @@ class Engine:
         stdin: bytes | None = None,
         entrypoint: Sequence[str] | None = None,
         collect: Sequence[str] = (),
+        deliver: Mapping[str, Path] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> RunResult:
         """Run ``argv`` in a new container of ``image`` and return how it ended, whatever its exit code.
 
-        ``gpus`` is ``all`` or a list of indexes or UUIDs. ``collect`` names files or folders that are copied out at the end
-        (also where the engine is on another machine). The container is removed in every case, Ctrl-C included. Raises
+        ``gpus`` is ``all`` or a list of indexes or UUIDs. ``deliver`` are files to be copied in before the start (path in the
+        container → file here), ``collect`` names files or folders that are copied out at the end; both also where the engine
+        is on another machine. The container is removed in every case, Ctrl-C included. Raises
         :class:`TimedOutError` after ``timeout_s``, its ``details`` holding the last lines.
         """
         return containers.run(
@@ -158,6 +160,7 @@ class Engine:
                 stdin=stdin,
                 entrypoint=None if entrypoint is None else tuple(entrypoint),
                 collect=tuple(collect),
+                deliver=tuple((deliver or {}).items()),
             ),
             on_line,
         )

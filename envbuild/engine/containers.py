@@ -8,6 +8,7 @@ import io
 import os
 import socket
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,10 +44,11 @@ class Order:
     stdin: bytes | None
     entrypoint: tuple[str, ...] | None
     collect: tuple[str, ...]
+    deliver: tuple[tuple[str, Path], ...] = ()
 
 
 def run(client: DockerClient, order: Order, on_line: Callable[[str], None] | None) -> RunResult:
-    """Create, start, follow, collect, remove.
+    """Create, deliver, start, follow, collect, remove.
 
     Limits are wishes: an engine without CAP_SYS_RESOURCE cannot raise them, and the container then runs with its own.
     """
@@ -68,6 +70,7 @@ def _once(client: DockerClient, order: Order, on_line: Callable[[str], None] | N
     container = ""
     try:
         container = _create(client, order)
+        _deliver(client, container, order.deliver)
         stream = client.api.attach(container, stdout=True, stderr=True, stream=True, logs=True, demux=True)
         with _limit(client, container, order.timeout_s) as passed:
             _start(client, container, order)
@@ -132,6 +135,21 @@ def _create(client: DockerClient, order: Order) -> str:
         labels={_OWNER: f"{socket.gethostname()}/{_identity(os.getpid())}"},
     )
     return str(created["Id"])
+
+
+def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, Path]]) -> None:
+    """Copy files in, readable by all: path in the container, file here. A mount would need them on the engine's machine."""
+    if not wanted:
+        return
+    with tempfile.TemporaryFile() as stream:
+        with tarfile.open(fileobj=stream, mode="w") as archive:
+            for target, source in wanted:
+                entry = archive.gettarinfo(source.resolve(), target.lstrip("/"))
+                entry.uid, entry.gid, entry.uname, entry.gname, entry.mode = 0, 0, "", "", 0o444
+                with source.open("rb") as content:
+                    archive.addfile(entry, content)
+        stream.seek(0)
+        client.api.put_archive(container, "/", stream)
 
 
 def _devices(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:

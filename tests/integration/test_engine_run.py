@@ -57,6 +57,17 @@ def test_a_program_that_does_not_read_its_input_does_not_hang(engine, image):
     assert engine.run(image, ["true"], stdin=b"x" * 5_000_000, timeout_s=60).code == 0
 
 
+def test_files_are_delivered_before_the_start_readable_by_all_and_not_writable(engine, image, tmp_path):
+    (tmp_path / "secret").write_bytes(os.urandom(3_000_000))
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "link").symlink_to("secret")
+    wanted = {"/data/deep/one": tmp_path / "secret", "/tmp/two": tmp_path / "link"}
+    script = "cmp /data/deep/one /tmp/two && stat -c '%a %u %F' /data/deep/one /tmp/two; echo x >> /data/deep/one"
+    result = engine.run(image, ["sh", "-c", script], deliver=wanted, user="1234:1234")
+    assert result.output.splitlines().count("444 0 regular file") == 2
+    assert result.code != 0
+
+
 def test_settings_reach_the_container(engine, image, tmp_path):
     (tmp_path / "given").write_text("from outside")
     tmp_path.chmod(0o755)

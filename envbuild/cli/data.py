@@ -1,0 +1,81 @@
+"""``envbuild data list|fetch``: the public data sets that the smoke test can train on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+
+@click.group("data")
+@options.common
+def command() -> None:
+    """MNIST and CIFAR-10 for `envbuild smoke NAME --data DIR`; without them the smoke test generates images."""
+
+
+@command.command("list")
+@click.option("--in", "folder", type=click.Path(path_type=Path, file_okay=False), help="Look there (default: our own folder).")
+@options.common
+@click.pass_obj
+def list_command(session: Session, folder: Path | None) -> int:
+    """The data sets, their sizes, and whether their files are here, each verified."""
+    from envbuild import datasets
+
+    folder = folder or session.workspace.data
+    rows: list[dict[str, Any]] = []
+    for dataset in datasets.load().values():
+        whole = all(datasets.is_whole(dataset.file(name), folder / name) for name in dataset.wanted)
+        rows.append(
+            {
+                "name": dataset.name,
+                "title": dataset.title,
+                "about": dataset.about,
+                "bytes": dataset.size,
+                "files": list(dataset.wanted),
+                "mirrors": list(dataset.mirrors),
+                "here": str(folder) if whole else None,
+            }
+        )
+    session.document({"schema": 1, "datasets": rows})
+    lines = [[row["name"], wording.size(row["bytes"]), row["here"] or "not here", row["about"]] for row in rows]
+    session.out(wording.columns([["NAME", "TO FETCH", "WHERE", "WHAT IT IS"], *lines]))
+    return 0
+
+
+@command.command("fetch")
+@click.argument("names", nargs=-1, required=True, metavar="mnist|cifar10…")
+@click.option(
+    "--to", "folder", type=click.Path(path_type=Path, file_okay=False), help="Put them there (default: our own folder)."
+)
+@options.common
+@click.pass_obj
+def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
+    """Download data sets and verify every file by its checksum; exit 11 where no mirror can be reached.
+
+    Files that are there are left alone, and a download that was stopped goes on where it was.
+    """
+    from envbuild import datasets
+    from envbuild.index import Index
+
+    table = datasets.load()
+    chosen = [datasets.choose(table, name) for name in names]
+    folder = (folder or session.workspace.data).absolute()
+    with display(session) as shown:
+        index = Index()
+        paths = {dataset.name: datasets.fetch(dataset, folder, index, shown.news) for dataset in chosen}
+    session.document(
+        {
+            "schema": 1,
+            "folder": str(folder),
+            "files": {name: [str(path) for path in each] for name, each in paths.items()},
+        }
+    )
+    for dataset in chosen:
+        session.out(f"{dataset.title}: {len(paths[dataset.name])} files in {folder}, each as published")
+    session.out(f"`envbuild smoke NAME --data {folder}` trains on them")
+    return 0

@@ -1,0 +1,200 @@
+"""Files of the public data sets that the smoke test can train on: fetched, verified, found in a folder of the user's.
+
+Names, sizes, checksums and mirrors are the guest's own table (``smoke/datasets.json``), which verifies the files once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envbuild import files
+from envbuild.errors import BuildError, PublishError, UnknownNameError, UsageError
+from envbuild.index import Index
+from envbuild.index.pages import IndexFile
+from envbuild.model import OnProgress, Progress, ignore_progress
+
+_PIECE = 8 << 20
+_TABLE = Path(__file__).parent / "smoke" / "datasets.json"
+_OVERRIDE = "ENVBUILD_SMOKE_DATASETS"  # another table, as the guest reads it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """One file of a data set. What its publisher did not say is empty or None."""
+
+    name: str
+    size: int | None
+    sha256: str
+    md5: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dataset:
+    """``folders`` are places below a folder where its files may lie; ``wanted`` are the files to fetch, ``mirrors`` where."""
+
+    name: str
+    title: str
+    about: str
+    folders: tuple[str, ...]
+    known: tuple[Known, ...]
+    wanted: tuple[str, ...]
+    mirrors: tuple[str, ...]
+
+    def file(self, name: str) -> Known:
+        """The known file of that name."""
+        return next(each for each in self.known if each.name == name)
+
+    @property
+    def size(self) -> int:
+        """Bytes to fetch."""
+        return sum(self.file(name).size or 0 for name in self.wanted)
+
+
+def load() -> dict[str, Dataset]:
+    """The data sets of the guest's table, by name."""
+    path = Path(os.environ.get(_OVERRIDE) or _TABLE)
+    table: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: _dataset(name, row) for name, row in table.items()}
+
+
+def _dataset(name: str, row: Mapping[str, Any]) -> Dataset:
+    known = tuple(
+        Known(name=file, size=fact.get("bytes"), sha256=fact.get("sha256", ""), md5=fact.get("md5", ""))
+        for file, fact in row["files"].items()
+    )
+    return Dataset(
+        name=name,
+        title=row["title"],
+        about=row["about"],
+        folders=tuple(row["folders"]),
+        known=known,
+        wanted=tuple(row["fetch"]),
+        mirrors=tuple(row["mirrors"]),
+    )
+
+
+def choose(table: Mapping[str, Dataset], name: str) -> Dataset:
+    """The data set of that name; raises :class:`UnknownNameError`."""
+    if name not in table:
+        raise UnknownNameError(f"There is no data set {name!r}.", hint=f"There are: {', '.join(table)}.")
+    return table[name]
+
+
+def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
+    """Every file below ``folder`` that the guest would look at: its place there → where it is.
+
+    Raises :class:`UsageError` where there is none.
+    """
+    places = {
+        f"{below}/{known.name}".lstrip("/"): folder / below / known.name
+        for dataset in table.values()
+        for below in dataset.folders
+        for known in dataset.known
+    }
+    present = {place: path for place, path in places.items() if path.is_file()}
+    if not present:
+        titles = " or ".join(dataset.title for dataset in table.values())
+        raise UsageError(
+            f"{folder} holds no file of {titles}.",
+            code="no-data",
+            hint=f"`envbuild data fetch {next(iter(table))} --to {folder}` gets them; `envbuild data list` shows the names.",
+        )
+    return present
+
+
+def is_whole(known: Known, path: Path) -> bool:
+    """Whether the file is there, and is what it should be."""
+    return (
+        path.is_file() and (known.size is None or path.stat().st_size == known.size) and _digest(path, known) == _wanted(known)
+    )
+
+
+def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress = ignore_progress) -> list[Path]:
+    """The files of the data set in ``folder``, each whole and verified; those that are there are left alone.
+
+    A download that broke off goes on where it stopped, also from another mirror and in another run. Raises
+    :class:`PublishError` (``data-unreachable``) where no mirror has a file.
+    """
+    paths = []
+    for name in dataset.wanted:
+        target = folder / name
+        with files.locked(folder / f".{name}.fetching"):
+            if not is_whole(dataset.file(name), target):
+                _from_a_mirror(dataset, dataset.file(name), target, index, on_progress)
+        paths.append(target)
+    return paths
+
+
+def _from_a_mirror(dataset: Dataset, known: Known, target: Path, index: Index, on_progress: OnProgress) -> None:
+    reasons = []
+    for mirror in dataset.mirrors:
+        try:
+            _download(f"{mirror}{known.name}", known, target, index, on_progress)
+        except OSError as error:
+            raise files.explain_os_error(error, target) from error
+        except BuildError as error:
+            if error.code == "no-space":
+                raise
+            reasons.append(f"{mirror}{known.name}: {error.message}")
+        else:
+            return
+    raise PublishError(
+        f"{known.name} of {dataset.title} could not be fetched.",
+        code="data-unreachable",
+        details=reasons,
+        hint="Get it on another machine and copy it, or run this again where the network reaches one of these addresses: "
+        "what was fetched is kept. Without it the smoke test generates images.",
+    )
+
+
+def _download(url: str, known: Known, target: Path, index: Index, on_progress: OnProgress) -> None:
+    part = target.with_name(f".{target.name}.partial")
+    if not _in_pieces(url, known, part, index, on_progress):
+        whole = index.download(IndexFile.pinned(url, known.name, known.sha256), target.parent, on_progress)
+        whole.replace(part)
+    got = _digest(part, known)
+    if got != _wanted(known):
+        part.unlink()
+        raise BuildError(f"it holds another file ({got} is not {_wanted(known)}).", code="hash-differs")
+    part.replace(target)
+
+
+def _in_pieces(url: str, known: Known, part: Path, index: Index, on_progress: OnProgress) -> bool:
+    """Go on with ``part`` until it is whole; False where the server does not serve parts of files."""
+    import requests
+
+    with part.open("ab") as out:
+        if known.size is not None and out.tell() > known.size:
+            out.truncate(0)
+        while True:
+            have, piece = os.fstat(out.fileno()).st_size, None
+            try:
+                piece = index.read_range(url, have, have + _PIECE - 1) if have != known.size else (b"", have)
+            except requests.RequestException as error:
+                raise BuildError(f"the download broke off after {have} bytes: {error}.", code="index-unreachable") from error
+            if piece is None:
+                return False
+            if not piece[0] and have < piece[1]:
+                raise BuildError(f"the download broke off after {have} bytes.", code="index-unreachable")
+            out.write(piece[0])
+            out.flush()
+            have += len(piece[0])
+            on_progress(Progress(stage="download", message=known.name, done=have, total=piece[1], unit="bytes"))
+            if have >= piece[1]:
+                os.fsync(out.fileno())
+                return True
+
+
+def _wanted(known: Known) -> str:
+    return known.sha256 or known.md5
+
+
+def _digest(path: Path, known: Known) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256" if known.sha256 else "md5").hexdigest()
