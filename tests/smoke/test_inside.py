@@ -9,6 +9,26 @@ import pytest
 
 from .conftest import FEW, INSIDE, PYTHONS, Guest
 
+MEASURING = [
+    "check_refnet",
+    "check_synth",
+    "check_stats",
+    "check_group",
+    "check_exchange",
+    "check_nets",
+    "check_data",
+    "check_mpi",
+]
+JUDGING = [
+    "check_diagnose",
+    "check_checks",
+    "check_environment",
+    "check_faults",
+    "check_speed",
+    "check_schemes",
+    "check_baseline",
+]
+
 
 def _unittest(guest: Guest, *names: str) -> None:
     command = [guest.executable, "-m", "unittest", *names]
@@ -20,10 +40,9 @@ def _unittest(guest: Guest, *names: str) -> None:
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_reference_data_statistics_and_group(guest_of: Callable[[str], Guest], version: str) -> None:
-    _unittest(guest_of(version), "check_refnet", "check_synth", "check_stats", "check_group", "check_exchange", "check_nets", "check_data")
+    _unittest(guest_of(version), *MEASURING)
 
 
 @pytest.mark.parametrize("version", FEW)
 def test_diagnosis_and_verdicts(guest_of: Callable[[str], Guest], version: str) -> None:
-    judged = ("check_checks", "check_environment", "check_faults", "check_speed", "check_schemes", "check_baseline")
-    _unittest(guest_of(version), "check_diagnose", *judged)
+    _unittest(guest_of(version), *JUDGING)

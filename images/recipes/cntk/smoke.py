@@ -1,7 +1,7 @@
 """CNTK for the smoke test: one process per device, CNTK's own gradients and learner.
 
-Where mpirun started the ranks, gradients are exchanged by CNTK's data_parallel_distributed_learner. Elsewhere each process is a
-world of its own for MPI; what that learner does with the gradients before it updates is then done over the smoke test's ring.
+Gradients are exchanged by CNTK's data_parallel_distributed_learner, over MPI. Where the ranks cannot be an MPI world, each is one
+of its own, and what that learner does with the gradients before it updates is done over the smoke test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -11,11 +11,9 @@ import warnings
 
 import numpy as np
 
-from .. import nets
+from .. import mpi, nets
 
 FILE = 'network.model'
-# By these a process learns that mpirun started it.
-OF_MPIRUN = ('OMPI_COMM_WORLD_', 'OMPI_UNIVERSE_', 'OMPI_MCA_ess', 'OMPI_MCA_orte_', 'PMIX_')
 
 
 class Adapter(object):
@@ -24,11 +22,10 @@ class Adapter(object):
     collective_types = ('float32', 'float64', 'int64')
 
     def setup(self, ctx):
-        self.together = ctx.world > 1 and os.environ.get('OMPI_COMM_WORLD_SIZE') == str(ctx.world)
+        self.world = mpi.World(ctx) if ctx.world > 1 else None
+        self.together = ctx.world > 1 and self.world.joined
         if not self.together:
-            for name in [name for name in os.environ if name.startswith(OF_MPIRUN)]:
-                del os.environ[name]
-            # Alone, without mpirun's daemon, which would have to be started for each process.
+            # Without mpirun's daemon, which would have to be started for each process.
             os.environ['OMPI_MCA_ess_singleton_isolated'] = '1'
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')     # about GPUs and image readers that are not there
@@ -39,9 +36,13 @@ class Adapter(object):
         self.device = cntk.gpu(ctx.devices[0]) if self.on_gpu else cntk.cpu()
         if not cntk.try_set_default_device(self.device):
             raise RuntimeError('CNTK does not take the device %s' % self.device)
-        self.semantics = {
-            'gradient': 'mean', 'exchange': 'data_parallel_distributed_learner, over MPI' if self.together else
-            'the smoke test\'s own ring, between Function.grad and Learner.update: data_parallel_distributed_learner wants mpirun'}
+        self.semantics = {'gradient': 'mean', 'exchange': self._exchange()}
+
+    def _exchange(self):
+        if self.together:
+            return 'data_parallel_distributed_learner, over MPI'
+        why = ': ' + self.world.reason if self.world else ''
+        return 'the smoke test\'s own ring, between Function.grad and Learner.update, for want of an MPI world' + why
 
     def versions(self):
         return {'name': 'cntk', 'version': self.cntk.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
@@ -100,7 +101,10 @@ class Adapter(object):
         return self.ctx.group.gather_arrays(array)
 
     def close(self):
-        """Nothing to end: CNTK's part of MPI ends with the process."""
+        if self.world:
+            self.cntk.train.distributed.Communicator.finalize()
+            self.ctx.group.barrier()        # mpirun takes a member that is missing for dead, and the others with it
+            self.world.leave()
 
 
 class _Model(object):

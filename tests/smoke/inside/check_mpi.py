@@ -1,0 +1,96 @@
+from __future__ import absolute_import, division, print_function
+
+import os
+import shutil
+import stat
+import tempfile
+import unittest
+
+import boot  # noqa: F401
+
+from envbuild_smoke import mpi
+
+STARTS = '''#!/bin/sh
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) %s"; exit; fi
+while [ "$1" != -np ]; do shift; done
+world=$2; shift 2
+rank=0
+while [ $rank -lt $world ]; do OMPI_COMM_WORLD_RANK=$rank PMIX_ID=place-$rank OTHER=x "$@" & rank=$((rank + 1)); done
+%s
+'''
+
+
+class Group(object):
+    def broadcast(self, value):
+        return value
+
+
+class Context(object):
+    """Rank 0 of two, on this host unless told otherwise."""
+    rank, world, group = 0, 2, Group()
+
+    def __init__(self, host='127.0.0.1'):
+        self.host = host
+
+
+class Places(unittest.TestCase):
+    def setUp(self):
+        self.folder, self.kept = tempfile.mkdtemp(), dict(os.environ)
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.addCleanup(self._restore)
+
+    def _restore(self):
+        os.environ.clear()
+        os.environ.update(self.kept)
+
+    def mpirun(self, version='4.1.4', then='wait'):
+        path = os.path.join(self.folder, 'mpirun')
+        with open(path, 'w') as stream:
+            stream.write(STARTS % (version, then))
+        os.chmod(path, stat.S_IRWXU)
+        os.environ['PATH'] = self.folder + os.pathsep + os.environ['PATH']
+
+    def test_a_rank_takes_the_variables_of_its_place_and_no_others(self):
+        self.mpirun()
+        world = mpi.World(Context())
+        self.addCleanup(world.leave)
+        self.assertEqual((world.joined, world.reason), (True, ''))
+        self.assertEqual((os.environ['OMPI_COMM_WORLD_RANK'], os.environ['PMIX_ID']), ('0', 'place-0'))
+        self.assertNotIn('OTHER', os.environ)
+
+    def test_leaving_ends_mpirun_and_removes_what_it_wrote(self):
+        self.mpirun()
+        world = mpi.World(Context())
+        world.leave()
+        self.assertIsNotNone(world._mpirun.poll())
+        self.assertFalse(os.path.exists(world._folder))
+
+    def refused(self, world):
+        self.assertNotIn('OMPI_COMM_WORLD_RANK', os.environ)
+        self.assertFalse(world.joined)
+        return world.reason
+
+    def test_without_mpirun_there_is_no_world(self):
+        os.environ['PATH'] = self.folder
+        self.assertEqual(self.refused(mpi.World(Context())), 'there is no mpirun')
+
+    def test_other_releases_are_not_tried(self):
+        self.mpirun(version='1.10.2')
+        self.assertEqual(self.refused(mpi.World(Context())), 'mpirun is not that of Open MPI 4')
+
+    def test_an_mpirun_that_gives_up_is_no_hang(self):
+        self.mpirun(then='exit 1')
+        shutil.copy('/bin/true', os.path.join(self.folder, 'python'))
+        kept, mpi.sys.executable = mpi.sys.executable, os.path.join(self.folder, 'python')      # a program that writes nothing
+        try:
+            self.assertEqual(self.refused(mpi.World(Context())), 'mpirun does not start programs here')
+        finally:
+            mpi.sys.executable = kept
+
+    def test_ranks_on_several_hosts_have_no_mpirun_in_common(self):
+        self.mpirun()
+        self.assertEqual(self.refused(mpi.World(Context('10.0.0.1'))), 'the ranks are on several hosts')
+
+
+if __name__ == '__main__':
+    unittest.main()
