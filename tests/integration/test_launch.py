@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from machines import Machines, why_not
+from slurm_here import PROGRAMS, slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 GUEST = ("--adapter", "numpy", "--phases", "coll,oracle", "--counts", "4")
@@ -52,19 +53,22 @@ def _command(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def launch(machines: Machines, commands: Path, folder: Path, via: str, *options: str) -> tuple[int, dict[str, Any], str]:
+def launch(
+    machines: Machines, commands: Path, folder: Path, via: str, *options: str, variables: Mapping[str, str] = {}
+) -> tuple[int, dict[str, Any], str]:
     """`envbuild launch --run` on the first machine, two devices on each: status, report, output."""
     shell = machines.remote_shell(folder)
     reports = folder / "reports"
     reports.mkdir()
-    variables = {
-        "PATH": f"{commands}:{os.environ['PATH']}",
+    environment = {
+        **variables,
+        "PATH": f"{commands}:{os.environ['PATH']}:/usr/sbin",
         "OMP_NUM_THREADS": "1",
         "OMPI_MCA_plm_rsh_agent": str(shell),
         "ENVBUILD_RSH": str(shell),
         "ENVBUILD_HOME": str(folder / "home"),
     }
-    hosts = ",".join(f"{machines.address(name)}:2" for name in machines.names)
+    hosts = ",".join(f"{name if via == 'slurm' else machines.address(name)}:2" for name in machines.names)
     words = (
         "launch",
         "tf-2.21-cpu",
@@ -81,7 +85,9 @@ def launch(machines: Machines, commands: Path, folder: Path, via: str, *options:
         "none",
     )
     argv = [*machines.enter("ant"), sys.executable, "-m", "envbuild", *words, *options]
-    done = subprocess.run(argv, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(
+        argv, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=240
+    )
     report = reports / "report.json"
     return done.returncode, json.loads(report.read_text()) if report.exists() else {}, done.stdout + done.stderr
 
@@ -119,3 +125,14 @@ def test_torchrun(machines: Machines, commands: Path, tmp_path: Path) -> None:
     code, report, said = launch(machines, commands, tmp_path, "torchrun", "--", *GUEST)
     assert code == 0, said
     _spans(machines, report, "torchrun")
+
+
+@pytest.mark.prove
+def test_slurm(machines: Machines, commands: Path, tmp_path: Path) -> None:
+    missing = [program for program in PROGRAMS if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    if missing:
+        pytest.skip(f"Slurm is not installed: {', '.join(missing)}")
+    with slurm(tmp_path / "slurm", machines) as variables:
+        code, report, said = launch(machines, commands, tmp_path, "slurm", "--", *GUEST, variables=variables)
+    assert code == 0, said
+    _spans(machines, report, "Slurm")

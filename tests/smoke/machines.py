@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 SUBNET = "10.214.77"
-_ENTER = 'hostname "$0" && mount -t tmpfs none "$SCRATCH" && exec "$@"'
+_ENTER = 'hostname "$0" && mount --bind "$HOSTS" /etc/hosts && mount -t tmpfs none "$SCRATCH" && exec "$@"'
 
 
 def why_not() -> str:
@@ -39,8 +39,11 @@ class Machines:
     def __init__(self, scratch: Path, *names: str) -> None:
         self.scratch, self.names = scratch, names
         self._switch = f"eb{os.getpid()}sw"
+        self._hosts = scratch.with_name("hosts")
 
     def __enter__(self) -> Machines:
+        known = "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        self._hosts.write_text(f"127.0.0.1 localhost\n{known}")
         try:
             _ip("netns", "add", self._switch)
             _ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
@@ -76,7 +79,8 @@ class Machines:
     def enter(self, name: str) -> tuple[str, ...]:
         """What to put before a command for it to run there."""
         into = ("ip", "netns", "exec", self.space(name), "unshare", "--mount", "--uts")
-        return (*into, "env", f"SCRATCH={self.scratch}", f"TMPDIR={self.scratch}", "sh", "-c", _ENTER, name)
+        folders = (f"SCRATCH={self.scratch}", f"TMPDIR={self.scratch}", f"HOSTS={self._hosts}")
+        return (*into, "env", *folders, "sh", "-c", _ENTER, name)
 
     def remote_shell(self, folder: Path) -> Path:
         """A program that runs a command on another machine, as `ssh ADDRESS COMMAND` does."""
