@@ -143,6 +143,7 @@ def test_a_part_that_goes_wrong_is_named_and_the_others_are_still_tested(
     assert (answer.code, answer.report["status"]) == (code, status)
     assert parts(answer)["sound"]["status"] == "pass"
     assert parts(answer)["broken"]["status"] == status
+    assert [(check["id"], check["status"]) for check in answer.report["checks"]] == [("PART", status), ("PART", "pass")]
     assert words in answer.report["reason"] and answer.report["reason"].startswith("broken ")
 
 
