@@ -15,6 +15,7 @@ MEASURING = [
     "check_stats",
     "check_group",
     "check_exchange",
+    "check_ranks",
     "check_nets",
     "check_data",
     "check_mpi",
