@@ -1,7 +1,8 @@
 """Torch 7 for the smoke test: each rank starts a LuaJIT that trains, and tells it what to do.
 
-Orders are lines of words on its standard input, one answer line each; arrays are raw float32 files, all parameters in one, in the
-order of NAMES. Between backward pass and update the ranks average gradients over the smoke test's ring.
+Orders are lines of words on its standard input, one answer line each; arrays are raw float32 files, all parameters in one, in
+the order of net.names; a network is a file with a line of words for each layer. Between backward pass and update the ranks
+average gradients over the smoke test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -13,8 +14,9 @@ import tempfile
 
 import numpy as np
 
-SHAPES = (('conv1_w', (16, 1, 5, 5)), ('conv1_b', (16,)), ('conv2_w', (32, 16, 5, 5)), ('conv2_b', (32,)),
-          ('fc1_w', (128, 512)), ('fc1_b', (128,)), ('fc2_w', (10, 128)), ('fc2_b', (10,)))
+from ..nets import EPSILON, KEPT
+
+SAVED = 'model.t7'
 LUAJIT = '/opt/torch/bin/luajit'
 LUA = r'''
 require 'torch'
@@ -45,12 +47,76 @@ local function write(path, tensor)
   file:close()
 end
 
-local function network()
-  local net = nn.Sequential()
-  net:add(nn.SpatialConvolution(1, 16, 5, 5)):add(nn.ReLU()):add(nn.SpatialMaxPooling(2, 2, 2, 2))
-  net:add(nn.SpatialConvolution(16, 32, 5, 5)):add(nn.ReLU()):add(nn.SpatialMaxPooling(2, 2, 2, 2))
-  net:add(nn.Reshape(512, true)):add(nn.Linear(512, 128)):add(nn.ReLU()):add(nn.Linear(128, 10))
-  return place(net)
+-- What a layer is made of. Words: op, name, what it reads, channels in and out, kernel, stride, zeros, bias, height, width.
+local parts = {}
+
+function parts.conv(w)
+  local part = nn.SpatialConvolution(w.into, w.out, w.kernel, w.kernel, w.stride, w.stride, w.zeros, w.zeros)
+  return w.bias == 1 and part or part:noBias()
+end
+
+function parts.norm(w)  -- what Torch calls the momentum of a running mean is the share of the new
+  return nn.SpatialBatchNormalization(w.out, tonumber(arg[3]), 1 - tonumber(arg[4]))
+end
+
+function parts.relu() return nn.ReLU() end
+function parts.pool() return nn.SpatialMaxPooling(2, 2, 2, 2) end
+function parts.mean(w) return nn.Sequential():add(nn.SpatialAveragePooling(w.width, w.height)):add(nn.Reshape(w.out, true)) end
+function parts.flatten(w) return nn.Reshape(w.out, true) end
+function parts.dense(w) return nn.Linear(w.into, w.out) end
+function parts.add() return nn.CAddTable() end
+
+-- All layers, in their order; `all` holds them for what concerns every one, and never runs.
+local function network(path)
+  local net = {layers = {}, all = nn.Sequential()}
+  for line in io.lines(path) do
+    local w, words = {of = {}}, {}
+    for word in line:gmatch('%S+') do words[#words + 1] = word end
+    for name in words[3]:gmatch('[^,]+') do w.of[#w.of + 1] = name end
+    w.op, w.name = words[1], words[2]
+    for number, key in ipairs({'into', 'out', 'kernel', 'stride', 'zeros', 'bias', 'height', 'width'}) do
+      w[key] = tonumber(words[3 + number])
+    end
+    w.part = place(parts[w.op](w))
+    net.all:add(w.part)
+    net.layers[#net.layers + 1] = w
+  end
+  return net
+end
+
+local function reads(layer, known)
+  if #layer.of == 1 then return known[layer.of[1]] end
+  local read = {}
+  for _, name in ipairs(layer.of) do read[#read + 1] = known[name] end
+  return read
+end
+
+local function forward(net, images)
+  local known = {images = images}
+  for _, layer in ipairs(net.layers) do known[layer.name] = layer.part:forward(reads(layer, known)) end
+  return known[net.layers[#net.layers].name], known
+end
+
+local function backward(net, known, flow)
+  local flows = {[net.layers[#net.layers].name] = flow}
+  for last = #net.layers, 1, -1 do
+    local layer = net.layers[last]
+    local back = layer.part:backward(reads(layer, known), flows[layer.name])
+    if #layer.of == 1 then back = {back} end
+    for number, name in ipairs(layer.of) do
+      -- A copy where two layers read the same: what a layer gives back is its own memory.
+      flows[name] = flows[name] and torch.add(flows[name], back[number]) or back[number]
+    end
+  end
+end
+
+-- Running means and variances, which are no parameters.
+local function running(net)
+  local found = {}
+  for _, layer in ipairs(net.layers) do
+    if layer.op == 'norm' then found[layer.name] = {mean = layer.part.running_mean, variance = layer.part.running_var} end
+  end
+  return found
 end
 
 local models = {}
@@ -61,22 +127,24 @@ function orders.version()
   return tostring(found):gsub('%s', '')
 end
 
-function orders.make(name, path, momentum)
-  local net = network()
-  local weights, gradients = net:getParameters()
-  weights:copy(read(path, weights:size(1)))
-  models[name] = {net = net, loss = place(nn.CrossEntropyCriterion()), weights = weights, gradients = gradients,
-                  past = weights:clone():zero(), momentum = tonumber(momentum)}
+function orders.make(name, layers, weights, momentum, channels, height, width)
+  local net = network(layers)
+  local flat, gradients = net.all:getParameters()
+  flat:copy(read(weights, flat:size(1)))
+  net.all:training()
+  models[name] = {net = net, loss = place(nn.CrossEntropyCriterion()), weights = flat, gradients = gradients,
+                  past = flat:clone():zero(), momentum = tonumber(momentum),
+                  shape = {tonumber(channels), tonumber(height), tonumber(width)}}
   return 'ok'
 end
 
 function orders.gradient(name, images, labels, count, out)
   local model, n = models[name], tonumber(count)
-  local x, y = place(read(images, n, 1, 28, 28)), place(read(labels, n):add(1))
-  model.net:zeroGradParameters()
-  local answer = model.net:forward(x)
+  local x, y = place(read(images, n, unpack(model.shape))), place(read(labels, n):add(1))
+  model.net.all:zeroGradParameters()
+  local answer, known = forward(model.net, x)
   local loss = model.loss:forward(answer, y)
-  model.net:backward(x, model.loss:backward(answer, y))
+  backward(model.net, known, model.loss:backward(answer, y))
   if out then write(out, model.gradients) end
   return string.format('%.9g', loss)
 end
@@ -94,8 +162,33 @@ function orders.weights(name, out)
   return 'ok'
 end
 
+function orders.assign(name, path)
+  local weights = models[name].weights
+  weights:copy(read(path, weights:size(1)))
+  return 'ok'
+end
+
 function orders.predict(name, images, count, out)
-  write(out, models[name].net:forward(place(read(images, tonumber(count), 1, 28, 28))))
+  local model = models[name]
+  model.net.all:evaluate()
+  write(out, (forward(model.net, place(read(images, tonumber(count), unpack(model.shape))))))
+  model.net.all:training()
+  return 'ok'
+end
+
+function orders.save(name, path)
+  local model = models[name]
+  torch.save(path, {weights = model.weights, running = running(model.net)})
+  return 'ok'
+end
+
+function orders.restore(name, path)
+  local model, saved = models[name], torch.load(path)
+  model.weights:copy(saved.weights)
+  for layer, found in pairs(running(model.net)) do
+    found.mean:copy(saved.running[layer].mean)
+    found.variance:copy(saved.running[layer].variance)
+  end
   return 'ok'
 end
 
@@ -125,8 +218,8 @@ class Adapter(object):
             stream.write(LUA)
         device = ctx.devices[0] if self.on_gpu else -1
         self.process = subprocess.Popen(
-            [LUAJIT, script, str(device), str(ctx.threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            universal_newlines=True)
+            [LUAJIT, script, str(device), str(ctx.threads), repr(EPSILON), repr(KEPT)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, universal_newlines=True)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -143,14 +236,20 @@ class Adapter(object):
         raise RuntimeError('LuaJIT ended with status %s' % self.process.wait())
 
     def versions(self):
-        return {'name': 'torch7', 'version': self.ask('version'), 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        return {'name': 'torch7', 'version': self.ask('version'), 'cuda_build': None, 'cudnn': None, 'nccl': None,
+                'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         self.count += 1
-        handle = {'name': 'model%d' % self.count, 'shard': sync == 'mean' and self.ctx.world > 1}
-        self.put_array('weights', np.concatenate([np.asarray(weights[name], 'float32').reshape(-1) for name, _ in SHAPES]))
-        self.ask('make', handle['name'], self.path('weights'), repr(float(momentum)))
+        handle = {'name': 'model%d' % self.count, 'net': net, 'shard': sync == 'mean' and self.ctx.world > 1}
+        with open(self.path('layers'), 'w') as stream:
+            stream.writelines(_words(net, layer) + '\n' for layer in net.layers)
+        self._put_weights(net, weights)
+        self.ask('make', handle['name'], self.path('layers'), self.path('weights'), repr(float(momentum)), *net.shape)
         return handle
+
+    def _put_weights(self, net, weights):
+        self.put_array('weights', np.concatenate([np.asarray(weights[name], 'float32').reshape(-1) for name in net.names]))
 
     def put_array(self, name, array):
         np.ascontiguousarray(array, 'float32').tofile(self.path(name))
@@ -187,16 +286,26 @@ class Adapter(object):
     def weights(self, handle, copy):
         self.ask('weights', handle['name'], self.path('weights'))
         flat, out, at = np.fromfile(self.path('weights'), 'float32'), {}, 0
-        for name, shape in SHAPES:
+        for name, shape in handle['net'].parameters:
             size = int(np.prod(shape))
             out[name] = flat[at:at + size].reshape(shape)
             at += size
         return out
 
+    def assign(self, handle, copy, weights):
+        self._put_weights(handle['net'], weights)
+        self.ask('assign', handle['name'], self.path('weights'))
+
     def predict(self, handle, images):
         self.put_array('images', _scaled(images))
         self.ask('predict', handle['name'], self.path('images'), len(images), self.path('logits'))
         return np.fromfile(self.path('logits'), 'float32').reshape(-1, 10)
+
+    def save(self, handle, folder):
+        self.ask('save', handle['name'], os.path.join(folder, SAVED))
+
+    def restore(self, handle, folder):
+        self.ask('restore', handle['name'], os.path.join(folder, SAVED))
 
     def evidence(self, handle):
         place = ['gpu %d' % self.ctx.devices[0] if self.on_gpu else 'cpu']
@@ -214,6 +323,15 @@ class Adapter(object):
         self.process.stdin.close()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _words(net, layer):
+    """A layer as the script reads it; numbers that do not apply are 0."""
+    shapes = dict(net.parameters)
+    into = shapes[layer.name + '_w'][1] if layer.op in ('conv', 'dense') else 0
+    height, width = next(other.shape for other in net.layers if other.name == layer.of[0])[1:] if layer.op == 'mean' else (0, 0)
+    numbers = (into, layer.shape[0], layer.kernel or 0, layer.stride, layer.pad, int(layer.bias), height, width)
+    return ' '.join([layer.op, layer.name, ','.join(layer.of)] + ['%d' % number for number in numbers])
 
 
 def _scaled(images):
