@@ -221,6 +221,8 @@ class Team(object):
         report['launcher'] = self._place.source
         for entry in report['collectives']:
             entry['hosts'] = self.hosts_of(entry['n'])
+            if entry['op'] != 'allreduce':
+                continue
             best = bandwidth.setdefault(entry['hosts'] > 1, entry)
             bandwidth[entry['hosts'] > 1] = max(best, entry, key=lambda each: (each['n'], each['busbw_GBps']))
         for across, entry in sorted(bandwidth.items()):
