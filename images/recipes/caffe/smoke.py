@@ -13,26 +13,28 @@ import tempfile
 
 import numpy as np
 
-LAYERS = ('conv1', 'conv2', 'fc1', 'fc2')
+from .. import nets
+
 SOLVER = '''
 base_lr: %(lr).9g momentum: %(momentum).9g lr_policy: "fixed" max_iter: 1000000000 display: 0 snapshot_after_train: false
 solver_mode: %(mode)s
-net_param {
-  name: "smoke"
-  layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 28 dim: 28 } } }
-  layer { name: "label" type: "Input" top: "label" input_param { shape { dim: 1 } } }
-  layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1" convolution_param { num_output: 16 kernel_size: 5 } }
-  layer { name: "relu1" type: "ReLU" bottom: "conv1" top: "conv1" }
-  layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1" pooling_param { pool: MAX kernel_size: 2 stride: 2 } }
-  layer { name: "conv2" type: "Convolution" bottom: "pool1" top: "conv2" convolution_param { num_output: 32 kernel_size: 5 } }
-  layer { name: "relu2" type: "ReLU" bottom: "conv2" top: "conv2" }
-  layer { name: "pool2" type: "Pooling" bottom: "conv2" top: "pool2" pooling_param { pool: MAX kernel_size: 2 stride: 2 } }
-  layer { name: "fc1" type: "InnerProduct" bottom: "pool2" top: "fc1" inner_product_param { num_output: 128 } }
-  layer { name: "relu3" type: "ReLU" bottom: "fc1" top: "fc1" }
-  layer { name: "fc2" type: "InnerProduct" bottom: "fc1" top: "fc2" inner_product_param { num_output: 10 } }
-  layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc2" bottom: "label" top: "loss" }
-}
+net_param { %(net)s }
 '''
+LAYER = 'layer { name: "%s" type: "%s" %s top: "%s" %s }'
+# How Caffe calls each layer, and its settings.
+TYPES = {
+    'conv': ('Convolution', 'convolution_param { num_output: %(out)d kernel_size: %(kernel)d stride: %(stride)d pad: %(pad)d '
+                            'bias_term: %(bias)s }'),
+    'norm': ('BatchNorm', 'batch_norm_param { eps: %(epsilon).9g moving_average_fraction: %(kept).9g }'),
+    'relu': ('ReLU', ''),
+    'pool': ('Pooling', 'pooling_param { pool: MAX kernel_size: 2 stride: 2 }'),
+    'mean': ('Pooling', 'pooling_param { pool: AVE global_pooling: true }'),
+    'flatten': ('Flatten', ''),
+    'dense': ('InnerProduct', 'inner_product_param { num_output: %(out)d }'),
+    'add': ('Eltwise', 'eltwise_param { operation: SUM }'),
+}
+SCALED = '_scaled'          # Caffe's batch normalisation has no factor and no bias: a layer after it does
+FILE = 'network.caffemodel'
 
 
 class Adapter(object):
@@ -63,13 +65,30 @@ class Adapter(object):
         return {'name': 'caffe', 'version': self.caffe.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        solver = self._solver(lr, momentum)
-        handle = {'solver': solver, 'net': solver.net, 'shard': sync == 'mean' and self.ctx.world > 1, 'lr': lr, 'scale': 1.0}
-        handle['blobs'] = [(name + end, solver.net.params[name][place]) for name in LAYERS for place, end in enumerate(('_w', '_b'))]
-        for name, blob in handle['blobs']:
-            blob.data[...] = weights[name]
+        words = _words(net)
+        loss = LAYER % ('loss', 'SoftmaxWithLoss', 'bottom: "%s" bottom: "label"' % _top(net.layers[-1]), 'loss', '')
+        settings = {'lr': lr, 'momentum': momentum, 'mode': 'GPU' if self.on_gpu else 'CPU', 'net': words + loss}
+        solver = self._read(self.caffe.SGDSolver, SOLVER % settings)
+        answer = self._read(self.caffe.Net, words, self.caffe.TEST)
+        answer.share_with(solver.net)
+        handle = {'solver': solver, 'net': solver.net, 'answer': answer, 'shard': sync == 'mean' and self.ctx.world > 1, 'lr': lr,
+                  'scale': 1.0, 'logits': _top(net.layers[-1]), 'blobs': _blobs(net, solver.net)}
+        self.assign(handle, 0, weights)
+        for layer in net.layers:
+            if layer.op == 'norm':
+                self.begin(solver.net.params[layer.name])
         self.listen(handle)
         return handle
+
+    @staticmethod
+    def begin(blobs):
+        """Running means of 0 and variances of 1. Caffe keeps sums, and how many batches they are worth, which comes to rest at
+        1 / (1 - fraction); starting there, a sum decays as everybody's average does:
+        https://github.com/BVLC/caffe/blob/1.0/src/caffe/layers/batch_norm_layer.cpp
+        """
+        mean, variance, worth = blobs
+        mean.data[...] = 0
+        worth.data[...] = variance.data[...] = 1 / (1 - nets.KEPT)
 
     def listen(self, handle):
         """Be called when gradients are ready: NCCL first, then the smoke test."""
@@ -80,11 +99,13 @@ class Adapter(object):
             solver.add_callback(handle['nccl'])
         solver.add_callback(lambda: None, lambda: self._finish(handle))
 
-    def _solver(self, lr, momentum):
+    @staticmethod
+    def _read(kind, text, *arguments):
+        """Caffe takes networks from files only."""
         with tempfile.NamedTemporaryFile(suffix='.prototxt') as stream:
-            stream.write((SOLVER % {'lr': lr, 'momentum': momentum, 'mode': 'GPU' if self.on_gpu else 'CPU'}).encode('ascii'))
+            stream.write(text.encode('ascii'))
             stream.flush()
-            return self.caffe.SGDSolver(stream.name)
+            return kind(stream.name, *arguments)
 
     def _uid(self):
         return base64.b64encode(self.caffe.NCCL.new_uid()).decode('ascii') if self.ctx.rank == 0 else ''
@@ -107,17 +128,17 @@ class Adapter(object):
         if handle['shard']:
             images = self.ctx.shard(images, self.ctx.rank, self.ctx.world)
             labels = self.ctx.shard(labels, self.ctx.rank, self.ctx.world)
-        return _scaled(images), labels.astype('float32')
+        return {'images': _scaled(images), 'label': labels.astype('float32')}
 
     def step(self, handle, batch, lr):
         handle['scale'] = lr / handle['lr']
-        self._feed(handle['net'], *batch)
+        self._feed(handle['net'], batch)
         handle['solver'].step(1)
         return float(handle['net'].blobs['loss'].data)
 
     @staticmethod
-    def _feed(net, images, labels):
-        for name, array in (('data', images), ('label', labels)):
+    def _feed(net, arrays):
+        for name, array in arrays.items():
             if net.blobs[name].data.shape != array.shape:
                 net.blobs[name].reshape(*array.shape)
             net.blobs[name].data[...] = array
@@ -134,9 +155,19 @@ class Adapter(object):
     def weights(self, handle, copy):
         return dict((name, np.array(blob.data)) for name, blob in handle['blobs'])
 
+    def assign(self, handle, copy, weights):
+        for name, blob in handle['blobs']:
+            blob.data[...] = weights[name]
+
     def predict(self, handle, images):
-        self._feed(handle['net'], _scaled(images), np.zeros(len(images), 'float32'))
-        return np.array(handle['net'].forward(end='fc2')['fc2'])
+        self._feed(handle['answer'], {'images': _scaled(images), 'label': np.zeros(len(images), 'float32')})
+        return np.array(handle['answer'].forward()[handle['logits']])
+
+    def save(self, handle, folder):
+        handle['net'].save(os.path.join(folder, FILE))
+
+    def restore(self, handle, folder):
+        handle['net'].copy_from(os.path.join(folder, FILE))
 
     def evidence(self, handle):
         place = ['gpu %d' % self.ctx.devices[0] if self.on_gpu else 'cpu']
@@ -152,6 +183,35 @@ class Adapter(object):
 
     def close(self):
         pass
+
+
+def _words(net):
+    """The network up to its logits, in Caffe's language; images and labels come in."""
+    dims = ' '.join('dim: %d' % size for size in (1,) + tuple(net.shape))
+    lines = [LAYER % ('images', 'Input', '', 'images', 'input_param { shape { %s } }' % dims),
+             LAYER % ('label', 'Input', '', 'label', 'input_param { shape { dim: 1 } }')]
+    tops = {'images': 'images'}
+    for layer in net.layers:
+        kind, settings = TYPES[layer.op]
+        settings %= {'out': layer.shape[0], 'kernel': layer.kernel or 0, 'stride': layer.stride, 'pad': layer.pad,
+                     'bias': 'true' if layer.bias else 'false', 'epsilon': nets.EPSILON, 'kept': nets.KEPT}
+        lines.append(LAYER % (layer.name, kind, ' '.join('bottom: "%s"' % tops[name] for name in layer.of), layer.name, settings))
+        tops[layer.name] = _top(layer)
+        if layer.op == 'norm':
+            name = tops[layer.name]
+            lines.append(LAYER % (name, 'Scale', 'bottom: "%s"' % layer.name, name, 'scale_param { bias_term: true }'))
+    return '\n'.join(lines)
+
+
+def _top(layer):
+    """The name of what the layer gives."""
+    return layer.name + SCALED if layer.op == 'norm' else layer.name
+
+
+def _blobs(net, built):
+    """[(parameter, its blob)] in the order of net.names."""
+    tops = dict((layer.name, _top(layer)) for layer in net.layers)
+    return [(name, built.params[tops[name[:-2]]]['wb'.index(name[-1])]) for name in net.names]
 
 
 def _scaled(images):
