@@ -4,13 +4,17 @@ Names in a lock, on a search path or in a package say what should be loaded; the
 """
 from __future__ import absolute_import, division, print_function
 
-import ctypes
 import io
 import os
 import re
+import subprocess
+import sys
+import tempfile
+import time
 
 WATCHED = ('libcuda', 'libcudart', 'libcublas', 'libcudnn', 'libnccl')
 MAPS = '/proc/self/maps'
+ASK_S = 20
 
 
 def paths(name, maps=MAPS):
@@ -26,26 +30,37 @@ def paths(name, maps=MAPS):
 
 def facts():
     """{library: [{'path', 'version'}]} of those watched that this process has mapped; version None where it tells none."""
-    out = {}
-    for name in WATCHED:
-        found = [{'path': path, 'version': _version(name, path)} for path in paths(name)]
-        if found:
-            out[name] = found
-    return out
+    found = dict((name, paths(name)) for name in WATCHED)
+    beside = sorted(set(folder(path) for name in WATCHED for path in found[name]))
+    versions = dict((path, _version(name, path, beside)) for name in ASKED for path in found[name])
+    return dict((name, [{'path': path, 'version': versions.get(path)} for path in found[name]]) for name in WATCHED if found[name])
 
 
-def _version(name, path):
+def _version(name, path, beside):
+    """The word of the file itself, None for none. `beside` are the folders of what this process has mapped.
+
+    A process of its own asks: cuDNN 8 loads parts of itself and cuBLAS when it is first asked, and aborts where it does not find them.
+    """
+    own = os.environ.get('LD_LIBRARY_PATH')
+    environment = dict(os.environ, LD_LIBRARY_PATH=os.pathsep.join(beside + ([own] if own else [])))
+    out = tempfile.TemporaryFile()
     try:
-        lib = ctypes.CDLL(path)         # mapped already: this is the same one again
-        if name == 'libcudnn':
-            lib.cudnnGetVersion.restype = ctypes.c_size_t
-            return cudnn(lib.cudnnGetVersion())
-        if name == 'libnccl':
-            number = ctypes.c_int()
-            return nccl(number.value) if lib.ncclGetVersion(ctypes.byref(number)) == 0 else None
-    except (OSError, AttributeError):   # libnccl before 2.3 has no such call
-        pass
-    return None
+        with io.open(os.devnull, 'r+b') as nothing:
+            process = subprocess.Popen([sys.executable, '-S', '-E', '-c', ASKED[name][0], path], stdin=nothing, stdout=out, stderr=nothing,
+                                       close_fds=True, env=environment)
+        until = time.time() + ASK_S
+        while process.poll() is None and time.time() < until:
+            time.sleep(0.02)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        out.seek(0)
+        said = out.read().strip()
+        return ASKED[name][1](int(said)) if process.returncode == 0 and said.isdigit() else None
+    except OSError:
+        return None
+    finally:
+        out.close()
 
 
 def cudnn(number):
@@ -63,3 +78,10 @@ def nccl(number):
 def folder(path):
     """Where a library really lies."""
     return os.path.dirname(os.path.realpath(path))
+
+
+# What asks a library for its version, by a program that another Python runs, and how the number is read.
+ASKED = {
+    'libcudnn': ('import ctypes, sys; f = ctypes.CDLL(sys.argv[1]).cudnnGetVersion; f.restype = ctypes.c_size_t; print(f())', cudnn),
+    'libnccl': ('import ctypes, sys; n = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); print(n.value)', nccl),
+}

@@ -54,32 +54,35 @@ def twice(n, ranks):
 
 
 def _one(n, name, image, versions, ranks):
-    """CUDNN or NCCL: mapped files by their own word; else, where it is part of the framework's file, the framework's."""
+    """CUDNN or NCCL: mapped files by their own word; else, where it is part of the framework's own file, the framework's."""
     key, field, title = CALLED[name]
     wanted, said = image[field], word(versions[field], field)
     found = [libraries[name][0] if name in libraries else None for libraries in ranks]
-    told = [each['version'] for each in found if each]
-    if len(set(told)) > 1 or (told and len(told) < len(ranks)):
+    there = [each for each in found if each]
+    told = [each['version'] for each in there]
+    if len(set(told)) > 1 or (there and len(there) < len(ranks)):
         return [check(key, n, 'fail', 'ranks differ: %s' % ', '.join('rank %d has %s' % (
             rank, '%s %s from %s' % (title, each['version'], each['path']) if each else 'none') for rank, each in enumerate(found)),
             next_step='All ranks must start with the same LD_LIBRARY_PATH and the same packages.')]
-    if not told:
-        return _by_its_word(key, n, title, wanted, said)
+    if not there or not told[0]:
+        return _by_its_word(key, n, title, wanted, said, there)
     where = '%s %s is loaded, from %s' % (title, told[0], found[0]['path'])
-    if told[0] and wanted and not alike(told[0], wanted):
+    if wanted and not alike(told[0], wanted):
         return [check(key, n, 'fail', '%s; the lock says %s' % (where, wanted),
                       next_step='Another copy comes first: look at LD_LIBRARY_PATH, LD_PRELOAD and packages installed later; or build the image again.')]
-    if told[0] and said and name == 'libcudnn' and too_old(told[0], said):
+    if said and name == 'libcudnn' and too_old(told[0], said):
         return [check(key, n, 'fail', '%s; the framework was compiled with %s' % (where, said),
                       next_step='Install %s %s or a newer one of its major version.' % (title, said))]
     return [check(key, n, 'pass', where + ('' if wanted else '; the lock names none'))]
 
 
-def _by_its_word(key, n, title, wanted, said):
+def _by_its_word(key, n, title, wanted, said, there):
+    """No file of the library tells its version: the framework's word, if it has one."""
+    where = 'from %s' % there[0]['path'] if there else 'part of its own files'
     if not said or not wanted:
-        return []
+        return [check(key, n, 'skip', '%s does not tell its version' % there[0]['path'])] if there else []
     if alike(said, wanted):
-        return [check(key, n, 'pass', 'the framework says %s %s; it is part of its own files' % (title, said))]
+        return [check(key, n, 'pass', 'the framework says %s %s, %s' % (title, said, where))]
     return [check(key, n, 'warn', 'the framework says %s %s, the lock says %s' % (title, said, wanted), severity='warn',
                   next_step='Build the image again, or correct the matrix.')]
 

@@ -261,6 +261,9 @@ class Loaded(unittest.TestCase):
     def test_what_is_part_of_the_framework_s_own_file(self):
         self.assertEqual(statuses(self.judge([{}], {'cudnn': '8.9.7', 'nccl': 2708})), [('CUDNN', 'pass'), ('NCCL', 'warn')])
         self.assertEqual(self.judge([{}]), [])
+        silent = [{'libcudnn': [{'path': '/w/libcudnn.so.8', 'version': None}]}]
+        self.assertEqual(statuses(of('CUDNN', self.judge(silent))), [('CUDNN', 'skip')])
+        self.assertEqual(statuses(of('CUDNN', self.judge(silent, {'cudnn': '8.9.7'}))), [('CUDNN', 'pass')])
 
     def test_two_files_of_one_library(self):
         two = [dict(CUDNN[0], libcublas=[{'path': '/a/libcublas.so.12', 'version': None}, {'path': '/b/libcublas.so.12', 'version': None}])]
