@@ -101,15 +101,20 @@ def replicas(n, results):
 def learning(n, training, limit):
     """LOSS and ACC of one training. `limit` says what is demanded: 'accuracy', 'loss' (of the first), and a note."""
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
+    words = '%.1f %% of %d test images are right%s' % (100 * accuracy, training['test_n'], limit['note'] and '; ' + limit['note'])
+    fell = 'loss from %.2f to %.3f' % (first, last)
     if not training['finite']:
         loss = check('LOSS', n, 'fail', 'the loss is not a finite number at step %d' % training['first_not_finite'],
                      next_step='See ORACLE: it names the arithmetic fault if there is one.')
+    elif limit['loss'] is None:
+        loss = check('LOSS', n, 'skip', '%s; %s' % (fell, limit['note']), value=last)
     else:
         falls = last < limit['loss'] * first
-        loss = check('LOSS', n, 'pass' if falls else 'fail', 'loss from %.2f to %.3f' % (first, last), value=last,
-                     limit=limit['loss'] * first, next_step='' if falls else 'See ORACLE: the optimizer may not step at all.')
+        loss = check('LOSS', n, 'pass' if falls else 'fail', fell, value=last, limit=limit['loss'] * first,
+                     next_step='' if falls else 'See ORACLE: the optimizer may not step at all.')
+    if limit['accuracy'] is None:
+        return [loss, check('ACC', n, 'skip', words, value=accuracy, unit='fraction')]
     enough = accuracy >= limit['accuracy']
-    words = '%.1f %% of %d test images are right%s' % (100 * accuracy, training['test_n'], limit['note'] and '; ' + limit['note'])
     return [loss, check('ACC', n, 'pass' if enough else 'fail', words, value=accuracy, limit=limit['accuracy'], unit='fraction',
                         next_step='' if enough else 'See ORACLE: it tells wrong arithmetic from too little training.')]
 

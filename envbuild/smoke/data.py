@@ -14,7 +14,7 @@ from . import datafiles, synth
 from .verdict import check
 
 MOUNTED = '/data'
-BENCH_IMAGES = 2048
+BENCH_IMAGES = 2048         # at most, unless two batches of all devices are more
 SUBSET_SEED = 0             # which images of a public data set a part of it has: the same for every seed of a run
 
 
@@ -48,7 +48,7 @@ class Prepared(object):
                 for kind, pair in (('train', train), ('test', test)):
                     places[kind] = self._keep('%s-%s' % (part.name, kind), *pair)
             if 'bench' in options['phases']:
-                pair = part.workload.generate(max(BENCH_IMAGES, 2 * largest * part.batch), self._seed + 400)
+                pair = part.workload.generate(_enough(largest * part.batch), self._seed + 400)
                 places['bench'] = self._keep('%s-bench' % part.name, *pair)
 
     def _keep(self, name, pictures, labels):
@@ -56,6 +56,11 @@ class Prepared(object):
         np.save(place['images'], pictures)
         np.save(place['labels'], labels)
         return place
+
+
+def _enough(batch):
+    """How many images speed is measured with: eight batches of all devices, or what of that is not too many."""
+    return max(2 * batch, min(8 * batch, BENCH_IMAGES))
 
 
 def _for_training(part, options, seed):

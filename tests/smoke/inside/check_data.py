@@ -11,7 +11,7 @@ import boot  # noqa: F401
 import numpy as np
 import write_data
 
-from envbuild_smoke import data, datafiles, nets, plan, shapes, synth, workloads
+from envbuild_smoke import checks, data, datafiles, nets, plan, shapes, synth, workloads
 
 SHAPES = 'cc05ae94892a6f3b92ac80e675a26ab15ac1ac115683a4a8a8938bb0dc6ebe95'
 FORMS = (('mnist', 'raw'), ('mnist', 'gz'), ('mnist', 'npz'), ('cifar10', 'bin'), ('cifar10', 'py'), ('cifar10', 'bin.tar'), ('cifar10', 'py.tar'))
@@ -150,7 +150,12 @@ class Choices(unittest.TestCase):
     def test_a_limit_is_that_of_data_network_and_length(self):
         mine = part()
         self.assertEqual(mine.limit(synth.NAME, 2 * 8192, None), {'accuracy': .97, 'loss': .25, 'note': ''})
-        self.assertEqual(mine.limit(synth.NAME, 100, None)['accuracy'], workloads.BEATS_GUESSING)
+        self.assertEqual(mine.limit('MNIST', 10 ** 6, None)['accuracy'], workloads.BEATS_GUESSING)
+        short = mine.limit(synth.NAME, 100, None)
+        self.assertEqual((short['accuracy'], short['loss']), (None, None))
+        learned = {'loss_first': 2.0, 'loss_last': 2.1, 'accuracy': .1, 'test_n': 64, 'finite': True}
+        self.assertEqual([check['status'] for check in checks.learning(1, learned, short)], ['skip', 'skip'])
+        self.assertEqual([check['status'] for check in checks.learning(1, learned, mine.limit('MNIST', 8192, None))], ['fail', 'fail'])
         self.assertIn('no limit is calibrated', mine.limit('MNIST', 10 ** 6, None)['note'])
         self.assertEqual(mine.limit('MNIST', 10 ** 6, .99), {'accuracy': .99, 'loss': 1.0, 'note': ''})
 
