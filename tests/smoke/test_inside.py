@@ -17,7 +17,6 @@ MEASURING = [
     "check_exchange",
     "check_ranks",
     "check_nets",
-    "check_data",
     "check_mpi",
 ]
 JUDGING = [
@@ -28,6 +27,7 @@ JUDGING = [
     "check_speed",
     "check_schemes",
     "check_baseline",
+    "check_data",
 ]
 
 

