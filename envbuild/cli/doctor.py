@@ -16,14 +16,17 @@ _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
 def command(session: Session) -> int:
     """Look at this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory; say what to do about each gap.
 
-    Asks no network. Where something that building needs is missing, the exit code is 6 and `ok` in the JSON document is false;
-    planning, locking and rendering work nevertheless.
+    Where there are GPUs it says which are alike and what of the matrix runs on them. Asks no network. Where something that
+    building needs is missing, the exit code is 6 and `ok` in the JSON document is false; planning, locking
+    and rendering work nevertheless.
     """
-    from envbuild import codec, host
+    from envbuild import codec, host, matrix
     from envbuild import engine as engines
     from envbuild.errors import EngineError
 
     found = host.doctor(session.workspace, engines.describe)
+    if gpus := host.gpus():
+        found += host.fits(matrix.load(session.workspace), host.driver(), gpus)
     lacking = [each for each in found if each.status == "missing"]
     session.document({"schema": 1, "ok": not lacking, "findings": codec.encode(found)})
     width = max(len(each.title) for each in found)

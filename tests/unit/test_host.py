@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import host, procs
+from envbuild import host, matrix, procs, workspace
 from envbuild.cli import frame
 from envbuild.errors import EngineError
-from envbuild.host import Gpu, Toolkit, doctor, driver, gpus, nvidia
+from envbuild.host import Gpu, Toolkit, doctor, driver, fitting, gpus, nvidia
 from envbuild.workspace import Workspace
 
 USAGE = namedtuple("USAGE", "total used free")
@@ -191,6 +191,39 @@ def test_no_library_needs_no_binding(monkeypatch):
     assert gpus() == ()
 
 
+def card(index: int, name: str, capability: str, memory: int = 16) -> Gpu:
+    return Gpu(index=index, uuid=f"GPU-{index}", name=name, capability=capability, memory_bytes=memory * GB, pci=str(index))
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The matrix that is delivered: what runs on a GPU is its knowledge."""
+    return matrix.load(workspace.find())
+
+
+V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"
+
+
+def test_equal_gpus_are_one_set_and_the_largest_comes_first():
+    cards = [card(0, A100, "8.0", 40), card(1, V100, "7.0"), card(2, V100, "7.0"), card(3, V100, "7.0", 32)]
+    assert [[gpu.index for gpu in alike] for alike in fitting.equal_sets(cards)] == [[1, 2], [0], [3]]
+
+
+def test_what_of_the_matrix_runs_here_and_what_the_gpus_should_reach(real):
+    cards = [card(0, V100, "7.0"), card(1, V100, "7.0"), card(2, A100, "8.0", 40)]
+    first, second, mixed = host.fits(real, host.Driver(version="384.130", cuda="9.0"), cards)
+    assert (first.title, first.status) == (f"2 x {V100}", "ok")
+    assert "CUDA 9.0; nominal fp64 7.8, fp32 15.7, fp16 31.4 TFLOPS; memory 900 GB/s" in first.message
+    assert (second.status, second.message.startswith("0 builds")) == ("warn", True)  # this driver knows no Ampere
+    assert (mixed.id, mixed.status) == ("mixed-gpus", "warn")
+    assert "one queue" in mixed.hint
+
+
+def test_a_gpu_of_which_the_matrix_knows_nothing_is_not_judged(real):
+    (only,) = host.fits(real, None, [card(0, "Strange", "99.1")])
+    assert (only.status, "no architecture of the matrix" in only.message) == ("info", True)
+
+
 @pytest.mark.parametrize(("status", "code", "ok"), [("missing", 6, False), ("warn", 0, True)])
 def test_what_building_lacks_is_the_exit_code_too(monkeypatch, capsys, status, code, ok):
     found = [host.Finding(id="engine", status=status, title="engine", message="told")]
@@ -198,3 +231,14 @@ def test_what_building_lacks_is_the_exit_code_too(monkeypatch, capsys, status, c
     assert frame.run(["doctor", "--json"]) == code
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["findings"][0]["status"]) == (ok, status)
+
+
+def test_doctor_says_what_fits_only_where_there_are_gpus(monkeypatch, capsys):
+    fit = host.Finding(id="fits", status="ok", title="1 x A", message="told")
+    monkeypatch.setattr(host, "doctor", lambda *_: [host.Finding(id="python", status="ok", title="Python", message="told")])
+    monkeypatch.setattr(host, "driver", lambda: None)
+    monkeypatch.setattr(host, "fits", lambda *_: [fit], raising=False)
+    for cards, ids in (((), ["python"]), ((card(0, V100, "7.0"),), ["python", "fits"])):
+        monkeypatch.setattr(host, "gpus", lambda cards=cards: cards)
+        assert frame.run(["doctor", "--json"]) == 0
+        assert [finding["id"] for finding in json.loads(capsys.readouterr().out)["findings"]] == ids

@@ -1,0 +1,86 @@
+"""What runs on this machine's GPUs, by the matrix: sets of equal GPUs, the CUDA window of each, and what each should reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from envbuild.errors import EnvbuildError
+from envbuild.host.doctor import Finding
+from envbuild.host.nvidia import Driver, Gpu
+from envbuild.matrix.types import Matrix
+from envbuild.resolve import Filters, catalogue
+from envbuild.resolve.names import find_gpu
+
+_GB = 10**9
+
+
+def equal_sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
+    """GPUs of the same model, memory and capability together; the largest set first."""
+    found: dict[tuple[str, str, int], list[Gpu]] = {}
+    for gpu in gpus:
+        found.setdefault((gpu.name, gpu.capability, round(gpu.memory_bytes / _GB)), []).append(gpu)
+    return sorted((tuple(alike) for alike in found.values()), key=lambda alike: (-len(alike), alike[0].index))
+
+
+def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[Finding]:
+    """One finding for each set of equal GPUs, and one where there are several; nothing without a GPU."""
+    sets = equal_sets(gpus)
+    found = [_fits(matrix, driver, alike) for alike in sets]
+    if len(sets) > 1:
+        words = ", ".join(f"{len(alike)} x {alike[0].name} (GPU {_numbers(alike)})" for alike in sets)
+        hint = "Put equal GPUs into one queue: a job on unlike ones waits for the slowest. The smoke test uses the largest set."
+        found.append(Finding(id="mixed-gpus", status="warn", title="unlike GPUs", message=words, hint=hint))
+    return found
+
+
+def _numbers(gpus: Sequence[Gpu]) -> str:
+    return ", ".join(str(gpu.index) for gpu in gpus)
+
+
+def _fits(matrix: Matrix, driver: Driver | None, alike: Sequence[Gpu]) -> Finding:
+    gpu = alike[0]
+    capability = f"sm_{gpu.capability.replace('.', '')}"
+    title = f"{len(alike)} x {gpu.name}"
+    known, doubts = find_gpu(matrix, capability)
+    if known.architecture is None:
+        return Finding(id="fits", status="info", title=title, message=" ".join(doubts))
+    here = Filters(gpu=capability, driver=driver.version if driver else "")
+    rows = [row for row in catalogue(matrix, here) if row.cuda is not None and row.name]
+    parts = [f"{len(rows)} builds of the matrix run on it", *_window([row.cuda for row in rows if row.cuda])]
+    words = "; ".join([*parts, *_nominal(matrix, gpu)])
+    if not rows:
+        return Finding(
+            id="fits",
+            status="warn",
+            title=title,
+            message=words,
+            hint=f"A newer driver may serve more: envbuild list --gpu {capability}",
+        )
+    asked = f" --driver {driver.version}" if driver else ""
+    return Finding(
+        id="fits", status="ok", title=title, message=words, hint=f"envbuild list --gpu {capability}{asked} lists them."
+    )
+
+
+def _window(versions: Sequence[str]) -> Iterator[str]:
+    ordered = sorted(set(versions), key=lambda version: [int(part) for part in version.split(".")])
+    if ordered:
+        yield f"CUDA {ordered[0]} to {ordered[-1]}" if len(ordered) > 1 else f"CUDA {ordered[0]}"
+
+
+def _nominal(matrix: Matrix, gpu: Gpu) -> Iterator[str]:
+    """The matrix's peak figures, to be put beside those that ``envbuild-smoke probe --measure`` finds."""
+    try:
+        board = find_gpu(matrix, gpu.name)[0].board
+    except EnvbuildError:  # a name that several boards share
+        return
+    if board is None:
+        return
+    rates = (("fp64", board.fp64_gflops), ("fp32", board.fp32_gflops), ("fp16", board.fp16_gflops))
+    known = [f"{name} {value / 1000:.1f}" for name, value in rates if value is not None]
+    if known:
+        yield f"nominal {', '.join(known)} TFLOPS"
+    if board.memory_bandwidth_gb_s is not None:
+        yield f"memory {board.memory_bandwidth_gb_s:.0f} GB/s"
+    if board.power_w is not None:
+        yield f"{board.power_w:.0f} W" + (f" a board of {board.gpus_per_board}" if board.gpus_per_board > 1 else "")
