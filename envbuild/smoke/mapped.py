@@ -32,7 +32,7 @@ def facts():
     """{library: [{'path', 'version'}]} of those watched that this process has mapped; version None where it tells none."""
     found = dict((name, paths(name)) for name in WATCHED)
     beside = sorted(set(folder(path) for name in WATCHED for path in found[name]))
-    versions = dict((path, _version(name, path, beside)) for name in ASKED for path in found[name])
+    versions = dict((path, _version(name, path, beside) or named(path)) for name in ASKED for path in found[name])
     return dict((name, [{'path': path, 'version': versions.get(path)} for path in found[name]]) for name in WATCHED if found[name])
 
 
@@ -61,6 +61,12 @@ def _version(name, path, beside):
         return None
     finally:
         out.close()
+
+
+def named(path):
+    """The version in the name of the file that a link leads to: libcudnn.so.8 -> libcudnn.so.8.9.7."""
+    found = re.search(r'\.so\.(\d+\.\d+\.\d+)$', os.path.realpath(path))
+    return found.group(1) if found else None
 
 
 def cudnn(number):

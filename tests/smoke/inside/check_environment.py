@@ -271,6 +271,7 @@ class Loaded(unittest.TestCase):
         self.assertEqual(libraries.loaded(1, CPU_IMAGE, {}, two), [])
 
     def test_how_versions_are_coded(self):
+        self.assertEqual((mapped.named('/w/libcudnn.so.8.9.7'), mapped.named('/w/libcudnn.so.8')), ('8.9.7', None))
         self.assertEqual([mapped.cudnn(n) for n in (6021, 7104, 8907, 90100, 91002)], ['6.0.21', '7.1.4', '8.9.7', '9.1.0', '9.10.2'])
         self.assertEqual([mapped.nccl(n) for n in (2213, 2708, 2804, 21003, 22105)], ['2.2.13', '2.7.8', '2.8.4', '2.10.3', '2.21.5'])
 
