@@ -1,10 +1,17 @@
-"""Lasagne for the smoke test, on Theano: one device.
+"""Lasagne for the smoke test, on Theano, whose adapter does all but build the network.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
+import os
+
+import numpy as np
+
+from .. import nets
 from . import theano
+
+FILE = 'network.npz'
 
 
 class Adapter(theano.Adapter):
@@ -19,26 +26,75 @@ class Adapter(theano.Adapter):
     def versions(self):
         return dict(theano.Adapter.versions(self), name='lasagne', version=self.lasagne.__version__)
 
-    def network(self, x, start):
-        layers = self.lasagne.layers
-        top = layers.InputLayer((None, 1, 28, 28), x)
-        for kernel, bias in (start[0:2], start[2:4]):
-            top = layers.Conv2DLayer(top, len(bias), 5, W=kernel, b=bias)
-            top = layers.MaxPool2DLayer(top, 2)
-        top = layers.DenseLayer(top, len(start[5]), W=start[4].T, b=start[5])
-        top = layers.DenseLayer(top, len(start[7]), W=start[6].T, b=start[7], nonlinearity=None)
-        return layers.get_output(top), layers.get_all_params(top, trainable=True)
+    def program(self, net):
+        return theano.Program(self.theano, net, Layers(self.lasagne, net))
 
-    def updates(self, loss, parameters, rate, momentum):
-        return self.lasagne.updates.momentum(loss, parameters, rate, momentum)
+    def save(self, handle, folder):
+        """As its documentation says: https://lasagne.readthedocs.io/en/latest/modules/layers/helper.html"""
+        np.savez(os.path.join(folder, FILE), *self.lasagne.layers.get_all_param_values(handle.loaded().layers.top))
 
-    def to_shared(self, weights):
-        return [_turned(array) for array in theano.Adapter.to_shared(self, weights)]
-
-    def from_shared(self, values):
-        return dict((name, _turned(array)) for name, array in theano.Adapter.from_shared(self, values).items())
+    def restore(self, handle, folder):
+        with np.load(os.path.join(folder, FILE)) as stored:
+            values = [stored['arr_%d' % number] for number in range(len(stored.files))]
+        self.lasagne.layers.set_all_param_values(handle.loaded().layers.top, values)
 
 
-def _turned(array):
-    """To Lasagne's layout and back: kernels by 180 degrees, dense weights (in, out)."""
-    return array[:, :, ::-1, ::-1] if array.ndim == 4 else array.T
+class Layers(object):
+    """What theano.Layers is, of Lasagne's layers. Its batch normalisation averages 1 / sqrt(variance), not the variance."""
+
+    def __init__(self, lasagne, net):
+        self.lasagne, self.start, built = lasagne, net.initial(0), {}
+        built['images'] = lasagne.layers.InputLayer((None,) + tuple(net.shape))
+        for layer in net.layers:
+            built[layer.name] = getattr(self, '_' + layer.op)(layer, *[built[name] for name in layer.of])
+        self.top = built[net.layers[-1].name]
+        self.trained, self.running = {}, []
+        for layer in net.layers:
+            own = built[layer.name]
+            if layer.op == 'norm':
+                self.trained[layer.name + '_w'], self.trained[layer.name + '_b'] = own.gamma, own.beta
+                self.running += [own.mean, own.inv_std]
+            elif layer.op in ('conv', 'dense'):
+                self.trained[layer.name + '_w'], self.trained[layer.name + '_b'] = own.W, own.b
+
+    @staticmethod
+    def own(name, array):
+        """A canonical array in Lasagne's layout: kernels turned by 180 degrees, dense weights (in, out)."""
+        return np.ascontiguousarray(array[:, :, ::-1, ::-1] if array.ndim == 4 else array.T)
+
+    canonical = own
+
+    def outputs(self, images, training):
+        """(logits, no updates: running means and variances bring their own)."""
+        return self.lasagne.layers.get_output(self.top, images, deterministic=not training), []
+
+    def updates(self, parameters, gradients, rate, momentum):
+        return list(self.lasagne.updates.momentum(gradients, parameters, rate, momentum).items())
+
+    def _conv(self, layer, below):
+        # Where there is no bias, none may be made: it would be trained.
+        return self.lasagne.layers.Conv2DLayer(
+            below, layer.shape[0], layer.kernel, layer.stride, layer.pad, W=self.start[layer.name + '_w'],
+            b=self.start.get(layer.name + '_b'), nonlinearity=None)
+
+    def _norm(self, layer, below):
+        return self.lasagne.layers.BatchNormLayer(below, epsilon=nets.EPSILON, alpha=1 - nets.KEPT)
+
+    def _relu(self, layer, below):
+        return self.lasagne.layers.NonlinearityLayer(below, self.lasagne.nonlinearities.rectify)
+
+    def _pool(self, layer, below):
+        return self.lasagne.layers.MaxPool2DLayer(below, 2)
+
+    def _mean(self, layer, below):
+        return self.lasagne.layers.GlobalPoolLayer(below)
+
+    def _flatten(self, layer, below):
+        return self.lasagne.layers.FlattenLayer(below)
+
+    def _dense(self, layer, below):
+        weights, bias = (self.start[layer.name + end] for end in ('_w', '_b'))
+        return self.lasagne.layers.DenseLayer(below, layer.shape[0], W=weights.T, b=bias, nonlinearity=None)
+
+    def _add(self, layer, first, second):
+        return self.lasagne.layers.ElemwiseSumLayer([first, second])

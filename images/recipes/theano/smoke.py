@@ -1,48 +1,49 @@
-"""Theano for the smoke test: one device, one compiled function per step.
+"""Theano for the smoke test: compiled functions; gradients averaged over the smoke test's own ring between processes on the CPU.
 
-Theano has no exchange of gradients between devices, so nothing about data parallelism is tested or claimed.
+Theano itself has no exchange of gradients. Between GPUs the ring would measure copies through the host and nothing of Theano's:
+there it trains on one device, and data parallelism does not apply.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
-import collections
 import os
+import tempfile
 
 import numpy as np
 
-from .. import refnet
+from .. import nets, refnet
+
+FILE = 'network.zip'
+# Theano turns it into a float32, which is a little less than 1e-5, and then refuses less than 1e-5:
+# https://github.com/Theano/Theano/blob/rel-1.0.5/theano/tensor/nnet/bn.py
+EPSILON = float(np.nextafter(np.float32(nets.EPSILON), np.float32(1)))
 
 
 class Adapter(object):
     name = 'theano'
-    style = 'single'
-    semantics = {'gradient': 'mean over the batch', 'exchange': 'none: one device',
+    style = {'cpu': 'process', 'cuda': 'single'}
+    semantics = {'gradient': 'mean', 'exchange': 'the smoke test\'s own ring, between two functions: Theano has none',
                  'corrected': 'filter_flip=False: Theano turns kernels by default, as in mathematics'}
+    collective_types = ('float32', 'float64', 'int64')
 
     @staticmethod
     def limits(options):
-        return {'devices': 'Theano trains on one device and exchanges no gradients'}
+        return {'devices': {'cuda': 'Theano trains on one device and exchanges no gradients'}}
 
     def setup(self, ctx):
         self.ctx = ctx
         self.where = 'cuda%d' % ctx.devices[0] if ctx.kind == 'cuda' else 'cpu'
-        os.environ['THEANO_FLAGS'] = ','.join(filter(None, ['floatX=float32', 'device=' + self.where, os.environ.get('THEANO_FLAGS')]))
+        # Ranks compile the same graph at once and wait for each other, by default 5 to 10 s a time.
+        flags = ['floatX=float32', 'device=' + self.where, 'compile.wait=1', _home(), os.environ.get('THEANO_FLAGS')]
+        os.environ['THEANO_FLAGS'] = ','.join(filter(None, flags))
         import theano
         import theano.tensor
         self.theano, self.T = theano, theano.tensor
-        self.loaded = None
+        self.programs = {}
 
     def prepare(self, beat):
-        """Compile, which takes C++ compilers most of a minute, once for all handles: they differ in the values only."""
+        """Compiling takes C++ compilers most of a minute for each new network, in make()."""
         tell_of_compilers(self.theano, beat)
-        T, function = self.T, self.theano.function
-        x, y = T.tensor4('x', dtype='float32'), T.lvector('y')
-        rate, momentum = T.scalar('lr', dtype='float32'), T.scalar('momentum', dtype='float32')
-        logits, parameters = self.network(x, [refnet.initial(0)[name] for name in refnet.NAMES])
-        loss = T.nnet.categorical_crossentropy(T.nnet.softmax(logits), y).mean()
-        updates = list(self.updates(loss, parameters, rate, momentum).items())
-        self.compiled = {'step': function([x, y, rate, momentum], loss, updates=updates), 'predict': function([x], logits)}
-        self.shared = parameters + [variable for variable, _ in updates if variable not in parameters]
 
     def versions(self):
         return {'name': 'theano', 'version': self.theano.__version__, 'cuda_build': self._cuda(), 'cudnn': self._cudnn(), 'nccl': None,
@@ -64,60 +65,40 @@ class Adapter(object):
             return None
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        values = [np.zeros_like(variable.get_value()) for variable in self.shared]
-        values[:len(refnet.NAMES)] = self.to_shared(weights)
-        return {'values': values, 'momentum': np.float32(momentum)}
+        if net.name not in self.programs:
+            self.programs[net.name] = self.program(net)
+        program = self.programs[net.name]
+        handle = Handle(program, np.float32(momentum), sync == 'mean' and self.ctx.world > 1)
+        self.assign(handle, 0, weights)
+        return handle
 
-    def to_shared(self, weights):
-        """The arrays of the parameters, in the order and layout of the network's shared variables."""
-        return [np.asarray(weights[name], 'float32') for name in refnet.NAMES]
-
-    def from_shared(self, values):
-        """The reverse."""
-        return dict(zip(refnet.NAMES, values))
-
-    def load(self, handle):
-        """Give the shared variables the handle's values, and those that they had back to the handle they belong to."""
-        if self.loaded is handle:
-            return
-        if self.loaded is not None:
-            self.loaded['values'] = [variable.get_value() for variable in self.shared]
-        for variable, value in zip(self.shared, handle['values']):
-            variable.set_value(value)
-        self.loaded = handle
-
-    def network(self, x, start):
-        """(logits of the symbolic images, shared variables that hold these arrays)."""
-        nnet, shared = self.T.nnet, [self.theano.shared(array) for array in start]
-        for kernel, bias in (shared[0:2], shared[2:4]):
-            x = nnet.relu(nnet.conv2d(x, kernel, filter_flip=False) + bias.dimshuffle('x', 0, 'x', 'x'))
-            x = self._pool()(x, (2, 2), ignore_border=True)
-        x = nnet.relu(self.T.dot(x.flatten(2), shared[4].T) + shared[5])
-        return self.T.dot(x, shared[6].T) + shared[7], shared
-
-    @staticmethod
-    def _pool():
-        try:
-            from theano.tensor.signal.pool import pool_2d
-        except ImportError:             # before 0.8
-            from theano.tensor.signal.downsample import max_pool_2d as pool_2d
-        return pool_2d
-
-    def updates(self, loss, parameters, rate, momentum):
-        """SGD with momentum: {shared variable: its next value}."""
-        pairs = []
-        for parameter, gradient in zip(parameters, self.T.grad(loss, parameters)):
-            velocity = self.theano.shared(np.zeros_like(parameter.get_value()))
-            moved = momentum * velocity + gradient
-            pairs += [(velocity, moved), (parameter, parameter - rate * moved)]
-        return collections.OrderedDict(pairs)
+    def program(self, net):
+        return Program(self.theano, net, Layers(self.theano, net))
 
     def put(self, handle, images, labels):
+        if handle.shared:
+            images = self.ctx.shard(images, self.ctx.rank, self.ctx.world)
+            labels = self.ctx.shard(labels, self.ctx.rank, self.ctx.world)
         return refnet.scaled(images, 'float32'), np.asarray(labels, 'int64')
 
     def step(self, handle, batch, lr):
-        self.load(handle)
-        return self.compiled['step'](batch[0], batch[1], np.float32(lr), handle['momentum'])
+        program = handle.loaded()
+        loss = program.backward(*batch)
+        if handle.shared:
+            self._exchange(program.gradients)
+        program.update(np.float32(lr), handle.momentum)
+        return loss
+
+    def _exchange(self, gradients):
+        """The mean over all processes, in place."""
+        flat = np.concatenate([gradient.get_value(borrow=True).reshape(-1) for gradient in gradients])
+        flat = self.ctx.group.allreduce(flat) / np.float32(self.ctx.world)
+        at = 0
+        for gradient in gradients:
+            shape = gradient.get_value(borrow=True).shape
+            size = int(np.prod(shape))
+            gradient.set_value(flat[at:at + size].reshape(shape))
+            at += size
 
     def loss(self, token):
         return float(np.asarray(token))
@@ -130,20 +111,178 @@ class Adapter(object):
         return 1
 
     def weights(self, handle, copy):
-        self.load(handle)
-        return self.from_shared([np.asarray(variable.get_value()) for variable in self.shared])
+        program = handle.loaded()
+        return dict((name, program.layers.canonical(name, program.trained[name].get_value())) for name in program.net.names)
+
+    def assign(self, handle, copy, weights):
+        program = handle.loaded()
+        for name in program.net.names:
+            program.trained[name].set_value(program.layers.own(name, np.asarray(weights[name], 'float32')))
 
     def predict(self, handle, images):
-        self.load(handle)
-        return self.compiled['predict'](refnet.scaled(images, 'float32'))
+        return handle.loaded().predict(refnet.scaled(images, 'float32'))
+
+    def save(self, handle, folder):
+        """By Theano's pickler, which stores shared variables as arrays of NumPy's."""
+        from theano.misc import pkl_utils
+        with open(os.path.join(folder, FILE), 'wb') as stream:
+            pkl_utils.dump(handle.loaded().kept, stream)
+
+    def restore(self, handle, folder):
+        from theano.misc import pkl_utils
+        with open(os.path.join(folder, FILE), 'rb') as stream:
+            stored = pkl_utils.load(stream)
+        for variable, value in zip(handle.loaded().kept, stored):
+            variable.set_value(value.get_value())
 
     def evidence(self, handle):
-        kinds = set(type(value).__name__ for value in self.shared)
+        kinds = set(type(variable).__name__ for variable in handle.program.kept)
         places = [self.where if self.where == 'cpu' or any('Gpu' in kind for kind in kinds) else 'cpu']
         return {'parameters': places, 'compute': places, 'memory_bytes': None}
 
+    def collective(self, op, array, root):
+        """Those of the smoke test."""
+        if op == 'allreduce':
+            return self.ctx.group.allreduce(array)
+        if op == 'broadcast':
+            return self.ctx.group.broadcast_array(array, root)
+        return self.ctx.group.gather_arrays(array)
+
     def close(self):
         pass
+
+
+class Handle(object):
+    """The values of a program's shared variables. All handles of a network have one program, because it takes long to compile."""
+
+    def __init__(self, program, momentum, shared):
+        self.program, self.momentum, self.shared = program, momentum, shared
+        self.values = [np.array(value) for value in program.start]
+
+    def loaded(self):
+        """The program with this handle's values in it. Those that it had go back to the handle that they belong to, uncopied."""
+        program = self.program
+        if program.holds is not self:
+            if program.holds is not None:
+                program.holds.values = [variable.get_value(borrow=True, return_internal_type=True) for variable in program.variables]
+            for variable, value in zip(program.variables, self.values):
+                variable.set_value(value, borrow=True)
+            program.holds, self.values = self, None
+        return program
+
+
+class Program(object):
+    """The compiled functions of a network, and their shared variables.
+
+    `backward` leaves the gradients in shared variables and `update` takes them from there, so that they can be exchanged between.
+    """
+
+    def __init__(self, theano, net, layers):
+        T = theano.tensor
+        self.net, self.layers, self.holds = net, layers, None
+        x, y = T.tensor4('x', dtype='float32'), T.lvector('y')
+        rate, momentum = T.scalar('lr', dtype='float32'), T.scalar('momentum', dtype='float32')
+        logits, moved = layers.outputs(x, True)
+        loss = T.nnet.categorical_crossentropy(T.nnet.softmax(logits), y).mean()
+        self.trained = layers.trained
+        parameters = [self.trained[name] for name in net.names]
+        self.gradients = [theano.shared(np.zeros_like(each.get_value())) for each in parameters]
+        self.backward = theano.function([x, y], loss, updates=list(zip(self.gradients, T.grad(loss, parameters))) + moved)
+        updates = layers.updates(parameters, self.gradients, rate, momentum)
+        self.update = theano.function([rate, momentum], [], updates=updates)
+        self.predict = theano.function([x], layers.outputs(x, False)[0])
+        self.kept = parameters + layers.running
+        self.variables = self.kept + [variable for variable, _ in updates if variable not in parameters]
+        self.start = [variable.get_value() for variable in self.variables]
+
+
+class Layers(object):
+    """A network in Theano's own functions. `trained` {name: shared variable}; `running` means and variances, shared variables too."""
+
+    def __init__(self, theano, net):
+        self.theano, self.T, self.net = theano, theano.tensor, net
+        self.trained = dict((name, theano.shared(array, name)) for name, array in net.initial(0).items())
+        self.normal = {}
+        for layer in net.layers:
+            if layer.op == 'norm':
+                start = np.zeros(layer.shape[0], 'float32'), np.ones(layer.shape[0], 'float32')
+                self.normal[layer.name] = [theano.shared(array) for array in start]
+        self.running = [variable for layer in net.layers for variable in self.normal.get(layer.name, ())]
+
+    @staticmethod
+    def own(name, array):
+        """A canonical array in the layout of the shared variable."""
+        return array
+
+    @staticmethod
+    def canonical(name, array):
+        """The reverse."""
+        return array
+
+    def outputs(self, images, training):
+        """(logits, updates of running means and variances)."""
+        values, self.moved, self.training = {'images': images}, [], training
+        for layer in self.net.layers:
+            values[layer.name] = getattr(self, '_' + layer.op)(layer, *[values[name] for name in layer.of])
+        return values[self.net.layers[-1].name], self.moved
+
+    def updates(self, parameters, gradients, rate, momentum):
+        """SGD with momentum: [(shared variable, its next value)]."""
+        pairs = []
+        for parameter, gradient in zip(parameters, gradients):
+            velocity = self.theano.shared(np.zeros_like(parameter.get_value()))
+            faster = momentum * velocity + gradient
+            pairs += [(velocity, faster), (parameter, parameter - rate * faster)]
+        return pairs
+
+    def _of(self, layer):
+        return self.trained[layer.name + '_w'], self.trained.get(layer.name + '_b')
+
+    def _conv(self, layer, x):
+        kernel, bias = self._of(layer)
+        y = self.T.nnet.conv2d(x, kernel, border_mode=(layer.pad, layer.pad), subsample=(layer.stride, layer.stride), filter_flip=False)
+        return y if bias is None else y + bias.dimshuffle('x', 0, 'x', 'x')
+
+    def _norm(self, layer, x):
+        factor, bias = self._of(layer)
+        mean, variance = self.normal[layer.name]
+        bn = self.T.nnet.bn
+        if not self.training:
+            own = [each.dimshuffle('x', 0, 'x', 'x') for each in (factor, bias, mean, self.T.sqrt(variance + EPSILON))]
+            return bn.batch_normalization(x, *own)
+        y, _, _, next_mean, next_variance = bn.batch_normalization_train(
+            x, factor, bias, 'spatial', EPSILON, 1 - nets.KEPT, mean, variance)
+        self.moved += [(mean, next_mean), (variance, next_variance)]
+        return y
+
+    def _relu(self, layer, x):
+        return self.T.nnet.relu(x)
+
+    def _pool(self, layer, x):
+        try:
+            from theano.tensor.signal.pool import pool_2d
+        except ImportError:             # before 0.8
+            from theano.tensor.signal.downsample import max_pool_2d as pool_2d
+        return pool_2d(x, (2, 2), ignore_border=True)
+
+    def _mean(self, layer, x):
+        return x.mean(axis=(2, 3))
+
+    def _flatten(self, layer, x):
+        return x.flatten(2)
+
+    def _dense(self, layer, x):
+        weights, bias = self._of(layer)
+        return self.T.dot(x, weights.T) + bias
+
+    def _add(self, layer, x, y):
+        return x + y
+
+
+def _home():
+    """The setting that sends what Theano compiles to a temporary folder, where the usual one cannot be written."""
+    usual = os.path.expanduser('~')
+    return None if os.access(usual, os.W_OK) else 'base_compiledir=' + os.path.join(tempfile.gettempdir(), 'theano-%d' % os.getuid())
 
 
 def tell_of_compilers(theano, beat):
