@@ -1,12 +1,10 @@
-"""A network's weights in the layout of TensorFlow and Keras: kernels HWIO, dense (in, out), flattened as H, W, C."""
+"""A network as TensorFlow and Keras want it: kernels HWIO, dense (in, out), images NHWC and flattened as H, W, C."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-from .nets import LENET
 
-
-def to_hwio(weights, net=LENET):
+def to_hwio(weights, net):
     """The arrays in the order of net.names, float32."""
     return [np.ascontiguousarray(_turned(net, name, np.asarray(weights[name], 'float32'))) for name in net.names]
 
@@ -20,7 +18,7 @@ def _turned(net, name, array):
     return array
 
 
-def from_hwio(values, net=LENET):
+def from_hwio(values, net):
     """The reverse: canonical {parameter: array} from arrays in the order of net.names."""
     weights = {}
     for (name, shape), array in zip(net.parameters, values):
@@ -28,9 +26,14 @@ def from_hwio(values, net=LENET):
             array = array.transpose(3, 2, 0, 1)
         elif len(shape) == 2:
             folded = _folded(net, name)
-            array = array.reshape(folded[1:] + (folded[0], -1)).transpose(3, 2, 0, 1).reshape(shape) if folded else array.T
-        weights[name] = array
+            array = array.reshape(folded[1:] + (folded[0], -1)).transpose(3, 2, 0, 1) if folded else array.T
+        weights[name] = array.reshape(shape)
     return weights
+
+
+def shapes_hwio(net):
+    """The shapes of to_hwio's arrays."""
+    return [shape[2:] + (shape[1], shape[0]) if len(shape) == 4 else shape[::-1] for _, shape in net.parameters]
 
 
 def _folded(net, name):
@@ -41,3 +44,8 @@ def _folded(net, name):
 def nhwc(images):
     """uint8 NCHW -> float32 NHWC from 0 to 1."""
     return images.transpose(0, 2, 3, 1).astype('float32') / np.float32(255)
+
+
+def shape_nhwc(net):
+    """(H, W, C) of its images."""
+    return net.shape[1:] + net.shape[:1]

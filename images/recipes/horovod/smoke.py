@@ -1,7 +1,8 @@
-"""Horovod on PyTorch and on TensorFlow 2 for the smoke test: one process per device, Gloo (or NCCL) between the processes.
+"""Horovod on PyTorch, TensorFlow 1 and 2 and MXNet for the smoke test: one process per device; Gloo, MPI or NCCL between them.
 
-What horovodrun does on one machine is done here without it: the first process holds the rendezvous server, all are told their
-places by variables (https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py).
+What horovodrun does is done here without it. For Gloo the first process holds the store in which the processes find each
+other, and all are told their places by variables (https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py).
+For MPI, where Horovod was built with it and without Gloo, or with `--option controller=mpi`, they become a world of mpirun's.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -9,11 +10,12 @@ from __future__ import absolute_import, division, print_function
 import copy
 import os
 import socket
+import threading
 
-from . import pytorch, tensorflow
+from .. import mpi
+from . import mxnet, pytorch, tensorflow
 
-HOST = '127.0.0.1'
-METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'predict', 'evidence', 'close', 'collective')
+METHODS = tensorflow.CONTRACT + ('collective',)
 
 
 class Adapter(object):
@@ -21,15 +23,15 @@ class Adapter(object):
 
     name = 'horovod'
     style = 'process'
-    collective_types = ('float32', 'float64', 'int64')
+    collective_types = ('float32', 'float64', 'int64', 'float16')
 
     def setup(self, ctx):
         upon = ctx.options.get('framework')
-        sides = [side for side in self.sides if side.upon == upon]
-        if not sides:
+        side = next((side for side in self.sides if side.upon == upon and side.fits()), None)
+        if side is None:
             raise NotImplementedError('the smoke test drives Horovod with %s; this one is built for %s'
-                                      % (' and '.join(side.upon for side in self.sides), upon))
-        self.side = sides[0](ctx)
+                                      % (', '.join(sorted(set(side.upon for side in self.sides))), upon))
+        self.side = side(ctx)
         self.semantics = dict(self.side.semantics, upon='%s %s' % (upon, self.side.versions()['version']))
         for method in METHODS:
             setattr(self, method, getattr(self.side, method))
@@ -40,36 +42,96 @@ class Adapter(object):
 
 
 class Meeting(object):
-    """The processes of one machine, joined as horovodrun would join them."""
+    """The processes, joined as horovodrun would join them. `hvd` is Horovod's part for the framework."""
 
-    def __init__(self, ctx):
-        self.ctx, self.server = ctx, None
+    def __init__(self, ctx, hvd, on_gpu):
+        self.ctx, self.hvd, self.on_gpu = ctx, hvd, on_gpu
+        self.server = self.world = None
+        # Releases before 0.18 have MPI alone and no such questions.
+        with_gloo = hasattr(hvd, 'gloo_built') and hvd.gloo_built()
+        self.controller = ctx.options.get('controller') or ('gloo' if with_gloo else 'mpi')
+        self.backend = 'nccl' if on_gpu and hasattr(hvd, 'nccl_built') and hvd.nccl_built() else self.controller
 
-    def join(self, hvd):
-        _look_up_own_name()
-        place = {'RANK': self.ctx.rank, 'SIZE': self.ctx.world, 'LOCAL_RANK': self.ctx.rank, 'LOCAL_SIZE': self.ctx.world,
-                 'CROSS_RANK': 0, 'CROSS_SIZE': 1, 'HOSTNAME': HOST, 'CONTROLLER': 'gloo', 'CPU_OPERATIONS': 'gloo',
-                 'GLOO_IFACE': 'lo', 'GLOO_RENDEZVOUS_ADDR': HOST, 'GLOO_RENDEZVOUS_PORT': self._rendezvous(),
-                 'GLOO_TIMEOUT_SECONDS': 60}
-        os.environ.update(('HOROVOD_' + name, str(value)) for name, value in place.items())
-        hvd.init()
-
-    def _rendezvous(self):
-        """The port of the first process's server, for all of them."""
-        port = 0
-        if self.ctx.rank == 0:
-            from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-            from horovod.runner.http.http_server import RendezvousServer
-            self.server = RendezvousServer(verbose=0)
-            port = self.server.start()
-            self.server.init(get_host_assignments(parse_hosts('%s:%d' % (HOST, self.ctx.world)), self.ctx.world))
-        return self.ctx.group.broadcast(port)
-
-    def end(self, hvd):
+    def join(self):
         if self.ctx.world > 1:
-            hvd.shutdown()
+            names = {'CONTROLLER': self.controller, 'CPU_OPERATIONS': self.controller}
+            names.update(self._by_mpi() if self.controller == 'mpi' else self._by_gloo())
+            os.environ.update(('HOROVOD_' + name, str(value)) for name, value in names.items())
+        self.hvd.init()
+        if self.hvd.size() != self.ctx.world or self.hvd.rank() != self.ctx.rank:
+            raise RuntimeError('Horovod takes itself for process %d of %d; it is process %d of %d' % (
+                self.hvd.rank(), self.hvd.size(), self.ctx.rank, self.ctx.world))
+
+    def _by_mpi(self):
+        self.world = mpi.World(self.ctx)
+        if not self.world.joined:
+            raise NotImplementedError('Horovod\'s processes cannot meet over MPI: ' + self.world.reason)
+        return {}
+
+    def _by_gloo(self):
+        _look_up_own_name()
+        ctx, port = self.ctx, 0
+        if ctx.rank == 0:
+            self.server = _store(ctx.host)
+            port = self.server.server_port
+        # Of each host the process with the same place on it.
+        across = [node for node, place in ctx.group.gather([ctx.node, ctx.local_rank]) if place == ctx.local_rank]
+        return {'RANK': ctx.rank, 'SIZE': ctx.world, 'LOCAL_RANK': ctx.local_rank, 'LOCAL_SIZE': ctx.local_world,
+                'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across), 'HOSTNAME': 'host%d' % ctx.node,
+                'GLOO_IFACE': ctx.interface, 'GLOO_RENDEZVOUS_ADDR': ctx.host, 'GLOO_RENDEZVOUS_PORT': ctx.group.broadcast(port),
+                'GLOO_TIMEOUT_SECONDS': 60}
+
+    def semantics(self, exchange):
+        return {'gradient': 'mean', 'backend': self.backend, 'controller': self.controller, 'exchange': exchange}
+
+    def sum(self):
+        """What asks for the sum in place of the mean: before 0.19 another word."""
+        return {'op': self.hvd.Sum} if hasattr(self.hvd, 'Sum') else {'average': False}
+
+    def end(self):
+        self.hvd.shutdown()
         if self.server is not None:
-            self.server.stop()
+            self.server.shutdown()
+        if self.world is not None:
+            self.world.leave()
+
+
+def _store(host):
+    """The store of keys and values that Gloo wants, served over HTTP as horovodrun serves it; its own moved about between releases.
+
+    https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc
+    """
+    try:
+        from http.server import BaseHTTPRequestHandler, HTTPServer     # novm: Python 3
+    except ImportError:
+        from BaseHTTPServer import BaseHTTPRequestHandler, HTTPServer  # novm: Python 2
+    known = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self._answer(200 if self.path in known else 404, known.get(self.path, b''))
+
+        def do_PUT(self):
+            known[self.path] = self.rfile.read(int(self.headers['Content-Length']))
+            self._answer(200)
+
+        def do_DELETE(self):
+            self._answer(200)
+
+        def _answer(self, status, body=b''):
+            self.send_response(status)
+            self.send_header('Content-Length', str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Nobody reads it."""
+
+    server = HTTPServer((host, 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.daemon = True
+    thread.start()
+    return server
 
 
 def _look_up_own_name():
@@ -85,95 +147,207 @@ def _look_up_own_name():
                            'where a container has no network, start it with --hostname localhost' % name)
 
 
-def _semantics(on_gpu, hvd, exchange):
-    return {'gradient': 'mean', 'backend': 'nccl' if on_gpu and hvd.nccl_built() else 'gloo', 'exchange': exchange}
-
-
 class OnPyTorch(pytorch.Adapter):
     upon = 'pytorch'
 
-    def __init__(self, ctx):
-        self.meeting = Meeting(ctx)
-        self.setup(ctx)
-        self.semantics = _semantics(self.on_gpu, self._hvd(), 'DistributedOptimizer')
+    @staticmethod
+    def fits():
+        return True
 
-    def _hvd(self):
-        import horovod.torch
-        return horovod.torch
+    def __init__(self, ctx):
+        self.setup(ctx)
 
     def join(self):
-        self.meeting.join(self._hvd())
+        """Nothing of PyTorch's is between the processes."""
+
+    def setup(self, ctx):
+        super(OnPyTorch, self).setup(ctx)
+        import horovod.torch
+        self.meeting = Meeting(ctx, horovod.torch, self.on_gpu)
+        self.meeting.join()
+        self.semantics = self.meeting.semantics('DistributedOptimizer')
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         handle = super(OnPyTorch, self).make(net, weights, lr, momentum, replicas, 'none')
         if sync == 'mean' and self.ctx.world > 1:
-            model, hvd = handle['model'], self._hvd()
+            model, hvd = handle['model'], self.meeting.hvd
             handle['shard'] = True
-            handle['sgd'] = hvd.DistributedOptimizer(handle['sgd'], named_parameters=model.named_parameters(), op=hvd.Average)
+            handle['sgd'] = hvd.DistributedOptimizer(handle['sgd'], named_parameters=model.named_parameters())
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         return handle
 
     def collective(self, op, array, root):
-        hvd, tensor = self._hvd(), self.torch.from_numpy(array).to(self.device)
+        hvd, tensor = self.meeting.hvd, self.torch.from_numpy(array).to(self.device)
         if op == 'allreduce':
-            return hvd.allreduce(tensor, op=hvd.Sum).cpu().numpy()
+            return hvd.allreduce(tensor, **self.meeting.sum()).cpu().numpy()
         if op == 'broadcast':
             return hvd.broadcast(tensor, root).cpu().numpy()
         return list(hvd.allgather(tensor.unsqueeze(0)).cpu().numpy())
 
     def close(self):
-        self.meeting.end(self._hvd())
+        self.meeting.end()
 
 
 class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
     """TensorFlow 2: the model and its step are Mirrored's, what TensorFlow says of itself the adapter's."""
 
     upon = 'tensorflow'
+    together = False
+
+    @staticmethod
+    def fits():
+        return _tensorflow_major() >= 2
 
     def __init__(self, ctx):
         import tensorflow as installed
-        if int(installed.__version__.split('.')[0]) < 2:
-            raise NotImplementedError('the smoke test drives Horovod with TensorFlow 2; this is %s' % installed.__version__)
-        self.meeting, self.together = Meeting(ctx), False
         super(OnTensorFlow, self).__init__(installed, ctx)
         if self.on_gpu:
             physical = installed.config.experimental.list_physical_devices('GPU')
             installed.config.experimental.set_visible_devices([physical[ctx.devices[0]]], 'GPU')
-        self.places = ['/gpu:0' if self.on_gpu else '/cpu:0']       # the only one that this process sees
-        self.semantics = _semantics(self.on_gpu, self._hvd(), 'DistributedGradientTape')
-        if ctx.world > 1:
-            self.meeting.join(self._hvd())
-
-    def _hvd(self):
-        import horovod.tensorflow
-        return horovod.tensorflow
+        self.meeting, self.places = _meet_by_tensorflow(ctx)
+        self.semantics = self.meeting.semantics('DistributedGradientTape')
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         maker = copy.copy(self)         # a step is traced at its first call, when other models may have been made
         maker.together = sync == 'mean' and self.ctx.world > 1
-        handle = dict(maker._alone(self.places, weights, lr, momentum), shard=maker.together)
+        handle = dict(maker.build(self.places, net, weights, lr, momentum, mirrored=False), shard=maker.together)
         if maker.together:
-            self._hvd().broadcast_variables(handle['models'][0].variables, root_rank=0)
+            self.meeting.hvd.broadcast_variables(handle['models'][0].variables, root_rank=0)
         return handle
 
     def exchanging(self, tape):
-        return self._hvd().DistributedGradientTape(tape, op=self._hvd().Average) if self.together else tape
+        return self.meeting.hvd.DistributedGradientTape(tape) if self.together else tape
 
     def put(self, handle, images, labels):
-        if handle['shard']:
-            images, labels = (self.ctx.shard(array, self.ctx.rank, self.ctx.world) for array in (images, labels))
-        return super(OnTensorFlow, self).put(handle, images, labels)
+        return super(OnTensorFlow, self).put(handle, *_own(self.ctx, handle, images, labels))
 
     def collective(self, op, array, root):
-        hvd, tensor = self._hvd(), self.tf.constant(array)
-        if op == 'allreduce':
-            return hvd.allreduce(tensor, op=hvd.Sum).numpy()
-        if op == 'broadcast':
-            return hvd.broadcast(tensor, root).numpy()
-        return list(hvd.allgather(self.tf.expand_dims(tensor, 0)).numpy())
+        return _collective(self.meeting, self.tf, op, self.tf.constant(array), root).numpy()
 
     def close(self):
-        self.meeting.end(self._hvd())
+        self.meeting.end()
 
 
-Adapter.sides = (OnPyTorch, OnTensorFlow)
+class OnTowers(tensorflow.Towers, tensorflow.Adapter):
+    """TensorFlow 1: one of the towers in each process."""
+
+    upon = 'tensorflow'
+    together = False
+
+    @staticmethod
+    def fits():
+        return _tensorflow_major() < 2
+
+    def __init__(self, ctx):
+        import tensorflow as installed
+        super(OnTowers, self).__init__(installed, ctx)
+        self.config.gpu_options.visible_device_list = str(ctx.devices[0]) if ctx.kind == 'cuda' else ''
+        self.meeting, self.places = _meet_by_tensorflow(ctx)
+        self.semantics = self.meeting.semantics('allreduce of each gradient')
+        self.sessions = {}
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        maker = copy.copy(self)
+        maker.together = sync == 'mean' and self.ctx.world > 1
+        handle = super(OnTowers, maker).make(net, weights, lr, momentum, [0], 'none')
+        return dict(handle, shard=maker.together)
+
+    def _tower(self, net, x, y):
+        tower = super(OnTowers, self)._tower(net, x, y)
+        if self.together:
+            tower['gradients'] = [self.meeting.hvd.allreduce(gradient) for gradient in tower['gradients']]
+        return tower
+
+    def put(self, handle, images, labels):
+        return super(OnTowers, self).put(handle, *_own(self.ctx, handle, images, labels))
+
+    def collective(self, op, array, root):
+        key = op, root, array.dtype.name, array.shape
+        if key not in self.sessions:
+            with self.tf.Graph().as_default() as graph:
+                given = self.tf.placeholder(array.dtype.name, array.shape)
+                answer = _collective(self.meeting, self.tf, op, given, root)
+            self.sessions[key] = self.tf.Session(graph=graph, config=self.config), given, answer
+        session, given, answer = self.sessions[key]
+        return session.run(answer, {given: array})
+
+    def close(self):
+        self.meeting.end()
+
+
+def _tensorflow_major():
+    import tensorflow
+    return int(tensorflow.__version__.split('.')[0])
+
+
+def _meet_by_tensorflow(ctx):
+    """(the meeting, the one device that this process sees)"""
+    import horovod.tensorflow
+    meeting = Meeting(ctx, horovod.tensorflow, ctx.kind == 'cuda')
+    meeting.join()
+    return meeting, ['/gpu:0' if ctx.kind == 'cuda' else '/cpu:0']
+
+
+def _own(ctx, handle, images, labels):
+    """This process's part of a batch where it trains together with the others."""
+    return [ctx.shard(array, ctx.rank, ctx.world) if handle['shard'] else array for array in (images, labels)]
+
+
+def _collective(meeting, tf, op, tensor, root):
+    if op == 'allreduce':
+        return meeting.hvd.allreduce(tensor, **meeting.sum())
+    return meeting.hvd.broadcast(tensor, root) if op == 'broadcast' else meeting.hvd.allgather(tf.expand_dims(tensor, 0))
+
+
+class OnMXNet(mxnet.Adapter):
+    upon = 'mxnet'
+
+    @staticmethod
+    def fits():
+        return True
+
+    def __init__(self, ctx):
+        self.setup(ctx)
+
+    def setup(self, ctx):
+        super(OnMXNet, self).setup(ctx)
+        import horovod.mxnet
+        self.meeting = Meeting(ctx, horovod.mxnet, self.on_gpu)
+        self.meeting.join()
+        self.semantics = self.meeting.semantics('DistributedTrainer')
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        together = sync == 'mean' and self.ctx.world > 1
+        trainer = self.meeting.hvd.DistributedTrainer if together else None
+        return [_WithTrainer(trainer, self, net, weights, lr, momentum, self.places[:1])]
+
+    def put(self, handle, images, labels):
+        return super(OnMXNet, self).put(handle, *_own(self.ctx, {'shard': handle[0].together}, images, labels))
+
+    def collective(self, op, array, root):
+        hvd, given = self.meeting.hvd, self.mx.nd.array(array, ctx=self.places[0], dtype=array.dtype)
+        if op == 'allreduce':
+            return hvd.allreduce(given, average=False).asnumpy()
+        if op == 'broadcast':
+            return hvd.broadcast(given, root).asnumpy()
+        return list(hvd.allgather(given.expand_dims(0)).asnumpy())
+
+    def close(self):
+        super(OnMXNet, self).close()
+        self.meeting.end()
+
+
+class _WithTrainer(mxnet._Model):
+    """MXNet's model with Horovod's trainer, which averages over the processes what each has divided by its own batch."""
+
+    def __init__(self, trainer, *model):
+        self.together, self.kind_of_trainer = trainer is not None, trainer
+        super(_WithTrainer, self).__init__(*model)
+
+    def _trainer(self):
+        if not self.together:
+            return super(_WithTrainer, self)._trainer()
+        return self.kind_of_trainer(self.net.collect_params(), 'sgd', dict(self.settings))
+
+
+Adapter.sides = (OnPyTorch, OnTensorFlow, OnTowers, OnMXNet)

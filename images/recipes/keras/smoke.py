@@ -1,7 +1,7 @@
 """Keras on TensorFlow 1 and 2 for the smoke test.
 
 TensorFlow 1: multi_gpu_model cuts the batch, runs the one model on each GPU with its slice, and joins the answers on the CPU:
-one set of parameters, and the loss of the whole batch. It refuses CPUs; in the test its own code runs with /gpu:N meaning /cpu:N.
+one set of parameters, and the loss of the whole batch. It refuses CPUs; in the test its own code runs with /gpu:N for /cpu:N.
 TensorFlow 2 (Keras 2.4 on): MirroredStrategy, driven as TensorFlow's own adapter does.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -14,9 +14,10 @@ import sys
 import numpy as np
 
 from . import tensorflow
-from ..layouts import from_hwio, nhwc, to_hwio
+from ..building import keras_network, keras_parameters
+from ..layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 
-KERNELS = (0, 2)
+WEIGHTS = 'model.weights.h5'            # Keras 3 takes no other ending
 
 
 class Adapter(tensorflow.Adapter):
@@ -41,6 +42,13 @@ class _Mirrored(tensorflow.Mirrored):
         tensorflow.Mirrored.__init__(self, tf, ctx)
         self.keras = keras
 
+    def save(self, handle, folder):
+        handle['models'][0].save_weights(os.path.join(folder, WEIGHTS))
+
+    def restore(self, handle, folder):
+        for model in handle['models']:
+            model.load_weights(os.path.join(folder, WEIGHTS))
+
 
 class Compiled(object):
     """Models that Keras compiles and steps itself, on one backend or another: what these have in common."""
@@ -49,43 +57,35 @@ class Compiled(object):
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
-        return [self.model(lambda: self._network(weights), group, self._compile(lr, momentum)) for group in groups]
-
-    def _network(self, weights):
-        layers = self.keras.layers
-        network = self.keras.models.Sequential([
-            layers.Conv2D(16, 5, activation='relu', input_shape=(28, 28, 1), data_format='channels_last'),
-            layers.MaxPooling2D(2, data_format='channels_last'),
-            layers.Conv2D(32, 5, activation='relu', data_format='channels_last'),
-            layers.MaxPooling2D(2, data_format='channels_last'),
-            layers.Flatten(), layers.Dense(128, activation='relu'), layers.Dense(10, activation='softmax')])
-        network.set_weights(self._turned(to_hwio(weights)))
-        return network
-
-    def _turned(self, arrays):
-        """Kernels by 180 degrees, where the backend's convolution is the mathematical one."""
-        if not self.turns_kernels:
-            return arrays
-        return [array[::-1, ::-1] if place in KERNELS else array for place, array in enumerate(arrays)]
+        handle = {'net': net, 'models': [
+            self.model(lambda: keras_network(self.keras, net), group, self._compile(lr, momentum)) for group in groups]}
+        for copy in range(len(groups)):
+            self.assign(handle, copy, weights)
+        return handle
 
     def _compile(self, lr, momentum):
+        """Logits go into the loss: probabilities would be cut off at 1e-7."""
+        def from_logits(labels, logits):
+            return self.keras.backend.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
         def compiled(model):
-            model.compile(self.keras.optimizers.SGD(lr=lr, momentum=momentum), 'sparse_categorical_crossentropy')
+            model.compile(self.keras.optimizers.SGD(lr=lr, momentum=momentum), from_logits)
             return model
         return compiled
 
     def put(self, handle, images, labels):
-        return [(nhwc(self.ctx.shard(images, number, len(handle))), self.ctx.shard(labels, number, len(handle))[:, None])
-                for number in range(len(handle))]
+        parts = len(handle['models'])
+        return [(nhwc(self.ctx.shard(images, number, parts)), self.ctx.shard(labels, number, parts)[:, None])
+                for number in range(parts)]
 
     def step(self, handle, batch, lr):
-        for model in handle:
+        for model in handle['models']:
             if model.get('lr') != lr:
                 self.keras.backend.set_value(model['run'].optimizer.lr, lr)
                 model['lr'] = lr
-        if len(handle) == 1:
-            return handle[0]['run'].train_on_batch(*batch[0])
-        return self.side_by_side([model['run'] for model in handle], batch)
+        if len(handle['models']) == 1:
+            return handle['models'][0]['run'].train_on_batch(*batch[0])
+        return self.side_by_side([model['run'] for model in handle['models']], batch)
 
     def loss(self, token):
         return float(token)
@@ -94,13 +94,31 @@ class Compiled(object):
         pass                            # train_on_batch answers the loss: everything is done
 
     def copies(self, handle):
-        return len(handle)
+        return len(handle['models'])
 
     def weights(self, handle, copy):
-        return from_hwio(self._turned(handle[copy]['network'].get_weights()))
+        return from_hwio(self._turned(self.keras.backend.batch_get_value(self._parameters(handle, copy))), handle['net'])
+
+    def assign(self, handle, copy, weights):
+        values = self._turned(to_hwio(weights, handle['net']))
+        self.keras.backend.batch_set_value(list(zip(self._parameters(handle, copy), values)))
+
+    def _parameters(self, handle, copy):
+        return keras_parameters(handle['models'][copy]['network'], handle['net'])
+
+    def _turned(self, arrays):
+        """Kernels by 180 degrees, where the backend's convolution is the mathematical one."""
+        return [array[::-1, ::-1] if array.ndim == 4 and self.turns_kernels else array for array in arrays]
 
     def predict(self, handle, images):
-        return handle[0]['network'].predict_on_batch(nhwc(images))
+        return handle['models'][0]['network'].predict_on_batch(nhwc(images))
+
+    def save(self, handle, folder):
+        handle['models'][0]['network'].save_weights(os.path.join(folder, WEIGHTS))
+
+    def restore(self, handle, folder):
+        for model in handle['models']:
+            model['network'].load_weights(os.path.join(folder, WEIGHTS))
 
     def evidence(self, handle):
         return dict(self.places(handle), memory_bytes=None)
@@ -114,18 +132,21 @@ class _MultiGpu(Compiled):
 
     Keras asks TensorFlow for gradients one by one, so that an update may reach a variable before a sibling gradient has read
     the old value: a race that shows as errors up to 0.1 against the reference network. Gradients that wait for each other
-    (gate_gradients) end it.
+    (gate_gradients) end it. A normalisation in multi_gpu_model is one layer, whose running mean every slice moves: twice in
+    a step on two devices, in any order. https://github.com/keras-team/keras/blob/2.2.4/keras/utils/multi_gpu_utils.py
     """
 
     def __init__(self, tf, keras, ctx):
         self.keras, self.ctx, self.tf = keras, ctx, tf
         self.kind = 'gpu' if ctx.kind == 'cuda' else 'cpu'
         self.semantics = {
-            'gradient': 'mean over the global batch', 'exchange': 'multi_gpu_model: one set of parameters, slices of the batch joined',
+            'gradient': 'mean over the global batch',
+            'exchange': 'multi_gpu_model: one set of parameters, slices of the batch joined',
             'corrected': 'gate_gradients' + ('' if self.kind == 'gpu' else '; /gpu:N of multi_gpu_model means /cpu:N'),
         }
         config = tf.ConfigProto(
-            device_count={} if self.kind == 'gpu' else {'CPU': len(ctx.devices), 'GPU': 0}, allow_soft_placement=self.kind == 'gpu',
+            device_count={} if self.kind == 'gpu' else {'CPU': len(ctx.devices), 'GPU': 0},
+            allow_soft_placement=self.kind == 'gpu',
             intra_op_parallelism_threads=ctx.threads, inter_op_parallelism_threads=max(2, len(ctx.devices)))
         config.gpu_options.allow_growth = True
         keras.backend.set_session(tf.Session(config=config))
@@ -154,10 +175,16 @@ class _MultiGpu(Compiled):
         real = module._get_available_devices
         module._get_available_devices = lambda: ['/cpu:0'] + ['/gpu:%d' % number for number in self.ctx.devices]
         try:
-            with self.tf.device(lambda operation: operation.device.replace('GPU', 'CPU')):
+            with self.tf.device(self._on_cpu):
                 yield
         finally:
             module._get_available_devices = real
+
+    def _on_cpu(self, operation):
+        """Its device, with CPU for GPU. Keras, to learn where it is, hands in what has a DeviceSpec or nothing."""
+        device = operation.device or ''
+        text = device.to_string() if hasattr(device, 'to_string') else device
+        return self.tf.DeviceSpec.from_string(text.replace('GPU', 'CPU'))
 
     def side_by_side(self, models, batch):
         """One step of each model in one run of the session; the mean of their losses."""
@@ -165,7 +192,8 @@ class _MultiGpu(Compiled):
         for model, (x, y) in zip(models, batch):
             model._make_train_function()
             function = model.train_function
-            feed.update(zip(function.inputs, (x, y, np.ones(len(x), 'float32'))))
+            # The last is asked for where a layer behaves otherwise in training, as a normalisation does.
+            feed.update(zip(function.inputs, (x, y, np.ones(len(x), 'float32'), True)))
             losses.append(function.outputs[0])
             updates.append(function.updates_op)
         return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # it initialises what is new
@@ -173,15 +201,15 @@ class _MultiGpu(Compiled):
     def places(self, handle):
         """Where the convolutions really ran, by TensorFlow's own account of one more run."""
         compute = set()
-        for model in handle:
+        for model in handle['models']:
             account = self.tf.RunMetadata()
-            images = np.zeros((2 * len(self.ctx.devices), 28, 28, 1), 'float32')
+            images = np.zeros((2 * len(self.ctx.devices),) + shape_nhwc(handle['net']), 'float32')
             self.keras.backend.get_session().run(
                 model['run'].outputs, {model['run'].inputs[0]: images}, run_metadata=account,
                 options=self.tf.RunOptions(output_partition_graphs=True))
             compute |= set(node.device for graph in account.partition_graphs for node in graph.node if 'Conv2D' in node.op)
-        parameters = set(variable.device for model in handle for variable in model['network'].weights if variable.device)
-        return {'parameters': sorted(parameters or compute), 'compute': sorted(compute)}
+        parameters = set(variable.device for model in handle['models'] for variable in model['network'].weights)
+        return {'parameters': sorted(filter(None, parameters)) or sorted(compute), 'compute': sorted(compute)}
 
 
 Adapter.sides = (_MultiGpu, _Mirrored)

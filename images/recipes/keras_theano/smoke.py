@@ -10,7 +10,7 @@ import numpy as np
 
 from . import keras
 from .theano import tell_of_compilers
-from .. import nets, refnet
+from .. import nets
 
 
 class Adapter(keras.Compiled):
@@ -27,7 +27,8 @@ class Adapter(keras.Compiled):
     def setup(self, ctx):
         os.environ['KERAS_BACKEND'] = 'theano'
         where = 'cuda%d' % ctx.devices[0] if ctx.kind == 'cuda' else 'cpu'
-        os.environ['THEANO_FLAGS'] = ','.join(filter(None, ['floatX=float32', 'device=' + where, os.environ.get('THEANO_FLAGS')]))
+        flags = ['floatX=float32', 'device=' + where, os.environ.get('THEANO_FLAGS')]
+        os.environ['THEANO_FLAGS'] = ','.join(filter(None, flags))
         import keras as framework
         import theano
         self.keras, self.theano, self.ctx = framework, theano, ctx
@@ -35,14 +36,15 @@ class Adapter(keras.Compiled):
     def prepare(self, beat):
         """Theano compiles C++ for a new network, which it keeps on disk: the handles to come find it there."""
         tell_of_compilers(self.theano, beat)
-        handle = self.make(nets.LENET, refnet.initial(0), 0.0, 0.9, [0], 'mean')
+        handle = self.make(nets.LENET, nets.LENET.initial(0), 0.0, 0.9, [0], 'mean')
         images = np.zeros((64, 1, 28, 28), 'uint8')
         self.step(handle, self.put(handle, images, np.zeros(64, 'int64')), 0.0)
         self.predict(handle, images)
 
     def versions(self):
         cuda = 'unknown' if self.theano.config.device.startswith('cuda') else None
-        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None,
+                'arch_list': []}
 
     def model(self, network, replicas, compiled):
         made = network()

@@ -7,7 +7,9 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 from __future__ import absolute_import, division, print_function
 
 from . import tensorflow
-from ..layouts import to_hwio
+from .. import nets
+from ..building import padded, padding, plain, through
+from ..layouts import shape_nhwc
 
 
 class Adapter(tensorflow.Adapter):
@@ -26,32 +28,44 @@ def _version(sonnet):
     return pkg_resources.get_distribution('dm-sonnet').version
 
 
-def _flat(tf, x):
-    return tf.reshape(x, [-1, 512])
-
-
 class _Towers(tensorflow.Towers):
-    """Sonnet 1."""
+    """Sonnet 1. Its modules have variables once they are connected."""
 
-    def network(self, values):
-        import sonnet
-        tf = self.tf
+    def network(self, net):
+        tf, modules = self.tf, _modules_1(net)
 
-        def filled(place):
-            return {'w': tf.constant_initializer(values[place]), 'b': tf.constant_initializer(values[place + 1])}
+        def logits(x, training):
+            def give(layer, x, *others):
+                if layer.op == 'conv':
+                    x = padded(tf, layer, x)[0]
+                elif layer.op == 'norm':
+                    return modules[layer.name](x, is_training=training, test_local_stats=False)
+                return modules[layer.name](x) if layer.name in modules else plain(tf, layer, x, *others)
+            return through(net, x, give)
 
-        layers = [
-            sonnet.Conv2D(16, 5, padding=sonnet.VALID, initializers=filled(0)),
-            sonnet.Conv2D(32, 5, padding=sonnet.VALID, initializers=filled(2)),
-            sonnet.Linear(128, initializers=filled(4)), sonnet.Linear(10, initializers=filled(6))]
+        logits(tf.zeros((1,) + shape_nhwc(net)), False)
+        made = [(layer, modules[layer.name]) for layer in net.layers if layer.name in modules]
+        parameters = [each for layer, module in made for each in _parameters(layer, module, ('gamma', 'beta'))]
+        norms = [module for layer, module in made if layer.op == 'norm']
+        return parameters, [each for norm in norms for each in (norm.moving_mean, norm.moving_variance)], logits
 
-        def logits(x):
-            for layer in layers[:2]:
-                x = tf.nn.max_pool(tf.nn.relu(layer(x)), [1, 2, 2, 1], [1, 2, 2, 1], 'VALID')
-            return layers[3](tf.nn.relu(layers[2](_flat(tf, x))))
 
-        logits(tf.zeros([1, 28, 28, 1]))            # modules have variables once they are connected
-        return [variable for layer in layers for variable in (layer.w, layer.b)], logits
+def _modules_1(net):
+    import sonnet
+    make = {
+        'conv': lambda layer: sonnet.Conv2D(
+            layer.shape[0], layer.kernel, stride=layer.stride, padding=padding(layer)[1], use_bias=layer.bias),
+        'norm': lambda layer: sonnet.BatchNorm(offset=True, scale=True, decay_rate=nets.KEPT, eps=nets.EPSILON),
+        'dense': lambda layer: sonnet.Linear(layer.shape[0]),
+    }
+    return dict((layer.name, make[layer.op](layer)) for layer in net.layers if layer.op in make)
+
+
+def _parameters(layer, module, of_norm):
+    """A module's variables in the order of net.names."""
+    if layer.op == 'norm':
+        return [getattr(module, name) for name in of_norm]
+    return [module.w, module.b] if layer.bias or layer.op == 'dense' else [module.w]
 
 
 class _Replicated(tensorflow.Mirrored):
@@ -64,10 +78,10 @@ class _Replicated(tensorflow.Mirrored):
         import sonnet
         return sonnet.distribute.Replicator(places, cross_device_ops=exchange)
 
-    def model(self, weights, lr, momentum):
+    def model(self, net, lr, momentum):
         import sonnet
-        network = _network(sonnet, self.tf, to_hwio(weights))
-        return network, sonnet.optimizers.Momentum(self.tf.Variable(lr, trainable=False), momentum)
+        network = _network(sonnet, self.tf, net)
+        return network, network.parameters, sonnet.optimizers.Momentum(self.tf.Variable(lr, trainable=False), momentum)
 
     def apply(self, optimizer, gradients, variables, together):
         if together:
@@ -79,31 +93,42 @@ class _Replicated(tensorflow.Mirrored):
         optimizer.learning_rate.assign(lr)
 
 
-def _network(sonnet, tf, values):
-    """A Sonnet 2 module; its class can be made only once Sonnet is there."""
+def _network(sonnet, tf, net):
+    """A Sonnet 2 module; its class can be made only once Sonnet is there.
 
-    def filled(place):
-        return {'w_init': lambda shape, dtype: tf.constant(values[place], dtype, shape),
-                'b_init': lambda shape, dtype: tf.constant(values[place + 1], dtype, shape)}
+    Running means are free of where they began, so before the first step a variance is 0: here it begins at 1, as elsewhere.
+    """
+    make = {
+        'conv': lambda layer: sonnet.Conv2D(layer.shape[0], layer.kernel, stride=layer.stride, with_bias=layer.bias,
+                                            padding=lambda size: [layer.pad, layer.pad]),
+        'norm': lambda layer: sonnet.BatchNorm(True, True, decay_rate=nets.KEPT, eps=nets.EPSILON),
+        'dense': lambda layer: sonnet.Linear(layer.shape[0]),
+    }
 
     class Network(sonnet.Module):
         def __init__(self):
             super(Network, self).__init__()
-            self.convolutions = [sonnet.Conv2D(16, 5, padding='VALID', **filled(0)),
-                                 sonnet.Conv2D(32, 5, padding='VALID', **filled(2))]
-            self.dense = [sonnet.Linear(128, **filled(4)), sonnet.Linear(10, **filled(6))]
+            self.modules = dict((layer.name, make[layer.op](layer)) for layer in net.layers if layer.op in make)
 
         def __call__(self, x, training=False):
-            for layer in self.convolutions:
-                x = tf.nn.max_pool2d(tf.nn.relu(layer(x)), 2, 2, 'VALID')
-            return self.dense[1](tf.nn.relu(self.dense[0](_flat(tf, x))))
+            def give(layer, x, *others):
+                module = self.modules.get(layer.name)
+                if layer.op == 'norm':
+                    return module(x, is_training=training)
+                return module(x) if module else plain(tf, layer, x, *others)
+            return through(net, x, give)
 
         @property
-        def trainable_variables(self):
-            return [variable for layer in self.convolutions + self.dense for variable in (layer.w, layer.b)]
+        def parameters(self):
+            return [each for layer in net.layers if layer.name in self.modules
+                    for each in _parameters(layer, self.modules[layer.name], ('scale', 'offset'))]
 
     network = Network()
-    network(tf.zeros([1, 28, 28, 1]))               # makes the variables
+    network(tf.zeros((1,) + shape_nhwc(net)))       # makes the variables
+    for layer in net.layers:
+        if layer.op == 'norm':
+            average = network.modules[layer.name].moving_variance.average
+            average.assign(tf.ones_like(average))
     return network
 
 

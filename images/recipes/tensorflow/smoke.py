@@ -1,6 +1,7 @@
 """TensorFlow 1 and 2 for the smoke test: all devices in one process; on the CPU several logical devices.
 
-1.x: one tower per device, each with its own variables; gradients are averaged and applied to every copy.
+1.x: one tower per device, each with its own variables; gradients are averaged and applied to every copy. The MirroredStrategy
+of 1.x changed its interface with every release and was made for Estimators: https://github.com/tensorflow/tensorflow/issues/23664
 2.x: MirroredStrategy with a custom training step around a Keras model and optimizer.
 
 Both without an exchange: one tower per device in one graph, which the executor runs side by side.
@@ -8,11 +9,18 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
-from ..layouts import from_hwio as to_canonical, nhwc as scaled, to_hwio as to_framework
+import os
+
+from .. import nets
+from ..building import keras_network, keras_parameters, padded, plain, through
+from ..layouts import from_hwio, nhwc, shape_nhwc, shapes_hwio, to_hwio
+
+CONTRACT = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
+            'close')
 
 
 class Adapter(object):
-    """Hands everything to the side of the installed major version. Adapters of what stands upon TensorFlow have sides of their own."""
+    """Hands everything to the side of the installed major version. What stands upon TensorFlow has sides of its own."""
 
     name = 'tensorflow'
     style = 'single'
@@ -24,13 +32,14 @@ class Adapter(object):
 
     def hand_over(self, side):
         self.semantics = side.semantics
-        for method in ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'predict', 'evidence', 'close'):
+        for method in CONTRACT:
             setattr(self, method, getattr(side, method))
 
     def versions(self):
         build = self._build_info()
-        return {'name': 'tensorflow', 'version': self.tf.__version__, 'cuda_build': build.get('cuda_version') or self._older_cuda(),
-                'cudnn': build.get('cudnn_version'), 'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
+        return {'name': 'tensorflow', 'version': self.tf.__version__,
+                'cuda_build': build.get('cuda_version') or self._older_cuda(), 'cudnn': build.get('cudnn_version'),
+                'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
 
     def _build_info(self):
         """Build facts (from 2.3 on); empty for a CPU build."""
@@ -58,8 +67,8 @@ class Towers(object):
     sibling gradient has read the old value: a race that shows as errors of 0.1 to 0.3 against the reference network.
     """
 
-    semantics = {'gradient': 'mean of the towers', 'exchange': 'add_n on the first device, applied to each tower\'s own variables',
-                 'corrected': 'gate_gradients'}
+    semantics = {'gradient': 'mean of the towers', 'corrected': 'gate_gradients',
+                 'exchange': 'add_n on the first device, applied to each tower\'s own variables'}
 
     def __init__(self, tf, ctx):
         self.tf, self.ctx = tf, ctx
@@ -72,59 +81,84 @@ class Towers(object):
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         tf = self.tf
-        handle = {'graph': tf.Graph(), 'places': [self.places[replica] for replica in replicas]}
+        handle = {'net': net, 'graph': tf.Graph(), 'places': [self.places[replica] for replica in replicas]}
         with handle['graph'].as_default():
-            x = tf.placeholder(tf.float32, [None, 28, 28, 1])
-            y = tf.placeholder(tf.int64, [None])
+            x, y = tf.placeholder(tf.float32, (None,) + shape_nhwc(net)), tf.placeholder(tf.int64, [None])
             rate = tf.placeholder(tf.float32, [])
             handle.update(x=x, y=y, rate=rate)
             n, towers = len(handle['places']), []
             xs, ys = tf.split(x, n), tf.split(y, n)
             for place, tower_x, tower_y in zip(handle['places'], xs, ys):
                 with tf.device(place):
-                    towers.append(self._tower(to_framework(weights), tower_x, tower_y))
+                    towers.append(self._tower(net, tower_x, tower_y))
             gradients = [tower['gradients'] for tower in towers]
             if sync == 'mean' and n > 1:
                 with tf.device(handle['places'][0]):
                     mean = [tf.add_n(list(each)) / n for each in zip(*gradients)]
                 gradients = [mean] * n
-            updates = []
+            updates = handle['graph'].get_collection(tf.GraphKeys.UPDATE_OPS)       # of running means and variances
             for place, tower, mine in zip(handle['places'], towers, gradients):
                 with tf.device(place):
                     optimizer = tf.train.MomentumOptimizer(rate, momentum)
                     updates.append(optimizer.apply_gradients(list(zip(mine, tower['variables']))))
             with tf.device(handle['places'][0]):
                 handle['loss'] = tf.add_n([tower['loss'] for tower in towers]) / n
-                handle['logits'] = towers[0]['logits'](x)
+                handle['logits'] = towers[0]['logits'](x, False)
             handle['train'] = tf.group(*updates)
             handle['variables'] = [tower['variables'] for tower in towers]
+            handle['running'] = [tower['running'] for tower in towers]
             start = tf.global_variables_initializer()
         handle['session'] = tf.Session(graph=handle['graph'], config=self.config)
         handle['session'].run(start)
+        for copy in range(n):
+            self.assign(handle, copy, weights)
         return handle
 
-    def _tower(self, values, x, y):
+    def _tower(self, net, x, y):
         tf = self.tf
-        variables, logits = self.network(values)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits(x)))
+        variables, running, logits = self.network(net)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits(x, True)))
         gradients = tf.gradients(loss, variables, gate_gradients=True)
-        return {'variables': variables, 'logits': logits, 'loss': loss, 'gradients': gradients}
+        return {'variables': variables, 'running': running, 'logits': logits, 'loss': loss, 'gradients': gradients}
 
-    def network(self, values):
-        """(variables with these values, the function from images to logits)."""
-        variables = [self.tf.Variable(value) for value in values]
-        return variables, lambda x: self._logits(variables, x)
+    def network(self, net):
+        """(variables in the order of net.names, running means and variances, the function from images and mode to logits)."""
+        tf = self.tf
+        parameters = [tf.Variable(tf.zeros(shape)) for shape in shapes_hwio(net)]
+        v, running = dict(zip(net.names, parameters)), {}
+        for layer in net.layers:
+            if layer.op == 'norm':
+                running[layer.name] = [tf.Variable(start(layer.shape[:1]), trainable=False) for start in (tf.zeros, tf.ones)]
 
-    def _logits(self, v, x):
-        nn, tf = self.tf.nn, self.tf
-        for kernel, bias in ((v[0], v[1]), (v[2], v[3])):
-            x = nn.relu(nn.bias_add(nn.conv2d(x, kernel, [1, 1, 1, 1], 'VALID'), bias))
-            x = nn.max_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], 'VALID')
-        x = nn.relu(tf.matmul(tf.reshape(x, [-1, 512]), v[4]) + v[5])
-        return tf.matmul(x, v[6]) + v[7]
+        def logits(x, training):
+            return through(net, x, lambda layer, *read: self._layer(layer, v, running, training, *read))
+
+        return parameters, [variable for layer in net.layers for variable in running.get(layer.name, [])], logits
+
+    def _layer(self, layer, v, running, training, x, *others):
+        tf, w, b = self.tf, v.get(layer.name + '_w'), v.get(layer.name + '_b')
+        if layer.op == 'conv':
+            x, word = padded(tf, layer, x)
+            x = tf.nn.conv2d(x, w, [1, layer.stride, layer.stride, 1], word)
+            return tf.nn.bias_add(x, b) if layer.bias else x
+        if layer.op == 'dense':
+            return tf.matmul(x, w) + b
+        if layer.op == 'norm':
+            return self._normalised(x, w, b, running[layer.name], training)
+        return plain(tf, layer, x, *others)
+
+    def _normalised(self, x, w, b, running, training):
+        """Up to 1.15 the fused kernel takes 1.001e-5 for any smaller constant, because cuDNN does: an error below 1e-7."""
+        tf = self.tf
+        if not training:
+            return tf.nn.fused_batch_norm(x, w, b, running[0], running[1], nets.EPSILON, is_training=False)[0]
+        x, mean, variance = tf.nn.fused_batch_norm(x, w, b, epsilon=nets.EPSILON)
+        for kept, seen in zip(running, (mean, variance)):
+            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(kept, nets.KEPT * kept + (1 - nets.KEPT) * seen))
+        return x
 
     def put(self, handle, images, labels):
-        return {handle['x']: scaled(images), handle['y']: labels}
+        return {handle['x']: nhwc(images), handle['y']: labels}
 
     def step(self, handle, batch, lr):
         feed = dict(batch)
@@ -141,10 +175,27 @@ class Towers(object):
         return len(handle['variables'])
 
     def weights(self, handle, copy):
-        return to_canonical(handle['session'].run(handle['variables'][copy]))
+        return from_hwio(handle['session'].run(handle['variables'][copy]), handle['net'])
+
+    def assign(self, handle, copy, weights):
+        pairs = list(zip(handle['variables'][copy], to_hwio(weights, handle['net'])))
+        values = dict((variable.initializer.inputs[1], value.reshape(variable.shape.as_list())) for variable, value in pairs)
+        handle['session'].run([variable.initializer for variable, _ in pairs], values)
 
     def predict(self, handle, images):
-        return handle['session'].run(handle['logits'], {handle['x']: scaled(images)})
+        return handle['session'].run(handle['logits'], {handle['x']: nhwc(images)})
+
+    def _saver(self, handle, copy):
+        variables = handle['variables'][copy] + handle['running'][copy]
+        with handle['graph'].as_default():
+            return self.tf.train.Saver(dict(('%d' % number, variable) for number, variable in enumerate(variables)))
+
+    def save(self, handle, folder):
+        self._saver(handle, 0).save(handle['session'], os.path.join(folder, 'model'))
+
+    def restore(self, handle, folder):
+        for copy in range(self.copies(handle)):
+            self._saver(handle, copy).restore(handle['session'], os.path.join(folder, 'model'))
 
     def evidence(self, handle):
         parameters = sorted(set(variable.device for tower in handle['variables'] for variable in tower))
@@ -185,70 +236,74 @@ class Mirrored(object):
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         places = [self.places[replica] for replica in replicas]
-        if sync == 'mean' and len(places) > 1:
-            return self._mirrored(places, weights, lr, momentum)
-        return self._alone(places, weights, lr, momentum)
+        return self.build(places, net, weights, lr, momentum, sync == 'mean' and len(places) > 1)
 
-    def model(self, weights, lr, momentum):
-        """(what answers logits and has trainable_variables, its optimizer)."""
-        keras = self.keras
-        model = keras.Sequential([
-            keras.layers.Conv2D(16, 5, activation='relu', input_shape=(28, 28, 1)), keras.layers.MaxPooling2D(2),
-            keras.layers.Conv2D(32, 5, activation='relu'), keras.layers.MaxPooling2D(2), keras.layers.Flatten(),
-            keras.layers.Dense(128, activation='relu'), keras.layers.Dense(10)])
-        model.set_weights(to_framework(weights))
-        optimizer = keras.optimizers.SGD(lr, momentum=momentum)
+    def build(self, places, net, weights, lr, momentum, mirrored):
+        """A handle with these weights: one model in a strategy, or one for each place."""
+        handle = (self._mirrored if mirrored else self._alone)(places, net, lr, momentum)
+        handle.update(net=net, places=places)
+        for copy in range(self.copies(handle)):
+            self.assign(handle, copy, weights)
+        return handle
+
+    def model(self, net, lr, momentum):
+        """(what answers logits, its trained variables in the order of net.names, its optimizer)."""
+        model = keras_network(self.keras, net)
+        parameters, optimizer = keras_parameters(model, net), self.keras.optimizers.SGD(lr, momentum=momentum)
         if hasattr(optimizer, 'build'):         # its slots must exist before the step is traced
-            optimizer.build(model.trainable_variables)
-        return model, optimizer
+            optimizer.build(parameters)
+        return model, parameters, optimizer
 
-    def _gradients(self, model, x, y, size):
+    def _gradients(self, model, parameters, x, y, size):
         """(loss, gradients) of a shard; the loss is the sum over the shard divided by `size`, not by the shard."""
         with self.tf.GradientTape() as tape:
             each = self.tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x, training=True))
             loss = self.tf.reduce_sum(each) / size
-        return loss, self.exchanging(tape).gradient(loss, model.trainable_variables)
+        return loss, self.exchanging(tape).gradient(loss, [inner(variable) for variable in parameters])
 
     def exchanging(self, tape):
         """The tape to ask for gradients: where no strategy exchanges them, one that does."""
         return tape
 
-    def _mirrored(self, places, weights, lr, momentum):
+    def _mirrored(self, places, net, lr, momentum):
         tf = self.tf
         # Without GPUs there is no NCCL, which is the default.
         exchange = tf.distribute.NcclAllReduce() if self.on_gpu else tf.distribute.ReductionToOneDevice()
         strategy = self.strategy(places, exchange)
         run = getattr(strategy, 'run', None) or strategy.experimental_run_v2        # renamed in 2.2
         with strategy.scope():
-            model, optimizer = self.model(weights, lr, momentum)
+            model, parameters, optimizer = self.model(net, lr, momentum)
 
         def replica(x, y, size):
-            loss, gradients = self._gradients(model, x, y, size)
-            self.apply(optimizer, gradients, model.trainable_variables, together=True)
+            loss, gradients = self._gradients(model, parameters, x, y, size)
+            self.apply(optimizer, gradients, parameters, together=True)
             return loss
 
         def step(batch, size):
             return strategy.reduce(tf.distribute.ReduceOp.SUM, run(replica, args=(batch[0], batch[1], size)), axis=None)
 
-        return {'models': [model], 'optimizers': [optimizer], 'places': places, 'strategy': strategy, 'step': tf.function(step)}
+        spread = zip(*[strategy.experimental_local_results(inner(variable)) for variable in parameters])
+        return {'models': [model], 'optimizers': [optimizer], 'variables': [list(each) for each in spread],
+                'strategy': strategy, 'step': tf.function(step)}
 
-    def _alone(self, places, weights, lr, momentum):
+    def _alone(self, places, net, lr, momentum):
         """One model per place, in one function, so that they run side by side."""
         tf, made = self.tf, []
         for place in places:
             with tf.device(place):
-                made.append(self.model(weights, lr, momentum))
+                made.append(self.model(net, lr, momentum))
 
         def step(batches, size):
             losses = []
-            for place, (model, optimizer), (x, y) in zip(places, made, batches):
+            for place, (model, parameters, optimizer), (x, y) in zip(places, made, batches):
                 with tf.device(place):
-                    loss, gradients = self._gradients(model, x, y, size / len(places))
-                    self.apply(optimizer, gradients, model.trainable_variables, together=False)
+                    loss, gradients = self._gradients(model, parameters, x, y, size / len(places))
+                    self.apply(optimizer, gradients, parameters, together=False)
                     losses.append(loss)
             return tf.add_n(losses) / len(losses)
 
-        return {'models': [model for model, _ in made], 'optimizers': [optimizer for _, optimizer in made], 'places': places,
+        models, parameters, optimizers = zip(*made)
+        return {'models': models, 'optimizers': optimizers, 'variables': [[inner(v) for v in each] for each in parameters],
                 'strategy': None, 'step': tf.function(step)}
 
     def strategy(self, places, exchange):
@@ -265,12 +320,12 @@ class Mirrored(object):
         tf, places, strategy = self.tf, handle['places'], handle['strategy']
         size = tf.constant(float(len(images)))
         if strategy is not None and not hasattr(strategy, 'experimental_distribute_values_from_function'):      # before 2.4
-            data = tf.data.Dataset.from_tensor_slices((scaled(images), labels)).batch(len(images))
+            data = tf.data.Dataset.from_tensor_slices((nhwc(images), labels)).batch(len(images))
             return next(iter(strategy.experimental_distribute_dataset(data))), size
         shards = []
         for number, place in enumerate(places):
             with tf.device(place):
-                shards.append((tf.constant(scaled(self.ctx.shard(images, number, len(places)))),
+                shards.append((tf.constant(nhwc(self.ctx.shard(images, number, len(places)))),
                                tf.constant(self.ctx.shard(labels, number, len(places)))))
         if strategy is None:
             return shards, size
@@ -297,30 +352,35 @@ class Mirrored(object):
                 with self.tf.device(place):
                     (self.tf.constant(0.0) + 1.0).numpy()
 
-    def _copies_of(self, handle):
-        """[variables of one replica], plain tensors' owners under Keras 2 and 3."""
-        if handle['strategy'] is None:
-            return [[_inner(v) for v in model.trainable_variables] for model in handle['models']]
-        spread = [handle['strategy'].experimental_local_results(_inner(v)) for v in handle['models'][0].trainable_variables]
-        return [list(each) for each in zip(*spread)]
-
     def copies(self, handle):
-        return len(self._copies_of(handle))
+        return len(handle['variables'])
 
     def weights(self, handle, copy):
-        return to_canonical([variable.numpy() for variable in self._copies_of(handle)[copy]])
+        return from_hwio([variable.numpy() for variable in handle['variables'][copy]], handle['net'])
+
+    def assign(self, handle, copy, weights):
+        for variable, value in zip(handle['variables'][copy], to_hwio(weights, handle['net'])):
+            variable.assign(value)
 
     def predict(self, handle, images):
         with self.tf.device(handle['places'][0]):
-            return handle['models'][0](self.tf.constant(scaled(images)), training=False).numpy()
+            return handle['models'][0](self.tf.constant(nhwc(images)), training=False).numpy()
+
+    def save(self, handle, folder):
+        self.tf.train.Checkpoint(model=handle['models'][0]).write(os.path.join(folder, 'model'))
+
+    def restore(self, handle, folder):
+        for model in handle['models']:
+            self.tf.train.Checkpoint(model=model).restore(os.path.join(folder, 'model')).expect_partial()
 
     def evidence(self, handle):
-        places = sorted(set(variable.device for copy in self._copies_of(handle) for variable in copy))
+        places = sorted(set(variable.device for copy in handle['variables'] for variable in copy))
         return {'parameters': places, 'compute': list(handle['places']), 'memory_bytes': self._memory()}
 
     def _memory(self):
         try:
-            return sum(int(self.tf.config.experimental.get_memory_info('GPU:%d' % number)['peak']) for number in self.ctx.devices)
+            ask = self.tf.config.experimental.get_memory_info
+            return sum(int(ask('GPU:%d' % number)['peak']) for number in self.ctx.devices)
         except (AttributeError, ValueError, RuntimeError):
             return None
 
@@ -328,7 +388,7 @@ class Mirrored(object):
         pass
 
 
-def _inner(variable):
+def inner(variable):
     """The TensorFlow variable inside a variable of Keras 3."""
     value = getattr(variable, 'value', None)
     return variable if value is None or callable(value) else value

@@ -52,7 +52,7 @@ class Gradient(unittest.TestCase):
             for name in net.names:
                 place = tuple(draw.randint(0, size) for size in start[name].shape)
                 numeric = self._difference(net, start, name, place)
-                self.assertAlmostEqual(gradient[name][place], numeric, delta=1e-7 + 1e-5 * abs(numeric), msg='%s%s' % (name, place))
+                self.assertAlmostEqual(gradient[name][place], numeric, delta=1e-7 + 1e-5 * abs(numeric), msg=name)
 
     @staticmethod
     def _difference(net, start, name, place, e=1e-6):
@@ -147,9 +147,10 @@ class Compared(unittest.TestCase):
         self.assertEqual(self._failures(), '')
 
     def test_every_fault_is_seen_where_it_is(self):
-        for fault, seen in (('epsilon', 'weights after step 1'), ('kept', 'logits of inference after training'), ('bias', 'weights as made'),
-                            ('shards', 'weights after step 1'), ('momentum', 'weights after step 2'), ('loss', 'loss of step 1'),
-                            ('assign', 'weights after step 3'), ('running', 'restored answers'),
+        for fault, seen in (('epsilon', 'weights after step 1'), ('kept', 'logits of inference after training'),
+                            ('bias', 'weights as made'),
+                            ('shards', 'weights after step 1'), ('momentum', 'weights after step 2'),
+                            ('loss', 'loss of step 1'), ('assign', 'weights after step 3'), ('running', 'restored answers'),
                             ('one copy', 'restored weights in every copy (2 none)')):
             self.assertIn(seen, self._failures(fault), fault)
 
