@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,14 +93,14 @@ def test_an_unusable_driver_is_told_with_its_cause(
     assert answer.report["framework"] is None  # nothing was started
 
 
-def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str) -> Answer:
+def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str, **how: Any) -> Answer:
     """The NumPy adapter claiming to run on GPUs: what the guest does with a CUDA run, without its arithmetic."""
     numpy = guest.numpy.name.split("numpy")[1]
     options = {"fault": "elsewhere", "cuda_build": "12.4", "load": "cudnn,nccl"}
     framework = {"name": "f", "version": numpy, "recipe": "numpy", "options": options}
     promised = {"compute_capability": {"sass": ["8.0"], "ptx": ["8.0"]}, "cudnn": "8.9.7", "nccl": "2.21.5"}
     lock = lock_of(folder, frameworks=[framework], **promised)
-    return guest.run("run", "--adapter", FAULTY, "--lock", lock, *arguments, folder=folder, env=guest.env(**env))
+    return guest.run("run", "--adapter", FAULTY, "--lock", lock, *arguments, folder=folder, env=guest.env(**env), **how)
 
 
 def test_a_run_on_two_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
@@ -141,6 +142,29 @@ def test_each_fault_of_the_gpus_is_told(guest: Guest, driver: Callable[..., dict
         assert found["next_step"]
     assert answer.code == 1
     assert valid(answer)["framework"] is None  # nothing was started
+
+
+def test_a_run_uses_the_largest_set_of_equal_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    stubs = driver(devices="B|8|0|16;A|8|0|40;A|8|0|40", driver="550.54", count="3")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "2")
+    assert (answer.code, answer.check("DEVICE", 2)["message"]) == (0, "used: cuda:1, cuda:2"), answer.err
+    assert [gpu["index"] for gpu in answer.check("USED", 2)["detail"]["gpus"]] == [1, 2]
+    assert "left out: 1 x B with 17 GB (GPU 0)" in answer.check("MIXED")["message"]
+
+
+LITTLE_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh")
+
+
+def test_docker_s_shared_memory_is_told_to_be_little(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    if subprocess.run([*LITTLE_SHM, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a file system")
+    stubs = driver(devices=TWO, driver="550.54", count="2", used="15900")  # which fails, so that nothing is started
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", prefix=LITTLE_SHM)
+    found = answer.check("SHM")
+    assert (found["status"], found["value"]) == ("warn", 64 << 20)
+    assert "--shm-size=1g" in found["next_step"]
 
 
 def test_gpus_that_sleep_and_libraries_of_another_version_fail(

@@ -105,7 +105,7 @@ class Adapter(Healthy):
         return out
 
     def evidence(self, handle):
-        where = ['cuda:%d' % self.ctx.rank] if self.fault == 'elsewhere' else ['cpu']
+        where = ['cuda:%d' % self.ctx.devices[0]] if self.fault == 'elsewhere' else ['cpu']
         return {'parameters': where, 'compute': where, 'memory_bytes': None}
 
 
