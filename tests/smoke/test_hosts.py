@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -159,12 +158,3 @@ def test_several_devices_of_one_process(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run("run", *QUICK, "--counts", "4", *flags, folder=tmp_path)
     assert (answer.code, answer.check("ORACLE", 4)["status"]) == (0, "pass"), answer.err
     assert other.wait(timeout=20) == 0
-
-
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
-def test_open_mpi_starts_ranks(guest: Guest, tmp_path: Path) -> None:
-    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", "-bind-to", "none", guest.executable]
-    guest_argv = [str(Path(guest.env()["ENVBUILD_SMOKE"])), "run", *QUICK, "--counts", "2", "--json", str(tmp_path / "r.json")]
-    done = subprocess.run([*argv, *guest_argv], env=guest.env(), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "r.json").read_text())["launcher"] == "Open MPI"

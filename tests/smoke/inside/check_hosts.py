@@ -1,0 +1,178 @@
+from __future__ import absolute_import, division, print_function
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+import boot  # noqa: F401
+
+from envbuild_smoke import hosts, plan, ranks, shipping, wire
+
+
+def hello(rank, name, local=None, slots=1, gpus=(), **changes):
+    made = {'rank': rank, 'size': 4, 'local_rank': local, 'slots': slots, 'job': '', 'name': name, 'node': [name, 'boot', name],
+            'guest': 'g', 'lock': 'l', 'time': time.time(), 'devices': [{'name': gpu} for gpu in gpus], 'driver': None, 'cores': 4,
+            'here': '', 'there': '10.0.0.1'}
+    return dict(made, **changes)
+
+
+def team(*hellos, **options):
+    """A Team whose processes have said so; no connection is made."""
+    made = hosts.Team.__new__(hosts.Team)
+    made._place = ranks.Place(0, len(hellos) + options.pop('missing', 0), 0, 'ant', 29617, 'test')
+    made._options = dict({'counts': 'auto', 'threads': 0, 'interface': '', 'join': 2}, **options)
+    made._mine = hosts.Member(hellos[0])
+    others = [hosts.Member(each, link=True, address='10.0.0.%d' % (2 + number)) for number, each in enumerate(hellos[1:])]
+    made.members, made._strangers, made.beyond = [made._mine] + others, [], []
+    made.missing = list(range(len(hellos), made._place.size))
+    made._order()
+    made.size = sum(member.slots for member in made.members)
+    return made
+
+
+def four(**changes):
+    return [hello(0, 'ant', 0), hello(1, 'ant', 1), hello(2, 'bee', 0), hello(3, 'bee', 1, **changes)]
+
+
+class Single(object):
+    style = 'single'
+
+
+class Process(object):
+    style = 'process'
+
+
+def presence(made, kind='cpu'):
+    check = made.checks(plan.Device(kind, 4, ''))[-1]
+    return check['id'], check['status'], check['message']
+
+
+class Order(unittest.TestCase):
+    def test_ranks_dealt_round_the_hosts_are_put_together(self):
+        made = team(hello(0, 'ant', 0), hello(1, 'bee', 0), hello(2, 'ant', 1), hello(3, 'bee', 1))
+        self.assertEqual([member.rank for member in made.members], [0, 2, 1, 3])
+        places = made._places(4)
+        self.assertEqual([(p['node'], p['local_rank'], p['local_size'], p['hosts']) for p in places],
+                         [(0, 0, 2, 2), (0, 1, 2, 2), (1, 0, 2, 2), (1, 1, 2, 2)])
+        self.assertEqual([made.hosts_of(n) for n in (1, 2, 3, 4)], [1, 1, 2, 2])
+
+    def test_counts_are_one_device_one_host_all_hosts(self):
+        device = plan.Device('cpu', 4, '')
+        self.assertEqual(team(*four()).choose(device, Process, {}), ([1, 2, 4], []))
+        self.assertEqual(team(*four(), counts='1,4,8').choose(device, Process, {}), ([1, 4], [8]))
+
+    def test_one_process_for_all_devices_cannot_span_hosts(self):
+        made = team(*four())
+        self.assertEqual(made.choose(plan.Device('cpu', 4, ''), Single, {}), ([1, 2], []))
+        self.assertEqual([(c['n'], c['status']) for c in made.checks(plan.Device('cpu', 4, ''))],
+                         [(4, 'skip'), (None, 'inconclusive'), (None, 'pass')])
+
+    def test_devices_are_numbered_as_each_process_sees_them(self):
+        every = team(hello(0, 'ant', 0, gpus='ab'), hello(1, 'ant', 1, gpus='ab'))
+        own = team(hello(0, 'ant', 0, gpus='a'), hello(1, 'ant', 1, gpus='b'))
+        self.assertEqual([member.devices('cuda') for member in every.members], [[0], [1]])
+        self.assertEqual([member.devices('cuda') for member in own.members], [[0], [0]])
+        pods = team(hello(0, 'ant', slots=2, gpus='ab'), hello(1, 'bee', slots=2, gpus='ab'))
+        self.assertEqual([member.devices('cuda') for member in pods.members], [[0, 1], [0, 1]])
+
+    def test_the_address_of_rank_0_is_the_one_that_others_reach(self):
+        made = team(hello(0, 'ant', 0), hello(1, 'ant', 1, there='127.0.0.1'), hello(2, 'bee', 0, there='10.0.0.1'))
+        self.assertEqual(made._mine.address, '10.0.0.1')
+        self.assertEqual(team(hello(0, 'ant'), hello(1, 'ant', there='127.0.0.1'))._mine.address, '127.0.0.1')
+
+    def test_hosts_of_one_name_are_told_apart(self):
+        made = team(hello(0, 'box'), hello(1, 'box', node=['box', 'other boot', '']))
+        self.assertEqual([member.title for member in made.members], ['box (10.0.0.1)', 'box (10.0.0.2)'])
+
+
+class Presence(unittest.TestCase):
+    def test_all_came(self):
+        self.assertEqual(presence(team(*four())), ('HOSTS', 'pass', '4 of 4 processes came, started by test: ant (2), bee (2)'))
+
+    def test_some_did_not(self):
+        key, status, message = presence(team(*four(), missing=2))
+        self.assertEqual((key, status), ('HOSTS', 'fail'))
+        self.assertIn('ranks 4, 5 did not come to ant:29617 within 2 s', message)
+
+    def test_another_image_or_smoke_test(self):
+        self.assertIn('rank 3 on bee has another image', presence(team(*four(lock='m')))[2])
+        self.assertIn('rank 3 on bee has another smoke test', presence(team(*four(guest='h')))[2])
+
+    def test_gpus_that_are_not_there_or_differ(self):
+        gpus = [hello(rank, 'ant' if rank < 2 else 'bee', rank % 2, gpus=('A', 'A')) for rank in range(4)]
+        self.assertEqual(presence(team(*gpus), 'cuda')[1], 'pass')
+        self.assertIn('rank 3 on bee sees 0 GPUs', presence(team(*(gpus[:3] + [hello(3, 'bee', 1)])), 'cuda')[2])
+        mixed = presence(team(*(gpus[:3] + [hello(3, 'bee', 1, gpus=('B', 'B'))])), 'cuda')
+        self.assertEqual((mixed[1], mixed[2].endswith('A, B')), ('warn', True))
+
+
+class Messages(unittest.TestCase):
+    def pair(self):
+        server = wire.listen(0)
+        port = server.getsockname()[1]
+        here = wire.connect('127.0.0.1', port, time.time() + 5)
+        raw = server.accept()[0]
+        server.close()
+        self.addCleanup(here.close)
+        self.addCleanup(raw.close)
+        return here, raw
+
+    def test_values_and_bytes_arrive_whole(self):
+        here, raw = self.pair()
+        there, blob = wire.Link(raw), os.urandom(3 << 20)
+        sender = threading.Thread(target=lambda: [here.send({'number': n}, [blob, b'']) for n in range(3)])
+        sender.start()
+        got = []
+        while len(got) < 3:
+            got += there.receive(1.0)
+        sender.join()
+        self.assertEqual([value['number'] for value, _ in got], [0, 1, 2])
+        self.assertTrue(all(blobs == [blob, b''] for _, blobs in got))
+
+    def test_what_came_before_the_end_counts(self):
+        here, raw = self.pair()
+        there = wire.Link(raw)
+        here.send({'last': 1})
+        here.close()
+        time.sleep(0.1)
+        self.assertEqual(there.receive(1.0)[0][0]['last'], 1)
+        with self.assertRaises(wire.Lost):
+            there.receive(1.0)
+
+    def test_strangers_are_noticed(self):
+        here, raw = self.pair()
+        raw.sendall(b'GET / HTTP/1.1\r\nHost: here\r\n\r\n')
+        with self.assertRaises(wire.Lost):
+            here.receive(1.0)
+
+    def test_nobody_answers(self):
+        probe = socket.socket()
+        probe.bind(('127.0.0.1', 0))
+        self.addCleanup(probe.close)
+        with self.assertRaises(wire.Lost):
+            wire.connect('127.0.0.1', probe.getsockname()[1], time.time() + 0.3)
+        here, _raw = self.pair()
+        with self.assertRaises(wire.Lost):
+            here.wait('answer', 0.3)
+
+
+class Shipping(unittest.TestCase):
+    def test_files_that_a_value_names_are_found_and_renamed(self):
+        folder = tempfile.mkdtemp()
+        path = os.path.join(folder, 'x.npy')
+        shipping.write(path, b'abc')
+        value = {'a': [{'b': path}, 'x.npy', 7, None], 'c': '/nowhere/x.npy'}
+        self.assertEqual(shipping.named(value), [path])
+        self.assertEqual(shipping.named(value, folder), [path])
+        self.assertEqual(shipping.named(value, '/elsewhere'), [])
+        self.assertEqual(shipping.renamed(value, {path: 'new'})['a'][0]['b'], 'new')
+        self.assertEqual((shipping.digest(path)[0], shipping.digest('/nowhere/x.npy')), (3, None))
+        shutil.rmtree(folder)
+
+
+if __name__ == '__main__':
+    unittest.main()
