@@ -122,7 +122,8 @@ class Base:
 
     ``image`` is what FROM names. ``is_default`` is false where the user insisted, which then shows in the canonical name.
     ``other_providers`` are those that the matrix lists for the same row, best first. ``build_packages`` and ``build_image`` are
-    what compiling takes, nvcc and headers, by apt or in an image: the image that is made holds nothing of it.
+    what compiling takes, nvcc and headers, by apt or in an image: the image that is made holds nothing of it. ``files`` are
+    conda packages of CUDA, ``installer`` the program that unpacks them.
     """
 
     provider: Provider
@@ -133,6 +134,8 @@ class Base:
     other_providers: tuple[str, ...]
     build_packages: tuple[AptPackage, ...] = field(default=(), metadata={"left_out_if_default": True})
     build_image: str = field(default="", metadata={"left_out_if_default": True})
+    files: tuple[RemoteFile, ...] = field(default=(), metadata={"left_out_if_default": True})
+    installer: RemoteFile | None = field(default=None, metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

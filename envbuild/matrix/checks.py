@@ -137,6 +137,7 @@ def _ascending(
 def _cuda(matrix: Matrix) -> Iterator[Problem]:
     systems = {row.name: row for row in matrix.systems}
     repositories = {row.name for row in matrix.repositories}
+    archives = {row.name for row in matrix.archives}
     for rule in matrix.driver_rules:
         if not any(row.version.startswith(f"{rule.cuda_major}.") for row in matrix.cuda):
             yield problem(rule.origin, f"no CUDA of major {rule.cuda_major} is in the matrix")
@@ -150,6 +151,8 @@ def _cuda(matrix: Matrix) -> Iterator[Problem]:
                 yield problem(row.origin, f"{row.key}: driver branch {branch} is in no row")
         for provider in row.providers:
             yield from _provider(row, provider, systems, repositories)
+            for name in (*provider.files, *filter(None, (provider.installer,))):
+                yield from _refers(provider.origin, "archive", name, archives)
 
 
 def _has_driver(matrix: Matrix, row: CudaRow) -> bool:
@@ -172,6 +175,8 @@ def _provider(
         yield problem(provider.origin, f"{name}: packages come from {repository}, which the provider does not list")
     if provider.provider == "apt" and not provider.packages:
         yield problem(provider.origin, f"{name} leads nowhere: it has no packages")
+    if provider.provider == "conda" and not (provider.image or (provider.files and provider.installer)):
+        yield problem(provider.origin, f"{name} leads nowhere: it has neither an image nor files with their installer")
     repeated = [package.name for package in (*provider.packages, *provider.build_packages)]
     for package in sorted({item for item in repeated if repeated.count(item) > 1}):
         yield problem(provider.origin, f"{name}: {package} is listed twice")

@@ -210,6 +210,7 @@ class ProviderRow:
     """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries.
 
     ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty where no document says which.
+    ``files`` name the archives of conda packages, ``installer`` the one that unpacks them.
     """
 
     provider: str
@@ -223,6 +224,8 @@ class ProviderRow:
     origin: Provenance
     build_packages: tuple[PackageRow, ...] = ()
     build_image: str = ""
+    files: tuple[str, ...] = ()
+    installer: str = ""
 
     @property
     def compiles(self) -> bool:

@@ -105,7 +105,7 @@ class Serving:
         """The packages by which a base can bring a library; None where it cannot."""
         if need.taken_from != "system":
             return []
-        if provider.provider == "tag":
+        if provider.provider == "tag" or provider.files:
             inside = provider.cudnn if library == "cudnn" else provider.nccl
             return [] if inside and accepts(need, inside) else None
         rows = self.fitting(library, need, cuda.version)

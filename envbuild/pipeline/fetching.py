@@ -64,10 +64,11 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
         for each in (*prefix.artifacts, *prefix.build_artifacts)
     ]
     pythons = [plan.python for plan in environment.plans()]
-    fetched = [file for python in pythons for file in (*python.files, python.installer) if file is not None]
+    base = environment.base
+    needed = [*(file for python in pythons for file in (*python.files, python.installer)), *base.files, base.installer]
+    fetched = [file for file in needed if file is not None]
     remote = [(file.url, file.sha256) for file in fetched]
-    packages = (*environment.base.packages, *environment.base.build_packages)
-    remote += [(package.url, package.sha256) for package in packages]
+    remote += [(package.url, package.sha256) for package in (*base.packages, *base.build_packages)]
     found += [
         Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, artifact=None, url=url)
         for url, sha256 in remote

@@ -83,10 +83,9 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
             code="invalid-lock",
             hint="Make the lock again: envbuild lock.",
         )
-    if environment.base.provider == "conda":
+    if environment.base.provider == "conda" and not environment.base.files:
         raise InvalidInputError(
-            f"{environment.name} takes CUDA from conda, whose packages no row of the matrix pins: no public document was found "
-            "that gives the sha256 of cudatoolkit and cudnn.",
+            f"{environment.name} takes CUDA from conda, whose packages no row of the matrix pins.",
             code="unsupported-provider",
             hint="Choose another base with --base apt, wheels or IMAGE.",
         )

@@ -12,7 +12,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.model import AptPackage, Environment, Framework, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
-from envbuild.render.fetched import fetched_pythons
+from envbuild.render.fetched import fetched_pythons, file_of
 from envbuild.render.prefixes import variables
 from envbuild.render.requirements import PrefixFiles
 
@@ -94,6 +94,8 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "nvcc": any(f.nvcc and _builds(f, recipes[f.recipe]) for f in environment.frameworks),
         "pythons": list(dict.fromkeys(prefix.python for prefix in lock.prefixes)),
         "fetched": fetched_pythons(lock),
+        "cuda_files": [file_of(file) for file in base.files],
+        "cuda_installer": base.installer and file_of(base.installer),
         "prefixes": [_prefix(each) for each in files],
         "has_sdists": any(each.sdists for each in files),
         "large": [file for each in files for file in each.large],

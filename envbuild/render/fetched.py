@@ -29,11 +29,12 @@ def _python(lock: Lock, python: Python) -> dict[str, Any]:
         "executable": python.executable,
         "folder": str(PurePosixPath(python.executable).parent.parent),
         "stage": f"python-{python.version}-files",
-        "files": [_file(file) for file in python.files],
-        "installer": python.installer and _file(python.installer),
+        "files": [file_of(file) for file in python.files],
+        "installer": python.installer and file_of(python.installer),
     }
 
 
-def _file(file: RemoteFile) -> dict[str, str]:
+def file_of(file: RemoteFile) -> dict[str, str]:
+    """A file with the variable that may name a mirror of where it is."""
     variable, prefix, rest = mirrors.split(file.url)
     return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}

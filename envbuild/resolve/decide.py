@@ -28,7 +28,7 @@ from envbuild.resolve.facts import Facts, code_for
 from envbuild.resolve.local import image_slug
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places
-from envbuild.resolve.pythons import python_on
+from envbuild.resolve.pythons import python_on, remote_file
 from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Search
@@ -207,6 +207,8 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
         other_providers=_other_providers(facts, chosen, offer),
         build_packages=tuple(_package(package) for package in (*compiled.build_packages, *headers)) if compiled else (),
         build_image=compiled.build_image if compiled else "",
+        files=tuple(remote_file(facts, name) for name in (row.files if row else ())),
+        installer=remote_file(facts, row.installer) if row and row.installer else None,
     )
 
 

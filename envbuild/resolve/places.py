@@ -204,7 +204,7 @@ def _library(
         return None
     if need.taken_from != "system":
         return Library(version=need.prefer, row=None, package=None) if need.prefer else None
-    if row.provider == "tag":
+    if row.provider == "tag" or row.files:
         return _inside_tag(variant, system, row, library, need)
     found = candidates(facts, library, variant.cuda, need)
     for candidate in sorted(found, key=lambda release: not within(release.version, clauses)):
@@ -235,12 +235,13 @@ def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: 
     if inside and accepts(need, inside):
         return Library(version=inside, row=None, package=None)
     wanted = f"{variant.package} needs {describe(need)}"
-    known = f"{row.image} carries {library} {inside}; {wanted}"
-    reason = known if inside else f"which {library} {row.image} carries is unknown: no source says; {wanted}"
+    named = row.image or f"what {row.provider} brings"
+    known = f"{named} carries {library} {inside}; {wanted}"
+    reason = known if inside else f"which {library} {named} carries is unknown: no source says; {wanted}"
     if row.origin.status == "base-deleted":
         reason += "; the image was deleted upstream besides"
     premise: Premise = "cudnn" if library == "cudnn" else "nccl"
-    return objection("base", f"cuda {variant.cuda} tag {system.name}", reason, row.origin.source, premise)
+    return objection("base", f"cuda {variant.cuda} {row.provider} {system.name}", reason, row.origin.source, premise)
 
 
 def candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:

@@ -57,12 +57,13 @@ def _supplied(facts: Facts, way: str, version: str, system: SystemRow, image: st
                 provided_by=supply.by,
                 executable=supply.executable,
                 packages=(),
-                files=tuple(_file(facts, name) for name in supply.files),
-                installer=_file(facts, supply.installer) if supply.installer else None,
+                files=tuple(remote_file(facts, name) for name in supply.files),
+                installer=remote_file(facts, supply.installer) if supply.installer else None,
             )
     return None
 
 
-def _file(facts: Facts, name: str) -> RemoteFile:
+def remote_file(facts: Facts, name: str) -> RemoteFile:
+    """The archive of that name, as an environment holds it."""
     row = facts.archives[name]
     return RemoteFile(url=row.url, sha256=row.sha256)

@@ -17,8 +17,12 @@ def facts() -> Matrix:
     return matrix.load_files(ENTRY)
 
 
-def test_every_archive_has_a_document_and_a_mirror_and_serves_a_python(facts: Matrix) -> None:
-    used = {name for row in facts.pythons for each in row.supplies for name in (*each.files, each.installer)}
+def test_every_archive_has_a_document_and_a_mirror_and_serves_something(facts: Matrix) -> None:
+    supplies = [
+        *(each for row in facts.pythons for each in row.supplies),
+        *(each for row in facts.cuda for each in row.providers),
+    ]
+    used = {name for each in supplies for name in (*each.files, each.installer)}
     for archive in facts.archives:
         assert archive.origin.source.startswith("https://") and archive.origin.checked, archive.key
         assert mirrors.split(archive.url)[0], f"{archive.url} has no mirror"

@@ -189,6 +189,7 @@ class Judge:
                 status = provider.get("status", cuda["status"])
                 libraries = [self.brought(build, provider, name, library) for library in ("cudnn", "nccl")]
                 serves = provider["provider"] in ("apt", "tag", "conda") and provider.get("system", name).lower() == name
+                serves = serves and (not build.row.get("nvcc") or "build_packages" in provider or "build_image" in provider)
                 if serves and status != "known-bad" and self.installable(provider) and [] not in libraries:
                     cudnn, nccl = (None if item is None else tuple(item) for item in libraries)
                     image = provider.get("image") or system["image"]
@@ -233,7 +234,7 @@ class Judge:
             return None
         if isinstance(need, dict) and need.get("from", "system") != "system":
             return [need["prefer"]] if need.get("prefer") else None
-        if provider["provider"] == "tag":
+        if provider["provider"] == "tag" or provider.get("files"):
             inside = provider.get(library, "")
             return [inside] if inside and accepts(need, inside) else []
         rows = self.fitting(build, library)

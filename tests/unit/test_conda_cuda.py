@@ -1,0 +1,68 @@
+"""CUDA from conda's packages: what a row has to say, what an environment gets of it, and that it is fetched like the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_overlays import HEAD, TOY_ENTRY, overlay
+
+from envbuild import codec, matrix, resolve
+from envbuild.errors import ConflictError, Problem
+from envbuild.matrix import checks
+from envbuild.model import Environment
+
+ROWS = (
+    HEAD
+    + """\
+archives:
+  - {name: toolkit-9.0, url: "https://conda.anaconda.org/forge/linux-64/toolkit-9.0.conda", sha256: "AAAA"}
+  - {name: unpacker, url: "https://github.com/example/unpacker", sha256: "BBBB"}
+cuda:
+  - version: "9.0"
+    driver_min: "384.81"
+    capabilities: {min: "3.0", max: "7.2"}
+    providers:
+      - {provider: conda, system: granite16.04, installer: unpacker, files: [toolkit-9.0], cudnn: "7.4.2", nccl: "2.3.7"}
+""".replace("AAAA", "a" * 64).replace("BBBB", "b" * 64)
+)
+
+
+def toy(tmp_path: Path, text: str = ROWS) -> matrix.Matrix:
+    return matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+
+
+def decided(tmp_path: Path, text: str = ROWS) -> Environment:
+    found = toy(tmp_path, text)
+    return resolve.resolve(found, resolve.parse(["wd-1.12-cuda9-granite16.04"], matrix=found, base="conda")).environment
+
+
+def test_an_environment_holds_the_files_and_the_program_that_unpacks_them(tmp_path: Path) -> None:
+    environment = decided(tmp_path)
+    base = environment.base
+    assert (base.provider, [file.sha256 for file in base.files]) == ("conda", ["a" * 64])
+    assert base.installer is not None
+    assert base.installer.url == "https://github.com/example/unpacker"
+    assert (base.image, environment.cudnn) == (environment.system.image, "7.4.2")
+    assert codec.decode(Environment, codec.encode(environment), "environment") == environment
+
+
+def test_another_library_than_the_framework_needs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConflictError):
+        decided(tmp_path, ROWS.replace('nccl: "2.3.7"', 'nccl: "2.5.6"'))
+
+
+@pytest.mark.parametrize(
+    ("was", "instead", "message"),
+    [
+        ("installer: unpacker, ", "", "leads nowhere: it has neither an image nor files with their installer"),
+        ("files: [toolkit-9.0]", "files: [toolkit-9.1]", "archive toolkit-9.1 is in no row"),
+    ],
+)
+def test_a_row_without_pinned_files_is_named(tmp_path: Path, was: str, instead: str, message: str) -> None:
+    assert not [each for each in _problems(tmp_path, ROWS) if "conda" in each.message or "archive" in each.message]
+    assert any(message in each.message for each in _problems(tmp_path, ROWS.replace(was, instead)))
+
+
+def _problems(tmp_path: Path, text: str) -> list[Problem]:
+    return checks.check(toy(tmp_path, text))
