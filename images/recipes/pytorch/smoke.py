@@ -187,14 +187,22 @@ def network(nn, net):
             for layer in net.layers:
                 run = getattr(self, layer.name) if layer.op in MODULES else functions[layer.op]
                 known[layer.name] = run(*[known[name] for name in layer.of])
+                for name in spent[layer.name]:
+                    del known[name]
             return known[net.layers[-1].name]
 
-    shapes = dict(net.parameters)
+    shapes, spent = dict(net.parameters), spent_after(net)
     functions = {
         'relu': nn.functional.relu, 'pool': lambda x: nn.functional.max_pool2d(x, 2), 'mean': lambda x: x.mean(3).mean(2),
         'flatten': lambda x: x.reshape(x.size(0), -1), 'add': lambda x, y: x + y,
     }
     return Network()
+
+
+def spent_after(net):
+    """{layer: what it is the last to read}: kept for longer, activations cost memory and some percent of a small step."""
+    last = dict((name, layer.name) for layer in net.layers for name in layer.of)
+    return dict((layer.name, [name for name in last if last[name] == layer.name]) for layer in net.layers)
 
 
 # Layers with parameters. What PyTorch calls the momentum of a running mean is the share of the new.

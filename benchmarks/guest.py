@@ -1,0 +1,43 @@
+"""What the benchmarks of the smoke test share: the guest as a package, and one run of it by another Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+GUEST = ROOT / "envbuild" / "smoke"
+
+
+def adapter_of(name: str) -> str:
+    """A recipe's name as the file that the guest loads; what is installed in the guest itself stays a name."""
+    path = ROOT / "images" / "recipes" / name / "smoke.py"
+    return str(path) if path.exists() else name
+
+
+def load() -> types.ModuleType:
+    """The guest as the package ``envbuild_smoke``, as it makes itself in an image."""
+    package = types.ModuleType("envbuild_smoke")
+    package.__path__ = [str(GUEST)]
+    sys.modules["envbuild_smoke"] = package
+    return package
+
+
+def run(python: str, adapter: str, arguments: list[str], **environment: str) -> dict[str, Any]:
+    """The report of one run of the guest, its phase ``bench`` alone unless the arguments say otherwise."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "report.json"
+        argv = [python, str(GUEST), "run", "--adapter", adapter, "--phases", "bench", "--json", str(target), *arguments]
+        done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        if not target.exists():
+            sys.exit(f"{' '.join(argv)} left no report:\n{done.stderr[-2000:]}")
+        report: dict[str, Any] = json.loads(target.read_text())
+    if not report["runs"]:
+        sys.exit(f"nothing was measured: {report['reason']}\n{done.stderr[-2000:]}")
+    return report
