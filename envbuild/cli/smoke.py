@@ -14,6 +14,7 @@ from envbuild.cli.session import Session
 @click.command("smoke")
 @options.naming()
 @options.judging
+@options.measuring
 @options.constraints
 @options.common
 @click.pass_obj

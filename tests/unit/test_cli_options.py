@@ -47,6 +47,10 @@ def test_counts_are_sorted_and_without_repeats():
     assert options.smoke_options(values(counts="2, 1,2")).counts == (1, 2)
 
 
+def test_counts_can_be_left_to_the_guest():
+    assert options.smoke_options(values(counts="auto")).counts == ()
+
+
 @pytest.mark.parametrize("text", ["", "0,1", "1,,2", "one", "1;2", "-1"])
 def test_counts_that_are_none_are_a_usage_error(text):
     with pytest.raises(UsageError, match="--counts"):
