@@ -150,12 +150,16 @@ def test_the_options_become_the_guests_arguments() -> None:
         sync="parameters:4",
         baseline=Path("kept.json"),
         tolerance=0.05,
+        workload="cifar",
+        net="vgg19_bn",
+        data="here",
         arguments=("--rounds", "3"),
     )
     assert smoketest._arguments(options) == [
         *("--json", ANSWER, "--counts", "1,2,4", "--expect", "gpu", "--expect-gpus", "4", "--min-speedup", "2:1.2"),
         *("--min-efficiency", "2:0.6", "--scaling", "weak,strong", "--sync", "parameters:4"),
         *("--baseline", smoketest._BASELINE, "--tolerance", "0.05"),
+        *("--workload", "cifar", "--net", "vgg19_bn", "--data", "/data"),
         *("--timeout", "70", "--allow-cpu", "--strict", "--rounds", "3"),
     ]
 
