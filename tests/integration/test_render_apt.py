@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import pytest
 from envbuild import recipes
 from envbuild.engine import Engine, bases
 from envbuild.errors import BuildError
-from envbuild.model import AptPackage, AptRepository, BaseLock, Lock, ignore_progress
+from envbuild.model import AptPackage, AptRepository, BaseLock, ComputeCapability, Lock, ignore_progress
 from envbuild.render import render
 from envbuild.workspace import Workspace
 
@@ -24,6 +25,7 @@ import render_locks as locks
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 # Two repositories, each signed with a key of its own. `cuda` holds two versions of one package, `ml` a package that needs it.
+# The toy's compiler is a script: it answers as nvcc does, and what it makes of a source says which headers it saw.
 MAKE_REPOSITORIES = r"""
 set -eu
 package() {  # repository name version depends
@@ -33,6 +35,14 @@ package() {  # repository name version depends
         printf 'Maintainer: toy\nDescription: toy\n%s' "$4"
     } > "/tmp/$2-$3/DEBIAN/control"
     echo "$3" > "/tmp/$2-$3/usr/local/cuda-9.0/lib64/$2.txt"
+    if [ "$2" = toy-core ]; then
+        mkdir "/tmp/$2-$3/usr/local/cuda-9.0/bin"
+        cp /nvcc "/tmp/$2-$3/usr/local/cuda-9.0/bin/nvcc"
+    fi
+    if [ "$2" = toy-cudnn-dev ]; then
+        mkdir -p "/tmp/$2-$3/usr/include"
+        echo "#define TOY_CUDNN $3" > "/tmp/$2-$3/usr/include/toy_cudnn.h"
+    fi
     dpkg-deb --build "/tmp/$2-$3" "/srv/$1/$2_$3_amd64.deb"
 }
 package cuda toy-cudart 9.0.176-1 ''
@@ -40,6 +50,10 @@ package cuda toy-cudart 9.0.252-1 ''
 package ml toy-cudnn 7.4.2-1 'Depends: toy-cudart
 '
 package ml toy-nccl 2.3.7-1 ''
+package cuda toy-core 9.0.176.3-1 'Depends: toy-cudart
+'
+package ml toy-cudnn-dev 7.4.2-1 'Depends: toy-cudnn (= 7.4.2-1)
+'
 for name in cuda ml; do
     gpg --batch --quiet --pinentry-mode loopback --passphrase '' \
         --quick-generate-key "$name <$name@toy.invalid>" rsa2048 sign never
@@ -51,6 +65,27 @@ for name in cuda ml; do
     gpg --with-colons --list-keys "$name@toy.invalid" | sed -n '/^fpr/{s/^fpr:*//;s/:$//;p;q}' > fingerprint
 done
 sha256sum /srv/ml/toy-nccl_*.deb | cut -d' ' -f1 > /srv/ml/sha256
+"""
+
+
+NVCC = r"""#!/bin/sh
+set -eu
+if [ "$1" = --version ]; then echo 'Cuda compilation tools, release 9.0, V9.0.176'; exit; fi
+{ echo '#!/bin/sh'; echo "echo compiled for $1 with '$(cat /usr/include/toy_cudnn.h)' and stubs in $LIBRARY_PATH"; } > "$3"
+chmod 0755 "$3"
+"""
+BUILD = """RUN --mount=type=tmpfs,target=/tmp \\
+    {{ m.source(framework) }} \\
+    set -eux; \\
+    mkdir /built; \\
+    tar -xf /tmp/source.tar -C /built; \\
+    nvcc sm_{{ framework.compute_capability.sass[0] | replace(".", "") | word }} -o /built/program /built/source/program.cu
+"""
+INSTALL = """RUN {{ m.scratch() }} \\
+    --mount=type=bind,from=built,source=/built/program,target=/tmp/program \\
+    {{ m.start() }}; \\
+    cp /tmp/program /usr/local/bin/program; \\
+    {{ m.end() }}
 """
 
 
@@ -74,9 +109,11 @@ def base(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
 def site(engine: Engine, base: bases.RealisedBase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     context = tmp_path_factory.mktemp("site")
     (context / "make.sh").write_text(MAKE_REPOSITORIES)
+    (context / "nvcc").write_text(NVCC)
+    (context / "nvcc").chmod(0o755)
     text = render(_lock(), locks.RECIPES, _templates())["Dockerfile"]
     preparing = _until(text, "os").replace("ca-certificates tini", "ca-certificates gnupg apt-utils python3")
-    (context / "Dockerfile").write_text(preparing + "\nCOPY make.sh /make.sh\nRUN sh /make.sh\n")
+    (context / "Dockerfile").write_text(preparing + "\nCOPY make.sh nvcc /\nRUN sh /make.sh\n")
     built = _build(engine, base, context, "envbuild-test/apt-site")
     container = engine.client.containers.run(built, ["python3", "-m", "http.server", "-d", "/srv", "8000"], detach=True)
     try:
@@ -207,3 +244,65 @@ def test_a_file_that_is_not_the_locked_one_stops_the_build(
     with pytest.raises(BuildError) as caught:
         _cuda_image(engine, base, _lock(replace(site, sha256="0" * 64)), tmp_path)
     assert any("toy-nccl.deb: FAILED" in line for line in (caught.value.message, *caught.value.details))
+
+
+def _compiled(site: Site, **base: object) -> Lock:
+    """The toy lock with a framework that is compiled by nvcc, and holds nothing of an index."""
+    lock = _lock(site)
+    build = (
+        AptPackage(name="toy-core", version="9.0.176.3-1", repository="toy-cuda", url="", sha256=""),
+        AptPackage(name="toy-cudnn-dev", version="7.4.2-1", repository="toy-ml", url="", sha256=""),
+    )
+    framework = replace(
+        lock.environment.frameworks[0], nvcc=True, options={"repository": "https://toy.invalid/alpha", "revision": "a" * 40},
+        compute_capability=ComputeCapability(sass=("6.1",), ptx=()),
+    )  # fmt: skip
+    changed = replace(lock.environment.base, **{"build_packages": build, **base})  # type: ignore[arg-type]
+    environment = replace(lock.environment, frameworks=(framework,), base=changed)
+    prefix = replace(lock.prefixes[0], artifacts=(), build_artifacts=())
+    return replace(lock, environment=environment, prefixes=(prefix,))
+
+
+def _frameworks_image(engine: Engine, base: bases.RealisedBase, lock: Lock, folder: Path) -> str:
+    """The image up to what is installed of the compiled framework, whose source is beside the Dockerfile."""
+    (folder / "source").mkdir()
+    (folder / "source" / "program.cu").write_text("__global__ void nothing() {}\n")
+    (folder / "sources").mkdir()
+    with tarfile.open(folder / "sources" / "alpha.tar", "w") as archive:
+        archive.add(folder / "source", "source")
+    alpha = replace(locks.RECIPES["alpha"], builds=True, apt_build=(), env={})
+    scripts = {"recipes/alpha/build.j2": BUILD, "recipes/alpha/install.j2": INSTALL}
+    text = render(lock, {**locks.RECIPES, "alpha": alpha}, {**_templates(), **scripts})["Dockerfile"]
+    (folder / "Dockerfile").write_text(_until(text, "frameworks"))
+    return _build(engine, base, folder, "envbuild-test/apt-compiled")
+
+
+def test_a_source_is_compiled_by_the_pinned_nvcc_and_nothing_of_it_is_in_the_image(
+    engine: Engine, base: bases.RealisedBase, site: Site, tmp_path: Path
+) -> None:
+    image = _frameworks_image(engine, base, _compiled(site), tmp_path)
+    try:
+        script = (
+            "program; dpkg-query -W -f '${Package}=${Version}\\n' 'toy-*'; command -v nvcc; echo \"library: $LIBRARY_PATH\"; "
+            "find / -xdev ! -path '/proc/*' "
+            "\\( -name '*nvcc*' -o -name toy_cudnn.h -o -name '*toy-core*' -o -name program.cu -o -name '*toy-cuda.*' \\)"
+        )
+        lines = engine.run(image, ["sh", "-c", script], network="none").output.splitlines()
+        assert lines == [
+            "compiled for sm_61 with #define TOY_CUDNN 7.4.2-1 and stubs in /usr/local/cuda/lib64/stubs",
+            "toy-cudart=9.0.176-1",
+            "toy-cudnn=7.4.2-1",
+            "toy-nccl=2.3.7-1",
+            "library: ",
+        ]
+    finally:
+        engine.remove_image("envbuild-test/apt-compiled")
+
+
+def test_a_base_without_nvcc_stops_the_build_with_the_reason(
+    engine: Engine, base: bases.RealisedBase, site: Site, tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError) as caught:
+        _frameworks_image(engine, base, _compiled(site, build_packages=()), tmp_path)
+    reason = "there is no nvcc of CUDA 9.0 below /usr/local/cuda: debian:12 has to bring it"
+    assert any(reason in line for line in (caught.value.message, *caught.value.details))
