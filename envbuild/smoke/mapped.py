@@ -19,7 +19,7 @@ ASK_S = 20
 
 def paths(name, maps=MAPS):
     """The files of a library that are mapped, as libNAME.so*; each once, in order of their names."""
-    pattern = re.compile(r'(/.*/%s(?:[-_]stub)?\.so(?:\.[\d.]+)?)$' % re.escape(name))
+    pattern = re.compile(r'(/.*/%s(?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?)$' % re.escape(name))
     try:
         with io.open(maps, encoding='utf-8', errors='replace') as stream:
             found = (pattern.search(line.rstrip('\n')) for line in stream)
@@ -86,8 +86,24 @@ def folder(path):
     return os.path.dirname(os.path.realpath(path))
 
 
-# What asks a library for its version, by a program that another Python runs, and how the number is read.
+# What asks a library for its version, by a program that another Python runs, and how the number is read. Parts of cuDNN 8 are loaded
+# first: without a driver its own way to load them takes an old error of the loader for one of theirs, and aborts.
 ASKED = {
-    'libcudnn': ('import ctypes, sys; f = ctypes.CDLL(sys.argv[1]).cudnnGetVersion; f.restype = ctypes.c_size_t; print(f())', cudnn),
-    'libnccl': ('import ctypes, sys; n = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); print(n.value)', nccl),
+    'libcudnn': ('''
+import ctypes, glob, os, sys
+for part in glob.glob(os.path.join(os.path.dirname(sys.argv[1]), 'libcudnn_ops*.so*')):
+    try:
+        ctypes.CDLL(part, ctypes.RTLD_GLOBAL)
+    except OSError:
+        pass
+ask = ctypes.CDLL(sys.argv[1]).cudnnGetVersion
+ask.restype = ctypes.c_size_t
+print(ask())
+''', cudnn),
+    'libnccl': ('''
+import ctypes, sys
+number = ctypes.c_int()
+ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(number))
+print(number.value)
+''', nccl),
 }

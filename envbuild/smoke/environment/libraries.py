@@ -5,6 +5,7 @@ from .. import mapped
 from ..verdict import check
 from .versions import numbers, release
 
+TWICE_HARMLESS = 'libcudart'          # healthy wheels bring one each, of the same CUDA
 CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', 'NCCL')}
 
 
@@ -41,7 +42,7 @@ def twice(n, ranks):
     """Two files of one library in a process."""
     for rank, libraries in enumerate(ranks):
         for name, found in sorted(libraries.items()):
-            if len(found) > 1:
+            if len(found) > 1 and name != TWICE_HARMLESS:
                 return [check('LIBS', n, 'warn', 'rank %d has loaded %s twice: %s' % (rank, name, ' and '.join(
                     '%s%s' % (each['path'], ' (%s)' % each['version'] if each['version'] else '') for each in found)), severity='warn',
                     value=len(found), limit=1, unit='files', detail={'libraries': libraries},
