@@ -222,7 +222,7 @@ class Comparison(object):
 
     LR, MOMENTUM, STEPS = 0.05, 0.9, 2
 
-    def __init__(self, adapter, net, draw, say, limit=1e-4, batch=4):
+    def __init__(self, adapter, net, draw, say, limit=3e-4, batch=4):
         self.adapter, self.net, self.say, self.limit, self.batch = adapter, net, say, limit, batch
         self.start = steady(net, 7)
         count = batch * (self.STEPS + 2)
@@ -341,7 +341,7 @@ def main():
     parser.add_argument('--batch', type=int, default=4)
     parser.add_argument('--device', default='cpu', choices=('cpu', 'cuda'))
     parser.add_argument('--option', action='append', default=[])
-    parser.add_argument('--limit', type=float, default=1e-4)
+    parser.add_argument('--limit', type=float, default=3e-4)
     arguments = parser.parse_args()
     os.environ['ENVBUILD_SMOKE'], name = _guest(arguments.adapter)
     sys.path.insert(0, HERE)
