@@ -39,7 +39,9 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     Without anything said they are followed by the stacks: names of several frameworks in one image.
     """
     from envbuild import pipeline
+    from envbuild.resolve.local import provider_named
 
+    base = provider_named(base) if base else None
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
     tools = pipeline.Tools(session.workspace)
     found = pipeline.catalogue(tools, **wanted)

@@ -28,12 +28,7 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
     if not text or text.lower() in PROVIDERS:
         return _provider(draft, text.lower(), said), ""
     if not _IMAGE.fullmatch(text) or not re.search(r"[/:@]", text):
-        near = names.nearest(text, PROVIDERS)
-        raise UnknownNameError(
-            f"{text!r} is neither a provider nor an image with a tag.",
-            hint=(f"Did you mean {near[0]}? " if near else "")
-            + f"Providers: {', '.join(PROVIDERS)}. An image is written name:tag.",
-        )
+        raise _unknown(text, "neither a provider nor an image with a tag", " An image is written name:tag.")
     if said or (slug and slug != image_slug(text).lower()):
         raise UsageError(f"{draft.text!r} names another base than {text}.", code="contradiction", hint="Name one base.")
     if len(systems) != 1 or not re.fullmatch(r"==\d+\.\d+", draft.get("python")):
@@ -43,6 +38,19 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
             hint="Say which system and Python the image holds, as in --os debian11 --python 3.6.",
         )
     return "local", text
+
+
+def provider_named(text: str) -> str:
+    """A provider by its word; raises :class:`UnknownNameError` for another word."""
+    if text.lower() not in PROVIDERS:
+        raise _unknown(text, "no provider", "")
+    return text.lower()
+
+
+def _unknown(text: str, what: str, more: str) -> UnknownNameError:
+    near = names.nearest(text, PROVIDERS)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return UnknownNameError(f"{text!r} is {what}.", hint=f"{meant}Providers: {', '.join(PROVIDERS)}.{more}")
 
 
 def _provider(draft: Draft, text: str, said: str) -> str:
