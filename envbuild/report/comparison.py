@@ -84,15 +84,16 @@ def _checks(a: View, b: View) -> list[str]:
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if (old and old.status) != (new and new.status):
-            about = f" ({plural(key[1], 'worker')})" if key[1] else ""
+            about = ", ".join(filter(None, (key[2], plural(key[1], "worker") if key[1] else "")))
+            about = f" ({about})" if about else ""
             lines.append(f"{key[0]}{about}: {old.status if old else 'absent'} → {new.status if new else 'absent'}")
             if new and new.status in ("fail", "error", "inconclusive", "warn"):
                 lines.append(f"  {new.message}")
     return lines
 
 
-def _by_check(seen: View) -> dict[tuple[str, int | None], Check]:
-    return {(check.id, check.workers): check for check in reversed(seen.checks) if check.id != "PART"}
+def _by_check(seen: View) -> dict[tuple[str, int | None, str], Check]:
+    return {(check.id, check.workers, check.workload): check for check in reversed(seen.checks) if check.id != "PART"}
 
 
 def _facts(a: View, b: View) -> list[str]:

@@ -10,18 +10,15 @@ from envbuild.report.values import mapping, mappings, number, plural, size, text
 _UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB/s", "_MBps": " MB/s"}
 
 
-def collectives(report: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """One row per collective: operation, workers, bytes, microseconds, algorithm and bus bandwidth, wrong elements."""
-    keys = ("op", "n", "bytes", "time_us", "algbw_GBps", "busbw_GBps", "wrong")
-    return tuple(tuple(text(item.get(key)) for key in keys) for item in mappings(report.get("collectives")))
-
-
 def facts(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """What the report says of environment, framework, image, host, data and devices; empty blocks are left out."""
     blocks = [(title, mapping(report.get(key))) for title, key in (("Environment", "environment"), ("Framework", "framework"))]
-    blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"), ("Data", "data"))]
+    blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"))]
+    sets = mappings(report.get("datasets")) or [mapping(report.get("data"))]
+    blocks += [("Data" if len(sets) == 1 else f"Data of {text(item.get('workload'))}", item) for item in sets]
     devices = mappings(report.get("devices"))
     blocks += [(f"Device {text(item.get('index')) or place}", item) for place, item in enumerate(devices)]
+    blocks += [(f"Host {text(item.get('name'))}", item) for item in mappings(report.get("hosts"))]
     blocks += [("Variables", mapping(report.get("variables")))]
     filled = ((title, tuple(_labelled(block))) for title, block in blocks)
     return tuple((title, rows) for title, rows in filled if rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Round, Row, Training, Verdict
@@ -14,13 +14,29 @@ _GROUPED_BY = ("workload", "net", "scaling", "precision", "sync")
 def groups(
     report: Mapping[str, Any], checks: tuple[Check, ...], trainings: tuple[Training, ...], *, verdict: Verdict, on_cpu: bool
 ) -> tuple[Group, ...]:
-    """One group per workload, network, scaling, precision and exchange; where only training ran, one group of that."""
+    """One group per workload, network, scaling, precision and exchange; of a workload that was only trained, one of that."""
     runs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for run in mappings(report.get("runs")):
         runs.setdefault(tuple(text(run.get(key)) for key in _GROUPED_BY), []).append(run)
-    if not runs and trainings:
-        runs[()] = []
-    return tuple(_group(key, members, checks, trainings, verdict=verdict, on_cpu=on_cpu) for key, members in runs.items())
+    for training in trainings:
+        if not any(_is_of(training.workload, key) for key in runs):
+            runs[(training.workload, training.net) if training.workload else ()] = []
+    return tuple(
+        _group(
+            key,
+            members,
+            tuple(check for check in checks if _is_of(check.workload, key)),
+            tuple(training for training in trainings if _is_of(training.workload, key)),
+            verdict=verdict,
+            on_cpu=on_cpu,
+        )
+        for key, members in runs.items()
+    )
+
+
+def _is_of(workload: str, key: tuple[str, ...]) -> bool:
+    """Whether something is about the workload of a group; what names none is about every one."""
+    return not workload or key[:1] == (workload,)
 
 
 def _group(
@@ -104,7 +120,15 @@ def _row(
         state="skip" if state == "pass" and verdict not in ("pass", "fail") else state,
         slowest=number(rate.get("lo")),
         fastest=number(rate.get("hi")),
+        split=tuple(_split(mapping(source.get("split")))) if n > 1 else (),
     )
+
+
+def _split(told: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for part in ("compute", "communication", "input"):
+        spent = number(told.get(f"{part}_ms"))
+        if spent is not None:
+            yield part, spent
 
 
 def _of_mode(value: Any, mode: str) -> float | None:

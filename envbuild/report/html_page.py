@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envbuild.report import plots
+from envbuild.report import exchange, plots
+from envbuild.report.bandwidth import bandwidth_plot
 from envbuild.report.facts import timing
 from envbuild.report.shapes import CHECK_STATUSES, View
+from envbuild.report.svg import Plot
 from envbuild.report.text import cells, footnote, headings, labels
 from envbuild.report.values import duration, mapping, mappings, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
@@ -42,6 +44,7 @@ def html(report: Mapping[str, Any]) -> str:
         headings=headings,
         cells=cells,
         footnote=footnote,
+        exchange=exchange,
         duration=duration,
     )
 
@@ -65,9 +68,13 @@ def _speedup_words(shown: str) -> str:
     return f"speedup, interval [{interval}" if bracket else "speedup"
 
 
-def _plots(seen: View, report: Mapping[str, Any]) -> list[plots.Plot]:
+def _plots(seen: View, report: Mapping[str, Any]) -> list[Plot]:
     drawn = [plot for group in seen.groups for plot in plots.of_group(group)]
-    others = (plots.loss_plot(seen.trainings), plots.accuracy_plot(seen.trainings), plots.time_plot(timing(report)))
+    others: list[Plot | None] = []
+    for workload in dict.fromkeys(training.workload for training in seen.trainings):
+        mine = [training for training in seen.trainings if training.workload == workload]
+        others += [plots.loss_plot(mine), plots.accuracy_plot(mine)]
+    others += [bandwidth_plot(seen.collectives), plots.time_plot(timing(report))]
     return drawn + [plot for plot in others if plot is not None]
 
 

@@ -59,8 +59,10 @@ def _verdict(seen: View, name: str) -> ElementTree.Element:
 
 def _case(check: Check, seen: View, suite: str) -> ElementTree.Element:
     about = f" [{plural(check.workers, 'worker')}]" if check.workers else ""
-    about += f" {part}" if (part := dict(check.detail).get("framework")) else ""
-    case = ElementTree.Element("testcase", classname=_legal(f"envbuild.{suite}"), name=_legal(f"{check.id}{about}"), time="0")
+    words = (f"{check.id}{about}", check.workload, dict(check.detail).get("framework", ""))
+    case = ElementTree.Element(
+        "testcase", classname=_legal(f"envbuild.{suite}"), name=_legal(" ".join(filter(None, words))), time="0"
+    )
     said = check.message or check.title or check.status
     measured = f"measured {check.value or 'nothing'}, limit {check.limit or 'none'}"
     body = "\n".join(filter(None, [said, measured, f"next: {check.next_step}" if check.next_step else ""]))

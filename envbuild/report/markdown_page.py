@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envbuild.report import exchange
 from envbuild.report.shapes import Check, View
 from envbuild.report.text import cells, footnote, headings, labels
 from envbuild.report.values import duration
@@ -36,6 +37,8 @@ def _body(seen: View, level: str) -> list[str]:
     parts: list[str] = []
     for group in seen.groups:
         parts += [f"{level} {_safe(group.title)}", _grid(headings(group), cells(group)), _safe(footnote(group))]
+    if seen.schemes:
+        parts += [f"{level} Other exchanges", _grid(exchange.SCHEME_HEADINGS, exchange.scheme_cells(seen.schemes))]
     rows = [_check(check) for check in seen.checks]
     parts += [f"{level} Checks", _grid(("", "check", "workers", "measured", "limit", "message"), rows)]
     for title, facts in seen.facts:
@@ -51,7 +54,7 @@ def _check(check: Check) -> tuple[str, ...]:
     message = f"{check.message} Next: {check.next_step}" if check.next_step else check.message
     return (
         f"{_MARKS[check.status]} {check.status}",
-        check.id,
+        " ".join(filter(None, (check.id, check.workload))),
         str(check.workers or ""),
         check.value,
         check.limit,

@@ -26,6 +26,7 @@ class Check:
     message: str
     next_step: str
     detail: tuple[tuple[str, str], ...]
+    workload: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,7 @@ class Row:
     """What one number of workers did. ``solo_per_s`` is what one worker did in the same rounds.
 
     ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
+    ``split`` is what a step's milliseconds go to.
     """
 
     workers: int
@@ -54,6 +56,7 @@ class Row:
     state: CheckStatus
     slowest: float | None = None
     fastest: float | None = None
+    split: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +89,47 @@ class Training:
     seconds: float | None
     steps: int | None
     losses: tuple[tuple[float, float], ...]
+    workload: str = ""
+    net: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """One operation of one size: microseconds, and GB/s (1e9 bytes) as algorithm and as bus bandwidth."""
+
+    op: str
+    type: str
+    workers: int | None
+    hosts: int
+    bytes: float | None
+    time_us: float | None
+    algorithm: float | None
+    bus: float | None
+    nominal: float | None
+    wrong: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scheme:
+    """Another way to train in parallel. ``change`` is in percentage points against averaging gradients in the same run."""
+
+    sync: str
+    workload: str
+    workers: int | None
+    speedup: str
+    accuracy: float | None
+    change: float | None
+    distance: float | None
+    staleness: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topology:
+    """How each GPU is connected with each, in the words of ``nvidia-smi topo -m``; ``link`` is the slowest, with its rate."""
+
+    gpus: tuple[str, ...]
+    links: tuple[tuple[str, ...], ...]
+    link: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +158,9 @@ class View:
     groups: tuple[Group, ...]
     trainings: tuple[Training, ...]
     checks: tuple[Check, ...]
-    collectives: tuple[tuple[str, ...], ...]
+    collectives: tuple[Collective, ...]
+    schemes: tuple[Scheme, ...]
+    topology: Topology | None
     facts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     logs: tuple[tuple[str, str], ...]
     parts: tuple[Part, ...]

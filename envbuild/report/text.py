@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envbuild.report import exchange
 from envbuild.report.shapes import Check, Group, Part, View
 from envbuild.report.values import duration, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
@@ -28,6 +29,8 @@ def _body(seen: View) -> list[str]:
     lines: list[str] = []
     for group in seen.groups:
         lines += [group.title, *_aligned([headings(group), *cells(group)]), *_indented(footnote(group)), ""]
+    if seen.schemes:
+        lines += ["other exchanges", *_aligned([exchange.SCHEME_HEADINGS, *exchange.scheme_cells(seen.schemes)]), ""]
     return lines + _trouble_lines(seen)
 
 
@@ -85,7 +88,8 @@ def _several(group: Group) -> bool:
 
 def check_line(check: Check) -> str:
     """``FAIL REPLICA (2 workers): replicas differ from step 2 on``."""
-    about = f" ({plural(check.workers, 'worker')})" if check.workers else ""
+    about = ", ".join(filter(None, (check.workload, plural(check.workers, "worker") if check.workers else "")))
+    about = f" ({about})" if about else ""
     said = check.message or check.title or (f"{check.value}, limit {check.limit}" if check.value else "no message")
     return f"{check.status.upper()} {check.id}{about}: {said}"
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envbuild.report.facts import collectives, facts
+from envbuild.report.exchange import collectives, schemes, topology
+from envbuild.report.facts import facts
 from envbuild.report.groups import groups
 from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Part, Row, Training, Verdict, View
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, plural, text, with_unit, workers_of
@@ -21,7 +22,9 @@ def view(report: Mapping[str, Any]) -> View:
     """Read ``report``; anything of an unexpected kind is left out, and a status nobody knows is an ``error``."""
     verdict = verdict_of(report)
     checks = tuple(sorted(map(_check, mappings(report.get("checks"))), key=lambda c: CHECK_STATUSES.index(c.status)))
-    trainings = tuple(sorted(filter(None, map(_training, mappings(report.get("training")))), key=lambda t: t.workers))
+    trainings = tuple(
+        sorted(filter(None, map(_training, mappings(report.get("training")))), key=lambda t: (t.workload, t.workers))
+    )
     on_cpu, gpu_image = _on_cpu(report), _gpu_image(report)
     grouped = groups(report, checks, trainings, verdict=verdict, on_cpu=on_cpu)
     parts = tuple(map(_part, mappings(report.get("parts"))))
@@ -40,6 +43,8 @@ def view(report: Mapping[str, Any]) -> View:
         trainings=trainings,
         checks=checks,
         collectives=collectives(report),
+        schemes=schemes(report),
+        topology=topology(report),
         facts=facts(report),
         logs=tuple((text(key), text(value)) for key, value in mapping(report.get("logs")).items() if text(value).strip()),
         parts=parts,
@@ -133,6 +138,7 @@ def _check(item: Mapping[str, Any]) -> Check:
         message=text(item.get("message")),
         next_step=text(item.get("next_step")),
         detail=tuple((text(key), text(value)) for key, value in mapping(item.get("detail")).items()),
+        workload=text(item.get("workload")),
     )
 
 
@@ -149,6 +155,8 @@ def _training(item: Mapping[str, Any]) -> Training | None:
         seconds=number(item.get("seconds")),
         steps=int(steps) if steps is not None else None,
         losses=_losses(item.get("loss")),
+        workload=text(item.get("workload")),
+        net=text(item.get("net")),
     )
 
 

@@ -1,4 +1,7 @@
-"""Real reports, written by the guest: a pass, a failed check, a GPU image without a GPU, and one run on the CPU instead."""
+"""Real reports, written by the guest.
+
+A pass, a failed check, a GPU image without a GPU, one run on the CPU instead, and one of several exchanges and scalings.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "data"
-NAMES = ("pass", "fail", "no-gpu", "allow-cpu")
+NAMES = ("pass", "fail", "no-gpu", "allow-cpu", "schemes")
 
 
 def load(name: str) -> dict[str, Any]:

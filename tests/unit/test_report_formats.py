@@ -156,10 +156,48 @@ def test_the_plots_are_svg_and_tell_the_figures() -> None:
         "Speedup",
         "Efficiency",
         "Images a second per repeat",
+        "All-reduce bus bandwidth by message size",
         "Training loss per step",
         "Accuracy",
         "Seconds",
     }
+
+
+def test_other_exchanges_stand_beside_averaging_gradients_in_every_format() -> None:
+    content = load("schemes")
+    rows = [
+        line.split() for line in report.table(content).splitlines() if line.lstrip().startswith(("parameters:4", "async:2"))
+    ]
+    assert [(row[0], row[2], row[3]) for row in rows] == [("parameters:4", "mnist", "2"), ("async:2", "mnist", "2")]
+    assert "2 of 2" in report.markdown(content) and "-0.9 points" in report.markdown(content)
+    text = report.html(content)
+    assert page(text).wrong == [] and "Other exchanges" in text
+    labels = [ElementTree.fromstring(svg).attrib["aria-label"] for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+    assert any(label.startswith("Milliseconds of a step: 2 workers: computing 324 ms") for label in labels)
+
+
+def test_two_gpus_have_their_links_and_the_nominal_rate_beside_the_measured() -> None:
+    content = load("schemes")
+    content["devices"] = [{"index": 0, "name": "NVIDIA H200"}, {"index": 1, "name": "NVIDIA H200"}]
+    content["topology"] = {"gpus": [0, 1], "links": [["X", "NV18"], ["NV18", "X"]]}
+    content["link"] = {"name": "NVLink 4 x 18", "GBps": 450.0}
+    for each in content["collectives"]:
+        each["nominal_GBps"] = 450.0
+    text = report.html(content)
+    assert page(text).wrong == [] and "GPU 1 NVIDIA H200" in text and "NV18" in text
+    assert "the link&#39;s nominal 450 GB/s" in text and "of 450" in text
+
+
+def test_each_workload_has_its_own_figures_and_checks() -> None:
+    content = load("schemes")
+    other = [{**each, "workload": "cifar", "net": "resnet20", "accuracy": 0.5} for each in content["training"]]
+    failed = {**next(c for c in content["checks"] if c["id"] == "ACC" and c["n"] == 2), "workload": "cifar", "status": "fail"}
+    content |= {"training": [*content["training"], *other], "checks": [*content["checks"], failed], "status": "fail"}
+    lines = report.table(content).splitlines()
+    mnist, cifar = (lines[next(i for i, line in enumerate(lines) if line.startswith(w)) + 3] for w in ("mnist", "cifar"))
+    assert "96.0 %" in mnist and mnist.endswith("pass")
+    assert "50.0 %" in cifar and cifar.endswith("fail")
+    assert any(line.startswith("FAIL ACC (cifar, 2 workers)") for line in lines)
 
 
 def test_a_report_without_runs_has_a_page_without_plots() -> None:

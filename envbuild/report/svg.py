@@ -1,0 +1,130 @@
+"""Small SVG pictures by hand: no script, no font, no colour of their own (the page's style sheet gives those)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from envbuild.report.values import short
+
+_WIDTH, _HEIGHT = 440.0, 260.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 20.0, 16.0, 42.0
+_BAR, _PITCH = 16.0, 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """A drawn plot with its title, one line on how to read it, and its legend as (style class, words)."""
+
+    title: str
+    note: str
+    svg: str
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axes:
+    """What a plot's area spans, and where a value lies on the picture."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    def x(self, value: float) -> float:
+        """From the left edge of the picture."""
+        return _LEFT + (value - self.x_low) / ((self.x_high - self.x_low) or 1) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        """From its upper edge."""
+        return _HEIGHT - _BOTTOM - (value - self.y_low) / ((self.y_high - self.y_low) or 1) * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """Round numbers from ``low`` to at least ``high``."""
+    span = high - low
+    if not math.isfinite(span) or span <= 0:
+        return [low, low + 1]
+    rough = span / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    count = math.ceil(span / step - 1e-9)
+    return [low + step * place for place in range(count + 1)]
+
+
+def picture(body: str, words: str, height: float = _HEIGHT) -> str:
+    """The whole drawing; ``words`` are for those who do not see it."""
+    spoken = escape(words)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{spoken}" xmlns="http://www.w3.org/2000/svg">'
+        f"<title>{spoken}</title>{body}</svg>"
+    )
+
+
+def figure(tick: float) -> str:
+    """A round number beside its grid line."""
+    return short(int(tick) if float(tick).is_integer() else tick)
+
+
+def grid(axes: Axes, ticks: Sequence[float], shown: Callable[[float], str] = figure) -> str:
+    """Horizontal lines with their values, the lowest as the axis."""
+    lines = []
+    for tick in ticks:
+        y = axes.y(tick)
+        style = "axis" if tick == ticks[0] else "grid"
+        lines.append(f'<line class="{style}" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        lines.append(label(_LEFT - 8, y + 4, shown(tick), "tick end"))
+    return "".join(lines)
+
+
+def x_labels(axes: Axes, labels: Sequence[tuple[float, str]], title: str) -> str:
+    """Values below the plot, and what they are."""
+    words = "".join(label(axes.x(place), _HEIGHT - _BOTTOM + 17, shown, "tick middle") for place, shown in labels)
+    return words + label((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, title, "tick middle")
+
+
+def line(axes: Axes, points: Sequence[tuple[float, float]], style: str) -> str:
+    """Points joined."""
+    path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
+    return f'<polyline class="line {style}" points="{path}"/>'
+
+
+def dot(axes: Axes, x: float, y: float, style: str, words: str) -> str:
+    """One point that tells its value."""
+    return (
+        f'<circle class="dot {style}" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="4"><title>{escape(words)}</title></circle>'
+    )
+
+
+def whisker(axes: Axes, x: float, low: float, high: float) -> str:
+    """What a value may be, from ``low`` to ``high``."""
+    place, top, bottom = axes.x(x), axes.y(high), axes.y(low)
+    ends = "".join(f"M{place - 6:.1f} {end:.1f}h12" for end in (top, bottom))
+    return f'<path class="whisker" d="M{place:.1f} {top:.1f}V{bottom:.1f}{ends}"/>'
+
+
+def label(x: float, y: float, words: str, style: str) -> str:
+    """Text at a place of the picture."""
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+
+
+def bars(rows: Sequence[tuple[str, float, str, str]], *, mark: float | None, words: str) -> str:
+    """Horizontal bars: each its words above, its figure at the end; ``mark`` draws a line at that value."""
+    longest = max([value for _words, value, _shown, _style in rows] + [mark or 0]) or 1
+    room = _WIDTH - 76
+    parts = []
+    height = len(rows) * (_PITCH + 10) + 12
+    for place, (name, value, shown, style) in enumerate(rows):
+        top = place * (_PITCH + 10) + 22
+        length = max(2.0, value / longest * room)
+        parts.append(label(2, top - 7, name, "bar-label"))
+        parts.append(f'<rect class="track" x="0" y="{top:.0f}" width="{room:.0f}" height="{_BAR:.0f}" rx="3"/>')
+        parts.append(f'<rect class="bar {style}" x="0" y="{top:.0f}" width="{length:.1f}" height="{_BAR:.0f}" rx="3"/>')
+        parts.append(label(room + 8, top + 13, shown, "value"))
+    if mark is not None and mark < longest:
+        x = mark / longest * room
+        parts.append(f'<line class="ideal line" x1="{x:.1f}" x2="{x:.1f}" y1="8" y2="{height - 4:.0f}"/>')
+    spoken = ", ".join(f"{name} {shown}" for name, _value, shown, _style in rows)
+    return picture("".join(parts), f"{words}: {spoken}", height)
