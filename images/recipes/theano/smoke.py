@@ -186,8 +186,10 @@ class Program(object):
         loss = T.nnet.categorical_crossentropy(T.nnet.softmax(logits), y).mean()
         self.trained = layers.trained
         parameters = [self.trained[name] for name in net.names]
-        self.gradients = [theano.shared(np.zeros_like(each.get_value())) for each in parameters]
-        self.backward = theano.function([x, y], loss, updates=list(zip(self.gradients, T.grad(loss, parameters))) + moved)
+        self.gradients = [theano.shared(np.zeros_like(each.get_value()), broadcastable=each.broadcastable) for each in parameters]
+        # Theano may know of a gradient's sides that they are 1 where it was not told so of the parameter's.
+        found = [T.patternbroadcast(each, parameter.broadcastable) for each, parameter in zip(T.grad(loss, parameters), parameters)]
+        self.backward = theano.function([x, y], loss, updates=list(zip(self.gradients, found)) + moved)
         updates = layers.updates(parameters, self.gradients, rate, momentum)
         self.update = theano.function([rate, momentum], [], updates=updates)
         self.predict = theano.function([x], layers.outputs(x, False)[0])
