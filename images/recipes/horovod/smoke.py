@@ -15,7 +15,8 @@ import threading
 from .. import mpi
 from . import mxnet, pytorch, tensorflow
 
-METHODS = tensorflow.CONTRACT + ('collective',)
+METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
+           'collective', 'close')
 
 
 class Adapter(object):
@@ -74,12 +75,13 @@ class Meeting(object):
         if ctx.rank == 0:
             self.server = _store(ctx.host)
             port = self.server.server_port
-        # Of each host the process with the same place on it.
         across = [node for node, place in ctx.group.gather([ctx.node, ctx.local_rank]) if place == ctx.local_rank]
-        return {'RANK': ctx.rank, 'SIZE': ctx.world, 'LOCAL_RANK': ctx.local_rank, 'LOCAL_SIZE': ctx.local_world,
-                'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across), 'HOSTNAME': 'host%d' % ctx.node,
-                'GLOO_IFACE': ctx.interface, 'GLOO_RENDEZVOUS_ADDR': ctx.host, 'GLOO_RENDEZVOUS_PORT': ctx.group.broadcast(port),
-                'GLOO_TIMEOUT_SECONDS': 60}
+        return {
+            'RANK': ctx.rank, 'SIZE': ctx.world, 'LOCAL_RANK': ctx.local_rank, 'LOCAL_SIZE': ctx.local_world,
+            'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across),        # among those with this place on their hosts
+            'HOSTNAME': 'host%d' % ctx.node, 'GLOO_IFACE': ctx.interface, 'GLOO_TIMEOUT_SECONDS': 60,
+            'GLOO_RENDEZVOUS_ADDR': ctx.host, 'GLOO_RENDEZVOUS_PORT': ctx.group.broadcast(port),
+        }
 
     def semantics(self, exchange):
         return {'gradient': 'mean', 'backend': self.backend, 'controller': self.controller, 'exchange': exchange}
@@ -97,7 +99,7 @@ class Meeting(object):
 
 
 def _store(host):
-    """The store of keys and values that Gloo wants, served over HTTP as horovodrun serves it; its own moved about between releases.
+    """The store of keys and values that Gloo wants, over HTTP; horovodrun has one, in other places in other releases.
 
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc
     """
