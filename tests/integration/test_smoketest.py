@@ -70,6 +70,17 @@ def test_a_sound_image_passes_with_every_format_written(engine: Engine, toy: Toy
     assert containers(engine) == 0
 
 
+def test_a_damaged_file_of_data_reaches_the_container_and_fails_there(engine: Engine, toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/mnist.npz").write_bytes(b"not what it says")
+    options = SmokeOptions(arguments=("--phases", "train"), workload="mnist", data=str(tmp_path / "data"))
+    outcome = smoketest.run(engine, toy.tag, toy.lock, options, tmp_path / "out")
+    assert outcome.status == "fail"
+    assert check(outcome, "DATA") == "fail"
+    assert "mnist.npz has 16 bytes and must have 11490434" in outcome.sentence
+    assert not outcome.report["training"]
+
+
 def test_replicas_that_do_not_exchange_fail(engine: Engine, toy: Toy, tmp_path: Path) -> None:
     body = """
     def average(self, flat):
