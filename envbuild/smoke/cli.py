@@ -117,42 +117,16 @@ def _options(parser):
     add('--seed', type=int, default=7)
 
 
-def _parser():
-    parser = argparse.ArgumentParser(prog='envbuild-smoke', description='Does this image train correctly on 1 to N devices, and how fast?')
-    verbs = parser.add_subparsers(dest='verb', metavar='VERB')
-    run = verbs.add_parser('run', help='the smoke test')
-    _options(run)
-    run.add_argument('--phases', type=_phases, default='coll,oracle,train,save,bench', help='some of coll,oracle,train,save,bench')
-    run.add_argument('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help='what to train (default: mnist; on GPUs both)')
-    run.add_argument('--net', type=_nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
-    run.add_argument('--data', default='', metavar='DIR', help='files of MNIST or CIFAR-10 (default: /data if there is one; else images '
-                                                               'are generated)')
-    run.add_argument('--scaling', type=_scaling, default='weak', help='weak: batch per device fixed; strong: global batch fixed')
-    run.add_argument('--batch', type=_positive, default=0, help='for the speed: images per device (default: 64 CPU, 256 GPU)')
-    run.add_argument('--epochs', type=_positive, default=0, help='default: 2')
-    run.add_argument('--train-images', type=_positive, default=0, help='so many of the data set (default: 8192)')
-    run.add_argument('--test-images', type=_positive, default=0, help='default: 2048')
-    run.add_argument('--rounds', type=_positive, default=9)
-    run.add_argument('--round-seconds', type=float, default=0)
-    run.add_argument('--warmup-max', type=_positive, default=60)
-    run.add_argument('--min-accuracy', type=float, default=None, help='default: by data and network')
-    run.add_argument('--min-speedup', type=_floors, default={}, help='on GPUs: DEVICES:RATIO, as 2:1.2,4:2.0')
-    run.add_argument('--min-efficiency', type=_floors, default={}, help='the same for the speedup per device, as 2:0.8')
-    run.add_argument('--sync', type=_sync, default='gradients', help='gradients, parameters:K, async:S, or several of them')
-    ranks.add_options(run)
-    run.add_argument('--baseline', default='', metavar='REPORT', help='an earlier report that this run must not fall behind')
-    run.add_argument('--tolerance', type=_share, default=None,
-                     help='by which its speed may be lower (default: 0.1, and then only a warning)')
-    coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
-    _options(coll)
-    ranks.add_options(coll)
-    look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
-    _options(look)
+def _probe_options(look):
     look.add_argument('--measure', nargs='?', const='cpu,disk,network,gpu', default='', type=_parts, metavar='cpu,disk,network,gpu',
                       help='how fast they are, too: a minute at most for each GPU, else seconds')
     look.add_argument('--disk', metavar='DIR', default='', help='the folder whose disk is measured (default: the temporary one)')
     look.add_argument('--listen', type=_positive, default=0, metavar='PORT', help='wait for --connect on another machine, to measure the network')
     look.add_argument('--connect', default='', metavar='HOST:PORT', help='measure the network to a machine that listens')
+
+
+def _inner(verbs):
+    """What other verbs start, each in a process of its own."""
     gpus = verbs.add_parser('gpus', help='measures GPUs (started by run and probe)')
     gpus.add_argument('--out', required=True)
     gpus.add_argument('--do', required=True)
@@ -160,6 +134,46 @@ def _parser():
     worker = verbs.add_parser('worker', help='one rank (started by run)')
     worker.add_argument('--plan', required=True)
     worker.add_argument('--rank', type=int, required=True)
+
+
+def _run_options(parser):
+    add = parser.add_argument
+    add('--phases', type=_phases, default='coll,oracle,train,save,bench', help='some of coll,oracle,train,save,bench')
+    add('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help='what to train (default: mnist; on GPUs both)')
+    add('--net', type=_nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
+    add('--data', default='', metavar='DIR', help='files of MNIST or CIFAR-10 (default: /data if there is one; else images '
+                                                  'are generated)')
+    add('--scaling', type=_scaling, default='weak', help='weak: batch per device fixed; strong: global batch fixed')
+    add('--batch', type=_positive, default=0, help='for the speed: images per device (default: 64 CPU, 256 GPU)')
+    add('--epochs', type=_positive, default=0, help='default: 2')
+    add('--train-images', type=_positive, default=0, help='so many of the data set (default: 8192)')
+    add('--test-images', type=_positive, default=0, help='default: 2048')
+    add('--rounds', type=_positive, default=9)
+    add('--round-seconds', type=float, default=0)
+    add('--warmup-max', type=_positive, default=60)
+    add('--min-accuracy', type=float, default=None, help='default: by data and network')
+    add('--min-speedup', type=_floors, default={}, help='on GPUs: DEVICES:RATIO, as 2:1.2,4:2.0')
+    add('--min-efficiency', type=_floors, default={}, help='the same for the speedup per device, as 2:0.8')
+    add('--sync', type=_sync, default='gradients', help='gradients, parameters:K, async:S, or several of them')
+    add('--baseline', default='', metavar='REPORT', help='an earlier report that this run must not fall behind')
+    add('--tolerance', type=_share, default=None,
+        help='by which its speed may be lower (default: 0.1, and then only a warning)')
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog='envbuild-smoke', description='Does this image train correctly on 1 to N devices, and how fast?')
+    verbs = parser.add_subparsers(dest='verb', metavar='VERB')
+    run = verbs.add_parser('run', help='the smoke test')
+    _options(run)
+    _run_options(run)
+    ranks.add_options(run)
+    coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
+    _options(coll)
+    ranks.add_options(coll)
+    look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
+    _options(look)
+    _probe_options(look)
+    _inner(verbs)
     two = verbs.add_parser('diff', help='two reports compared: is the second worse?', description=_diff.__doc__)
     two.add_argument('a')
     two.add_argument('b')
