@@ -54,10 +54,11 @@ class Meeting(object):
         self.backend = 'nccl' if on_gpu and hasattr(hvd, 'nccl_built') and hvd.nccl_built() else self.controller
 
     def join(self):
-        if self.ctx.world > 1:
-            names = {'CONTROLLER': self.controller, 'CPU_OPERATIONS': self.controller}
-            names.update(self._by_mpi() if self.controller == 'mpi' else self._by_gloo())
-            os.environ.update(('HOROVOD_' + name, str(value)) for name, value in names.items())
+        if self.ctx.world == 1:
+            return
+        names = {'CONTROLLER': self.controller, 'CPU_OPERATIONS': self.controller}
+        names.update(self._by_mpi() if self.controller == 'mpi' else self._by_gloo())
+        os.environ.update(('HOROVOD_' + name, str(value)) for name, value in names.items())
         self.hvd.init()
         if self.hvd.size() != self.ctx.world or self.hvd.rank() != self.ctx.rank:
             raise RuntimeError('Horovod takes itself for process %d of %d; it is process %d of %d' % (
@@ -91,7 +92,8 @@ class Meeting(object):
         return {'op': self.hvd.Sum} if hasattr(self.hvd, 'Sum') else {'average': False}
 
     def end(self):
-        self.hvd.shutdown()
+        if self.ctx.world > 1:
+            self.hvd.shutdown()
         if self.server is not None:
             self.server.shutdown()
         if self.world is not None:
