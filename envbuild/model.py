@@ -51,9 +51,8 @@ class Framework:
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    that of the build where it is not the environment's. ``nvcc`` says that CUDA's compiler builds it. ``files`` are known by
-    hash even where ``index`` cannot be asked.
-    ``compute_capability`` is what to compile for, where it is built from source for GPUs. JSON leaves these out where empty.
+    that of the build where it is not the environment's. ``nvcc``: CUDA's compiler builds it, for ``compute_capability``, where
+    that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves these out where empty.
     """
 
     name: str
@@ -121,9 +120,8 @@ class Base:
     """Where the image starts from, and where CUDA comes from (``provider``).
 
     ``image`` is what FROM names. ``is_default`` is false where the user insisted, which then shows in the canonical name.
-    ``other_providers`` are those that the matrix lists for the same row, best first. ``build_packages`` and ``build_image`` are
-    what compiling takes, nvcc and headers, by apt or in an image: the image that is made holds nothing of it. ``files`` are
-    conda packages of CUDA, ``installer`` the program that unpacks them.
+    ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` bring what compiling takes, and the image
+    keeps none of it. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
     """
 
     provider: Provider
@@ -182,10 +180,7 @@ class PrefixPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A file of the user's that goes into the image, or, where both end with ``/``, what a folder holds.
-
-    ``source`` is relative to the recipe, ``target`` absolute in the image.
-    """
+    """A file of the user's (relative to the recipe) for the image, or, where both end with ``/``, what a folder holds."""
 
     source: str
     target: str
@@ -258,13 +253,9 @@ class Environment:
 
     def part(self, plan: PrefixPlan) -> Environment:
         """This environment with the frameworks and the Python of one of its plans alone."""
-        return replace(
-            self,
-            python=plan.python,
-            frameworks=tuple(f for f in self.frameworks if f.name in plan.frameworks),
-            exclude_newer=plan.exclude_newer or self.exclude_newer,
-            prefixes=(),
-        )
+        ours = tuple(f for f in self.frameworks if f.name in plan.frameworks)
+        until = plan.exclude_newer or self.exclude_newer
+        return replace(self, python=plan.python, frameworks=ours, exclude_newer=until, prefixes=())
 
     def cuda_of(self, framework: Framework) -> str | None:
         """The CUDA that one of its frameworks is built for: the environment's, unless it says otherwise or has none."""
@@ -358,8 +349,7 @@ class Bootstrap:
 class BaseLock:
     """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
 
-    ``archive``: the apt sources that a pulled one gets where its own no longer answer. ``build_digest`` pins the image that is
-    there for compiling alone.
+    ``archive``: the apt sources that a pulled one gets where its own no longer answer. ``build_digest`` pins ``build_image``.
     """
 
     image: str
