@@ -169,6 +169,26 @@ class _Model(object):
             os.unlink(path)
 
 
+def _parts(nn):
+    """For each kind of layer that has weights, what makes it of the layer and the shape of its first parameter."""
+    return {
+        'conv': lambda layer, shape: nn.Conv2D(shape[0], layer.kernel, layer.stride, layer.pad, use_bias=layer.bias, in_channels=shape[1]),
+        'norm': lambda layer, shape: nn.BatchNorm(momentum=nets.KEPT, epsilon=nets.EPSILON, in_channels=shape[0]),
+        'dense': lambda layer, shape: nn.Dense(shape[0], in_units=shape[1]),
+    }
+
+
+def _plain(F, layer, read):
+    """A layer without weights."""
+    if layer.op == 'relu':
+        return F.Activation(read[0], act_type='relu')
+    if layer.op == 'pool':
+        return F.Pooling(read[0], kernel=(2, 2), stride=(2, 2), pool_type='max')
+    if layer.op == 'mean':
+        return F.mean(read[0], axis=(2, 3))
+    return F.Flatten(read[0]) if layer.op == 'flatten' else read[0] + read[1]
+
+
 def _network_class(mx):
     """The class is made here because its base exists only once the framework is imported."""
     nn = mx.gluon.nn
@@ -179,12 +199,7 @@ def _network_class(mx):
         def __init__(self, plan):
             super(Network, self).__init__()
             self.plan, shapes = plan, dict(plan.parameters)
-            parts = {
-                'conv': lambda layer, shape: nn.Conv2D(shape[0], layer.kernel, layer.stride, layer.pad, use_bias=layer.bias,
-                                                       in_channels=shape[1]),
-                'norm': lambda layer, shape: nn.BatchNorm(momentum=nets.KEPT, epsilon=nets.EPSILON, in_channels=shape[0]),
-                'dense': lambda layer, shape: nn.Dense(shape[0], in_units=shape[1]),
-            }
+            parts = _parts(nn)
             with self.name_scope():
                 for layer in plan.layers:
                     if layer.op in parts:       # what is set as an attribute becomes a part of the network
@@ -193,21 +208,9 @@ def _network_class(mx):
         def hybrid_forward(self, F, images):
             values = {'images': images}
             for layer in self.plan.layers:
-                values[layer.name] = self._value(F, layer, [values[name] for name in layer.of])
+                apply = getattr(self, layer.name, None) or (lambda *read: _plain(F, layer, read))
+                values[layer.name] = apply(*[values[name] for name in layer.of])
             return values[self.plan.layers[-1].name]
-
-        def _value(self, F, layer, read):
-            if layer.op == 'relu':
-                return F.Activation(read[0], act_type='relu')
-            if layer.op == 'pool':
-                return F.Pooling(read[0], kernel=(2, 2), stride=(2, 2), pool_type='max')
-            if layer.op == 'mean':
-                return F.mean(read[0], axis=(2, 3))
-            if layer.op == 'flatten':
-                return F.Flatten(read[0])
-            if layer.op == 'add':
-                return read[0] + read[1]
-            return getattr(self, layer.name)(read[0])
 
         def everything(self):
             """[(name, parameter)]: those of the plan, and NAME_mean and NAME_variance of what normalises."""
