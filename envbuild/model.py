@@ -120,8 +120,8 @@ class Base:
     """Where the image starts from, and where CUDA comes from (``provider``).
 
     ``image`` is what FROM names. ``is_default`` is false where the user insisted, which then shows in the canonical name.
-    ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` bring what compiling takes, and the image
-    keeps none of it. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
+    ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` bring what compiling takes: the
+    image keeps none of it. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
     """
 
     provider: Provider
