@@ -363,7 +363,9 @@ class Mirrored(object):
             variable.assign(value)
 
     def predict(self, handle, images):
-        with self.tf.device(handle['places'][0]):
+        """In a strategy's scope running means are read as they are saved, the mean of the replicas'; outside it, one replica's."""
+        where = handle['strategy'].scope() if handle['strategy'] is not None else self.tf.device(handle['places'][0])
+        with where:
             return handle['models'][0](self.tf.constant(nhwc(images)), training=False).numpy()
 
     def save(self, handle, folder):
