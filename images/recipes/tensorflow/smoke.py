@@ -363,7 +363,7 @@ class Mirrored(object):
             variable.assign(value)
 
     def predict(self, handle, images):
-        """In a strategy's scope running means are read as they are saved, the mean of the replicas'; outside it, one replica's."""
+        """A strategy's scope reads running means as they are saved: the mean of the replicas', not the first one's."""
         where = handle['strategy'].scope() if handle['strategy'] is not None else self.tf.device(handle['places'][0])
         with where:
             return handle['models'][0](self.tf.constant(nhwc(images)), training=False).numpy()
