@@ -35,7 +35,7 @@ def parse(text):
 
 def why_not(name, adapter, style):
     """Why a scheme does not apply to an adapter (class), '' where it does."""
-    if not hasattr(adapter, 'assign'):
+    if not all(hasattr(side, 'assign') for side in getattr(adapter, 'sides', (adapter,))):
         return 'its adapter cannot set weights'
     if name.startswith('async') and style == 'single':
         return 'the devices are in one process and step together'

@@ -38,11 +38,10 @@ def _speed_line(run):
 
 
 def _schemes(report):
-    lines = []
-    for entry in report['schemes']:
-        lines += [] if lines else ['other schemes, beside averaging gradients']
-        lines.append('  %d devices, %s: %s' % (entry['n'], entry['sync'], sync.price(entry) or 'not measured'))
-    return lines
+    lines = ['  %d devices, %s: %s' % (entry['n'], entry['sync'], sync.price(entry) or 'not measured') for entry in report['schemes']]
+    lines += ['  %d devices, %s' % (check['n'], check['message']) for check in report['checks']
+              if check['id'] == 'SYNC' and check['status'] == 'skip' and 'parts' not in check['detail']]
+    return ['other schemes, beside averaging gradients'] + lines if lines else []
 
 
 def _collectives(report):

@@ -118,7 +118,11 @@ class Names(unittest.TestCase):
             def assign(self):
                 pass
 
+        class Sided(object):
+            sides = (New,)
+
         names = ['gradients', 'parameters:2', 'async:1']
+        self.assertEqual(sync.chosen(names, Sided, 'process', 2)[1], [])
         self.assertEqual(sync.chosen(names, New, 'process', 2), (['parameters:2', 'async:1'], []))
         self.assertEqual(sync.chosen(names, New, 'process', 1), ([], []))
         chosen, left_out = sync.chosen(names, New, 'single', 2)
