@@ -44,8 +44,11 @@ def collectives(n, results):
         next_step='Look for corrupt peer copies (IOMMU, ACS): try NCCL_P2P_DISABLE=1.')]
 
 
-def oracle(n, case, want, saved):
-    """ORACLE: the largest error of any parameter of any copy; `saved` is [(replica, weights)]."""
+def oracle(n, case, want, saved, alone=None):
+    """ORACLE: the largest error of any parameter of any copy; `saved` is [(replica, weights)].
+
+    `alone` is the error of one device in the same run, where that is known: a reduced precision shows there, too.
+    """
     found = [_errors(replica, weights, want, case.start) for replica, weights in saved]
     value, name, replica, overall, each = max(found)
     detail = {'overall': overall, 'worst_parameter': name, 'replica': replica, 'parameters': each, 'hypothesis': None}
@@ -55,6 +58,9 @@ def oracle(n, case, want, saved):
     detail['hypothesis'] = fault = diagnose.name_fault(case, saved, [name])
     if fault['id']:
         words = fault['sentence']
+    elif alone is not None and alone <= ORACLE_PASS:
+        words = 'weights are wrong by %.1e, most of all %s of replica %d, while one device is right to %.1e: that is no precision, ' \
+            'but perhaps an update that races with another' % (value, name, replica, alone)
     elif value <= ORACLE_REDUCED:
         return [check('ORACLE', n, 'warn', 'weights agree to %.1e only: a reduced precision such as TF32 is active' % value,
                       severity='warn', next_step='For single precision set NVIDIA_TF32_OVERRIDE=0.', **common)]

@@ -46,8 +46,12 @@ class Judge(object):
             report['collectives'] += figures.collectives(n, results, report['link']) if 'coll' in done else []
         if 'oracle' in done:
             case, wanted = self._reference(n)
-            report['checks'] += checks.oracle(n, case, wanted, _saved(results))
+            report['checks'] += checks.oracle(n, case, wanted, _saved(results), self._alone())
         report['checks'] += checks.replicas(n, results)
+
+    def _alone(self):
+        """How far one device of this run is from the reference; None where none ran."""
+        return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
 
     def _workload(self, n, part, plan, results):
         """What was measured of one workload. Its checks say so."""

@@ -45,6 +45,14 @@ def test_reduced_precision_is_a_warning_and_strict_makes_it_count(guest: Guest, 
     assert (strict.code, valid(strict)["status"]) == (5, "fail")
 
 
+def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(guest: Guest, tmp_path: Path) -> None:
+    arguments = ("run", "--adapter", FAULTY, "--option", "fault=race", "--counts", "1,2", "--phases", "oracle")
+    answer = guest.run(*arguments, folder=tmp_path)
+    assert (answer.code, answer.failed(), answer.check("ORACLE", 1)["status"]) == (1, {"ORACLE"}, "pass"), answer.err
+    oracle = answer.check("ORACLE", 2)
+    assert 1e-3 < oracle["value"] < 0.2 and "races" in oracle["message"], oracle
+
+
 @pytest.mark.parametrize(
     ("fault", "phases", "failing"),
     [

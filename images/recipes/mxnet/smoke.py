@@ -6,8 +6,10 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
+import io
 import os
 import re
+import sys
 import tempfile
 
 import numpy as np
@@ -22,11 +24,13 @@ class Adapter(object):
     style = 'single'
 
     def setup(self, ctx):
+        self.on_gpu = ctx.kind == 'cuda'
         # Read by the engine when the library loads: one worker per device, so that CPU "devices" do run side by side.
         os.environ.setdefault('MXNET_CPU_WORKER_NTHREADS', str(len(ctx.devices)))
+        if not self.on_gpu and _races_on_cpus():
+            os.environ.setdefault('MXNET_ENGINE_TYPE', 'NaiveEngine')
         import mxnet
         self.ctx, self.mx = ctx, mxnet
-        self.on_gpu = ctx.kind == 'cuda'
         self.places = [(mxnet.gpu if self.on_gpu else mxnet.cpu)(number) for number in ctx.devices]
         self.store = ctx.options.get('kvstore') or ('device' if self.on_gpu else 'local')
         self.semantics = {'gradient': 'sum, divided by the global batch in Trainer.step', 'kvstore': self.store}
@@ -116,6 +120,22 @@ class Adapter(object):
 
     def close(self):
         self.drain()
+
+
+def _races_on_cpus():
+    """Whether the engine of this release must run one operator after the other on CPUs.
+
+    In 1.2.1 operators that run side by side spoil a gradient now and then: 4 of 1,100 trainings of four steps on two devices had
+    errors of 0.02 to 0.16; under NaiveEngine 0 of 1,000, and in 1.6.0 and 1.9.1 0 of 400 each. The release is read from the
+    package's text, because the engine starts with the import.
+    """
+    for folder in sys.path:
+        path = os.path.join(folder, 'mxnet', 'libinfo.py')
+        if os.path.isfile(path):
+            with io.open(path, encoding='utf-8') as stream:
+                found = re.search(r'__version__ = "(\d+)\.(\d+)', stream.read())
+            return bool(found) and tuple(map(int, found.groups())) < (1, 6)
+    return False
 
 
 class _Model(object):

@@ -83,6 +83,8 @@ class Adapter(Healthy):
         mean = Healthy.average(self, flat)
         if self.fault == 'gradients-summed':
             return mean * np.float32(self.ctx.world)
+        if self.fault == 'race' and self.ctx.world > 1:
+            mean[-100:] *= np.float32(1.1)          # too little for any other fault
         return mean / np.float32(self.ctx.world) if self.fault == 'averaged-twice' else mean
 
     def update(self, handle, gradient, lr):
