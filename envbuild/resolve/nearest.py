@@ -183,7 +183,7 @@ def _cuda_distance(clauses: str, variant: Variant) -> int:
 
 
 def _describe(search: Search, near: _Near) -> str:
-    changes = ", ".join(_describe_part(search, near, part) for part in near.changed) or "nothing"
+    changes = ", ".join(dict.fromkeys(_describe_part(search, near, part) for part in near.changed)) or "nothing"
     gpus = () if "gpu" in near.changed else search.request.gpus
     compiled = dict.fromkeys(gpu.text for build in near.candidate.builds for gpu in by_ptx(build, gpus))
     return changes + (f"; no native code for {', '.join(compiled)}: PTX, compiled at the first start" if compiled else "")
@@ -193,6 +193,8 @@ def _describe_part(search: Search, near: _Near, part: Part) -> str:
     request, place, kind = search.request, near.candidate.place, kind_of(part)
     if kind == "framework":
         return f"without {part}"
+    if kind in ("driver", "gpu") and not any(build.variant.cuda for build in near.candidate.builds):
+        return "CPU instead of a GPU"
     if kind == "driver":
         return f"needs {_drivers(search, near)} instead of {request.driver}"
     if kind == "gpu":
