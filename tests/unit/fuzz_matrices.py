@@ -232,7 +232,10 @@ def cut_out(sources: Sources, series: dict[str, list[str]]) -> Sources:
             shared = {key: item for key, item in file.pop("defaults", {}).items() if key != "status"}
             file.pop("include", None)
             for table, rows in file.items():
-                everything[table] = [{**shared, **row} for row in rows] if isinstance(rows, list) else rows
+                if isinstance(rows, list):
+                    everything.setdefault(table, []).extend({**shared, **row} for row in rows)
+                else:
+                    everything[table] = rows
     levels = [level for content in frameworks.values() for each in yaml.safe_load(content)["series"] for level in _levels(each)]
     pythons = {python for level in levels for python in level.get("python", [])}
     _keep(everything, {level["cuda"] for level in levels if "cuda" in level}, pythons)
