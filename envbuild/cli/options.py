@@ -134,7 +134,6 @@ def judging(function: F) -> F:
         ),
         click.option(
             "--data",
-            default="",
             type=click.Path(exists=True, file_okay=False, resolve_path=True),
             help="Train on the files of MNIST or CIFAR-10 in this folder (`envbuild data fetch`); else on generated images.",
         ),
@@ -197,7 +196,9 @@ def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
         raise UsageError(f"--counts takes whole numbers from 1, separated by commas, not {text!r}.", hint="For example: 1,2")
     counts = tuple(sorted({int(part) for part in parts}))
     gpus = tuple(part.strip() for part in str(values["gpus"]).split(",") if part.strip())
-    return SmokeOptions(**{**values, "counts": counts, "gpus": gpus, "expect": values["expect"] or ""})
+    return SmokeOptions(
+        **{**values, "counts": counts, "gpus": gpus, "expect": values["expect"] or "", "data": values.get("data") or ""}
+    )
 
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:

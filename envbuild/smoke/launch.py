@@ -109,7 +109,7 @@ class Launch(object):
     """The ranks of one plan, or some of them. Use as a context manager: leaving it kills what still runs."""
 
     def __init__(self, plan, on_progress, numbers=None):
-        self.plan, self._on_progress = dict({'places': [], 'interface': ''}, **plan), on_progress
+        self.plan, self._on_progress = dict(plan), on_progress
         self._numbers = range(plan['processes']) if numbers is None else numbers
         self.ranks = []
 

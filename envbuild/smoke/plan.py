@@ -100,12 +100,13 @@ def global_batch(n):
 def launch(options, image, device, n, counts, style, folder, cores):
     """What every launch needs, whatever its phases: plain data, because the ranks read it from a file."""
     return {
-        'n': n, 'processes': n if style == 'process' else 1, 'device': device.kind, 'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
+        'n': n, 'processes': n if style == 'process' else 1, 'device': device.kind,
+        'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
         'adapter': options['adapter'] or image['recipe'], 'options': dict(image['options'], **options['options']),
         # The same for every count, so that one device of a run of two equals the device of the run of one.
         'threads': options['threads'] or max(1, cores // max(counts)),
         'phases': [], 'workloads': [], 'seed': options['seed'], 'momentum': MOMENTUM, 'data': {}, 'folder': folder,
-        'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'),
+        'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'), 'places': [], 'interface': '',       # of several hosts
         'stall_s': options['stall'], 'stall_first_s': max(options['stall'], options['stall_first']),
     }
 

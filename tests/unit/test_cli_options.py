@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
 from envbuild import cli
 from envbuild.cli import options, wording
 from envbuild.errors import UsageError
+from envbuild.smoketest import SmokeOptions
 
 NOTHING = {"driver": None, "gpu": None, "python": None, "python_from": None, "system": None, "base": None}
 
@@ -52,6 +54,12 @@ def test_counts_are_sorted_and_without_repeats():
 
 def test_counts_can_be_left_to_the_guest():
     assert options.smoke_options(values(counts="auto")).counts == ()
+
+
+def test_what_nobody_said_is_left_to_the_guest():
+    said = {}
+    click.command()(options.judging(lambda **values: said.update(values))).main([], standalone_mode=False)
+    assert options.smoke_options(said) == SmokeOptions(counts=())
 
 
 @pytest.mark.parametrize("text", ["", "0,1", "1,,2", "one", "1;2", "-1"])

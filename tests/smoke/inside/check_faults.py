@@ -57,7 +57,7 @@ class Faults(unittest.TestCase):
         """The results of both ranks, as their result files would hold them."""
         results = [None, None]
         options = {'adapter': FAULTY, 'options': {'fault': fault}, 'threads': 1, 'seed': 7, 'stall': 60, 'stall_first': 60}
-        made = plan.launch(options, {'recipe': '', 'options': {}}, 'cpu', 2, [2], 'process', self.folder, 2)
+        made = plan.launch(options, {'recipe': '', 'options': {}}, plan.Device('cpu', 2, ''), 2, [2], 'process', self.folder, 2)
         made.update(data=self.data, oracle=dict(plan.ORACLE, batch=BATCH))
 
         def rank(number):
