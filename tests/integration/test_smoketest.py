@@ -61,7 +61,7 @@ def test_a_sound_image_passes_with_every_format_written(engine: Engine, toy: Toy
     assert {training["n"] for training in outcome.report["training"]} == {1, 2}
     assert all(training["accuracy"] >= 0.97 for training in outcome.report["training"])
     assert json.loads(outcome.paths["json"].read_bytes()) == outcome.report
-    assert outcome.paths["html"].read_text().count("<svg") == 6
+    assert outcome.paths["html"].read_text().count("<svg") == 8  # four of speed, two of training, bandwidth, time
     assert "2 workers" in outcome.paths["markdown"].read_text() or "| 2 |" in outcome.paths["markdown"].read_text()
     suite = ElementTree.fromstring(outcome.paths["junit"].read_bytes())[0]
     assert suite.attrib["failures"] == suite.attrib["errors"] == "0"
