@@ -26,8 +26,11 @@ LR = 1e-4
 BATCHES = 8
 
 
-def bare(torch: Any, data: list[tuple[Any, Any]], world: int) -> Callable[[int], None]:
-    """The loop of a tutorial, to be called with a number of steps. It knows nothing of the harness."""
+def bare(torch: Any, weights: dict[str, Any], data: list[tuple[Any, Any]], world: int) -> Callable[[int], None]:
+    """The loop of a tutorial, to be called with a number of steps. It knows nothing of the harness.
+
+    It begins with the harness's weights: with PyTorch's own, of which other units fire, a step took up to 7 % less.
+    """
     nn, functional = torch.nn, torch.nn.functional
 
     class LeNet(nn.Module):
@@ -43,6 +46,11 @@ def bare(torch: Any, data: list[tuple[Any, Any]], world: int) -> Callable[[int],
 
     device = data[0][0].device
     model = LeNet().to(device)
+    kinds = {"weight": "_w", "bias": "_b"}
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            layer, kind = name.split(".")
+            tensor.copy_(torch.from_numpy(weights[layer + kinds[kind]]))
     if world > 1:
         model = nn.parallel.DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
     sgd = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
@@ -81,12 +89,13 @@ def work(rank: int, world: int, folder: str, options: argparse.Namespace) -> Non
     group = Group(rank, world, f"file:{folder}/rendezvous")
     adapter = adapters.load(guest.adapter_of(options.adapter))()
     adapter.setup(Context(rank, world, options.device, [rank], world, options.threads, {}, 7, group))
-    handle = adapter.make(nets.LENET, nets.LENET.initial(7), LR, 0.9, [0], "mean")
+    weights = nets.LENET.initial(7)
+    handle = adapter.make(nets.LENET, weights, LR, 0.9, [0], "mean")
     images, labels = synth.digits(BATCHES * options.batch * world, 3)
     cut = options.batch * world
     data = [adapter.put(handle, images[i * cut : (i + 1) * cut], labels[i * cut : (i + 1) * cut]) for i in range(BATCHES)]
     mode = bench.Mode("dp", handle, lambda i: data[i % BATCHES])
-    loops = {"bare": bare(torch, data, world), "harness": lambda steps: bench.lap(group, adapter, mode, steps)}
+    loops = {"bare": bare(torch, weights, data, world), "harness": lambda steps: bench.lap(group, adapter, mode, steps)}
     for loop in loops.values():
         loop(10)
     ratios: dict[str, list[float]] = {"time": [], "processor time": []}
