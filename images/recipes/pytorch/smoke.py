@@ -81,8 +81,12 @@ class Adapter(object):
         self.assign(handle, 0, weights)
         if together and self.wraps:
             # Running means stay each replica's own: by default the first one's are sent to all before every step.
-            handle['run'] = self.torch.nn.parallel.DistributedDataParallel(
-                model, broadcast_buffers=False, **({'device_ids': [self.ctx.devices[0]]} if self.on_gpu else {}))
+            wrap = self.torch.nn.parallel.DistributedDataParallel
+            renamed = 'forward_sync_buffers' in wrap.__init__.__code__.co_varnames      # in 2.13; the old name warns there
+            options = {'forward_sync_buffers' if renamed else 'broadcast_buffers': False}
+            if self.on_gpu:
+                options['device_ids'] = [self.ctx.devices[0]]
+            handle['run'] = wrap(model, **options)
         handle['sgd'] = self.torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
         return handle
 
