@@ -106,7 +106,8 @@ class Target:
 
 
 def read_specifiers(text: str) -> SpecifierSet:
-    """Version bounds, forgiving what old releases wrote and old tools took: ``>=2.7.*``, a missing or a spare comma.
+    """Version bounds, forgiving what old releases wrote and old tools took: ``>=2.7.*``, ``>=2011k``, ``>dev``, a missing or a
+    spare comma.
 
     Raises InvalidSpecifier for what stays unreadable.
     """
@@ -126,6 +127,16 @@ def read_requirement(text: str) -> Requirement:
 
 
 def _forgive(text: str) -> str:
-    text = re.sub(r"((?:>=|<=|>|<)\s*[0-9][0-9.]*?)\.\*", r"\1", text)
     text = re.sub(r"([0-9*])\s+(?=[<>=!~])", r"\1,", text)
+    text = re.sub(r"(>=|<=|>|<)\s*([^\s<>=!~,;()]+)", _bound_by_number, text)
     return re.sub(r",\s*(?=\)?\s*$)", "", text)
+
+
+def _bound_by_number(bound: re.Match[str]) -> str:
+    """A bound whose version is none in PEP 440 counts as that by the number it begins with; where there is none, as no bound."""
+    operator, version = bound.groups()
+    try:
+        return f"{operator}{Version(version)}"
+    except InvalidVersion:
+        number = re.match(r"[0-9]+(\.[0-9]+)*", version)
+        return f"{operator}{number[0]}" if number else ""

@@ -109,6 +109,10 @@ def test_old_spellings_are_understood_and_nonsense_is_not():
     assert str(read_requirement("numpy (>=1.13.3)").specifier) == ">=1.13.3"
     assert str(read_requirement("six (>=1.5.*) ; python_version<'3'").specifier) == ">=1.5"
     assert str(read_requirement("b (>=1.0,)").specifier) == ">=1.0"
+    # pandas to 0.24 asks for the first, Celery for the second.
+    assert str(read_requirement("pytz (>=2011k)").specifier) == ">=2011"
+    assert str(read_requirement("pytz (>dev) ; python_version<'3'").specifier) == ""
+    assert str(read_requirement("a>=2011k,<3.0rc1").specifier) == "<3.0rc1,>=2011"
     with pytest.raises(InvalidSpecifier):
         read_specifiers("newest")
     with pytest.raises(InvalidRequirement):
