@@ -133,7 +133,7 @@ def _forgive(text: str) -> str:
 
 
 def _bound_by_number(bound: re.Match[str]) -> str:
-    """A bound whose version is none in PEP 440 counts as that by the number it begins with; where there is none, as no bound."""
+    """A bound whose version is none in PEP 440 counts as that by the number it begins with; without one, as no bound."""
     operator, version = bound.groups()
     try:
         return f"{operator}{Version(version)}"
