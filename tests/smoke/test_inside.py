@@ -29,6 +29,7 @@ JUDGING = [
     "check_schemes",
     "check_baseline",
     "check_data",
+    "check_adapters",
 ]
 
 

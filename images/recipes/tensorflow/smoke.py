@@ -179,7 +179,7 @@ class Towers(object):
 
     def assign(self, handle, copy, weights):
         pairs = list(zip(handle['variables'][copy], to_hwio(weights, handle['net'])))
-        values = dict((variable.initializer.inputs[1], value.reshape(variable.shape.as_list())) for variable, value in pairs)
+        values = dict((variable.initializer.inputs[1], value.reshape(variable.get_shape().as_list())) for variable, value in pairs)
         handle['session'].run([variable.initializer for variable, _ in pairs], values)
 
     def predict(self, handle, images):
