@@ -85,7 +85,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
             )
             if upgraded.written and not upgraded.after.lock.missing:
                 pipeline.prove(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked", with_engine=False)
-        lock_upgrade.tell(session, upgraded)
+        lock_upgrade.tell(session, upgraded, tools.spoken(upgraded.after.lock.environment.name))
         documents.append(lock_upgrade.document(upgraded))
     session.document({"schema": 1, "upgrades": documents})
     return 0

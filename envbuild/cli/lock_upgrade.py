@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
-def tell(session: Session, upgraded: Upgraded) -> None:
-    """The difference, then what follows from it."""
+def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
+    """The difference, then what follows from it; ``spoken`` is how a command line says what was upgraded."""
     name, difference = upgraded.after.lock.environment.name, upgraded.difference
     if upgraded.base_kept:
         session.err(f"{name}: the base's pin was kept: {upgraded.base_kept}")
@@ -30,7 +30,7 @@ def tell(session: Session, upgraded: Upgraded) -> None:
     if upgraded.written and upgraded.outdated:
         session.err(f"{name}: {', '.join(upgraded.outdated)} was proved of the lock before, and is not of this one.")
     if upgraded.written:
-        session.err(f"{name}: `envbuild make {name}` renders, builds and proves it anew.")
+        session.err(f"{name}: `envbuild make {spoken}` renders, builds and proves it anew.")
 
 
 def document(upgraded: Upgraded) -> dict[str, Any]:

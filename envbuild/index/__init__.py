@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -45,7 +45,7 @@ class Index:
         self._guard = Lock()
         self._first = RLock()  # reading pip's configuration captures what is printed, which is all threads' own
         self._pool = DaemonPool(_PARALLEL)
-        self._down: dict[str, BuildError] = {}
+        self._down: dict[str, str] = {}
 
     @property
     def settings(self) -> Settings:
@@ -129,7 +129,7 @@ class Index:
         None where the server does not serve parts of files.
         """
         what = f"bytes={start}" if start < 0 else f"bytes={start}-{end if end is not None else ''}"
-        with self._get(url, headers={"Range": what, "Accept-Encoding": "identity"}, stream=True) as answer:
+        with self._get(url, file=_name_in(url), headers={"Range": what, "Accept-Encoding": "identity"}, stream=True) as answer:
             total = answer.headers.get("Content-Range", "").rpartition("/")[2]
             if answer.status_code != 206 or not total.isdigit():
                 return None
@@ -137,13 +137,13 @@ class Index:
 
     def fetch_bytes(self, url: str) -> bytes:
         """A small file, whole."""
-        return self._get(url).content
+        return self._get(url, file=_name_in(url)).content
 
     def size_of(self, file: IndexFile) -> int | None:
         """The file's size in bytes: as the index says, else as its server says."""
         if file.size is not None:
             return file.size
-        with self._get(file.url, method="HEAD", any_status=True) as answer:
+        with self._get(file.url, file=file.filename, method="HEAD", any_status=True) as answer:
             length = answer.headers.get("Content-Length", "") if answer.ok else ""
         return int(length) if length.isdigit() else None
 
@@ -212,7 +212,7 @@ class Index:
         import requests
         import urllib3
 
-        with self._get(file.url, headers={"Accept-Encoding": "identity"}, stream=True) as answer:
+        with self._get(file.url, file=file.filename, headers={"Accept-Encoding": "identity"}, stream=True) as answer:
             length = answer.headers.get("Content-Length", "")
             total = float(length) if length.isdigit() else None
             done = 0
@@ -222,24 +222,26 @@ class Index:
                     done += len(piece)
                     on_progress(Progress(stage="download", message=file.filename, done=done, total=total, unit="bytes"))
             except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-                raise _unreachable(file.url, f"the download of {file.filename} broke off: {_why(error)}") from error
+                raise _unreachable(file.url, f"the download broke off: {_why(error)}", file=file.filename) from error
             if total is not None and done != total:
-                raise _unreachable(file.url, f"the download of {file.filename} broke off after {done} of {length} bytes")
+                raise _unreachable(file.url, f"the download broke off after {done} of {length} bytes", file=file.filename)
 
     def _get(
         self,
         url: str,
         *,
+        file: str = "",
         method: str = "GET",
         headers: dict[str, str] | None = None,
         stream: bool = False,
         any_status: bool = False,
     ) -> requests.Response:
+        """What ``url`` answers; ``file`` is the name of the file that it is, empty for a page of an index."""
         import requests
 
         settings, host = self.settings, host_of(url)
         if host in self._down:
-            raise self._down[host]
+            raise _unreachable(url, self._down[host], file=file)
         try:
             answer = self._http().request(
                 method,
@@ -253,10 +255,10 @@ class Index:
             )
         except (requests.RequestException, OSError) as error:
             # Not asked again by this object: dozens of queued questions would each wait for the same time-out.
-            self._down[host] = _unreachable(url, _why(error))
-            raise self._down[host] from error
+            self._down[host] = _why(error)
+            raise _unreachable(url, self._down[host], file=file) from error
         if not any_status:
-            _must_be_ok(answer, url)
+            _must_be_ok(answer, url, file=file)
         return answer
 
     def _http(self) -> requests.Session:
@@ -306,10 +308,10 @@ def _must_match(file: IndexFile, found: str, wanted: str) -> None:
         )
 
 
-def _must_be_ok(answer: requests.Response, url: str) -> None:
+def _must_be_ok(answer: requests.Response, url: str, *, file: str = "") -> None:
     if answer.status_code >= 400:
         answer.close()
-        raise _unreachable(url, f"it answered {answer.status_code} {answer.reason or ''}".strip())
+        raise _unreachable(url, f"it answered {answer.status_code} {answer.reason or ''}".strip(), file=file)
 
 
 def _why(error: BaseException) -> str:
@@ -324,9 +326,15 @@ def _why(error: BaseException) -> str:
     return text.rpartition("> ")[2] or text  # urllib3 puts the connection's repr before the reason
 
 
-def _unreachable(url: str, why: str) -> BuildError:
+def _name_in(url: str) -> str:
+    return unquote(urlsplit(url).path.rpartition("/")[2])
+
+
+def _unreachable(url: str, why: str, *, file: str = "") -> BuildError:
+    """A host that gives no page of an index, or not the ``file`` that is named: what lies where need not be an index."""
+    what = f"{file} could not be had from {host_of(url)}" if file else f"The package index at {host_of(url)} could not be used"
     return BuildError(
-        f"The package index at {host_of(url)} could not be used: {why}.",
+        f"{what}: {why}.",
         code="index-unreachable",
         hint="Check the network, proxy and certificate settings that pip uses here (`pip config list`), then run it again: "
         "what was fetched already is kept.",

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from envbuild.errors import BuildError, UnknownNameError
-from envbuild.index import Index
+from envbuild.index import Index, IndexFile
 from envbuild.model import Artifact
 
 CONTENT = bytes(range(256)) * 4096
@@ -180,6 +181,22 @@ def test_nobody_listening_is_an_error_within_seconds(monkeypatch):
         index.project_files("demo")
     assert caught.value.exit_code == 7
     assert time.monotonic() - started < 10
+
+
+def test_a_file_of_an_address_of_its_own_is_named_and_no_index():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    index = Index()
+    for name in (
+        "python-3.6.6-h6e4f718_2.tar.bz2",
+        "openssl-1.0.2u-h516909a_0.tar.bz2",
+    ):  # the host is asked once, and each file named
+        file = IndexFile.pinned(f"http://{host}/conda-forge/linux-64/{name}", name, "0" * 64)
+        with pytest.raises(BuildError, match=f"^{re.escape(name)} could not be had from {host}: .*refused"):
+            index.inspect(file)
+    with pytest.raises(BuildError, match=f"^METADATA could not be had from {host}: "):
+        index.fetch_bytes(f"http://{host}/some/METADATA?raw=1")
 
 
 @pytest.mark.parametrize("where", ["url", "netrc", "wrong"])

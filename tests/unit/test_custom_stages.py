@@ -279,3 +279,18 @@ def test_its_folder_is_all_that_is_needed_and_the_working_folder_may_be_it(
         assert '"name": "lab"' in capsys.readouterr().out
     assert run(["make"]) == 2
     assert "envbuild make needs NAME" in capsys.readouterr().err
+
+
+def test_an_upgrade_says_how_a_command_line_names_it(
+    tools, root: Path, recipe: Path, world: Universe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from envbuild.cli.frame import run
+
+    lock(tools())
+    world.add(f"extra-1.1-{ANY}", ("shared>=1",), day="2018-01-06")
+    monkeypatch.setenv("ENVBUILD_ROOT", str(root))
+    monkeypatch.setattr(Tools, "index", world)
+    assert run(["lock", str(recipe), "--upgrade", "--package", "extra"]) == 0
+    told = capsys.readouterr()
+    assert "1.0 → 1.1" in told.out
+    assert f"lab: `envbuild make {recipe}` renders, builds and proves it anew." in told.err
