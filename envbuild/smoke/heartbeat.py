@@ -20,9 +20,10 @@ class Heart(object):
         self._last, self.phase = 0.0, ''
 
     def enter(self, phase):
-        """A new phase begins; always written."""
+        """A new phase begins; always written, and so is the first beat in it."""
         self.phase = phase
         self._write({'phase': phase})
+        self._last = 0.0
 
     def beat(self, done=None, total=None):
         """One more step is done."""

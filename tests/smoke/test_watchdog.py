@@ -45,6 +45,13 @@ def test_a_frozen_rank_is_named_within_the_stall_limit(guest_of: Callable[[str],
     assert valid(answer)["status"] == "fail"
 
 
+def test_a_first_step_that_is_compiled_is_no_hang(guest: Guest, tmp_path: Path) -> None:
+    answer, _seconds = _disaster(guest, tmp_path, "compiles", "--stall", "2")
+    assert answer.code == 0, answer.err
+    answer, _seconds = _disaster(guest, tmp_path, "compiles", "--stall", "2", "--stall-first", "2")
+    assert (answer.code, answer.failed()) == (4, {"HANG"})
+
+
 def test_a_sleeping_rank_shows_its_stack(guest: Guest, tmp_path: Path) -> None:
     answer, _seconds = _disaster(guest, tmp_path, "asleep", "--stall", "4")
     assert answer.code == 4, answer.err

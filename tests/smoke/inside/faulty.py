@@ -12,6 +12,7 @@ from .numpy_ import Adapter as Healthy
 
 
 SLOW_S = .15        # longer than a step of 16 images
+COMPILING_S = 4     # longer than the limits on silence that tests give
 
 
 class Adapter(Healthy):
@@ -51,6 +52,8 @@ class Adapter(Healthy):
         self.steps += 1
         if self.ctx.rank == self.ctx.world - 1 and self.steps == 3:
             self.disaster()
+        if self.fault == 'compiles' and self.steps == 1:
+            time.sleep(COMPILING_S)
         if self.fault == 'slow-rank' and self.ctx.rank == self.ctx.world - 1:
             time.sleep(SLOW_S)
         loss = Healthy.step(self, handle, batch, lr)
