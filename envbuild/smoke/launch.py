@@ -13,14 +13,14 @@ import subprocess
 import sys
 import time
 
-from . import files, ranks
+from . import files, mpi, ranks
 from .heartbeat import Monitor
 
 POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
-COMPILING = ('oracle', 'train')        # on GPUs until the first step is done: each network has kernels of its own
+COMPILING = ('oracle', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
 STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
           'S': 'waiting', 'R': 'running'}
 
@@ -90,6 +90,8 @@ def environment(plan, rank, base):
         'NVIDIA_TF32_OVERRIDE': '0',             # read by the CUDA libraries when they load; 10-bit operands otherwise
         'PYTHONUNBUFFERED': '1',
     })
+    if plan['places']:
+        env.update(mpi.handed_on(base, rank, plan['processes']))
     for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
         # On one machine, in a container without network, there is nothing else.
         env.setdefault(name, plan['interface'] or 'lo')
@@ -163,9 +165,10 @@ class Launch(object):
             time.sleep(POLL_S)
 
     def _patience(self):
-        """How long silence is normal: longer before the first step, for which a GPU may have to compile its kernels."""
-        on_gpu = self.plan['device'] == 'cuda'
-        early = any(rank.monitor.phase in BEFORE_WORK or (on_gpu and rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
+        """How long silence is normal: longer before the first step, which may have to be compiled. On half a core of a busy machine
+        TensorFlow 2.9 took 23 s for it, where 2 s are usual.
+        """
+        early = any(rank.monitor.phase in BEFORE_WORK or (rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
                     for rank in self.ranks)
         return self.plan['stall_first_s'] if early else self.plan['stall_s']
 

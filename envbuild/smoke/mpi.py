@@ -1,8 +1,9 @@
-"""An MPI world of the ranks, which no mpirun started: each takes the place of an idle program that one did start.
+"""An MPI world of the ranks, none of which mpirun started itself: each takes the place of a program that it did start.
 
-A process of Open MPI learns from variables who it is, and meets the others at the daemon that mpirun is. Rank 0 starts mpirun with
-as many idle programs as there are ranks and hands out their variables; a rank that has them when MPI starts is a member. This is
-for frameworks whose own exchange is MPI's, on one host: the smoke test's ranks stay its own children, with its watchdog and logs.
+A process of Open MPI learns from variables who it is, and meets the others at the daemon that mpirun is; a rank that has them when
+MPI starts is a member. So the smoke test's ranks stay its own children, with its watchdog and logs. Where mpirun started the test,
+one process for each rank, on one host or several, each hands its own place on. Else rank 0 starts an mpirun with as many idle
+programs as there are ranks and hands out theirs; that is for one host. It serves frameworks whose own exchange is MPI's.
 No standard promises it. Open MPI 4 was seen to let the ranks in; with others it is not tried.
 """
 from __future__ import absolute_import, division, print_function
@@ -22,6 +23,7 @@ WAIT_S = 30
 VERSION = b'(Open MPI) 4.'
 PR_SET_PDEATHSIG = 1
 OF_MEMBERS = ('OMPI_', 'PMIX_')
+HANDED_ON = 'ENVBUILD_SMOKE_MPI_PLACE'
 # Leaves its variables, and is there for as long as mpirun is.
 IDLE = '''
 import json, os, sys, time
@@ -40,17 +42,20 @@ class World(object):
 
     def __init__(self, ctx):
         self._mpirun, self._folder = None, None
-        places, self.reason = ctx.group.broadcast(self._start(ctx) if ctx.rank == 0 else None)
-        self.joined = places is not None
+        place, self.reason = json.loads(os.environ.get(HANDED_ON, 'null')), ''
+        if not all(ctx.group.gather(place is not None)):
+            places, self.reason = ctx.group.broadcast(self._start(ctx) if ctx.rank == 0 else None)
+            place = places and places[ctx.rank]
+        self.joined = place is not None
         if self.joined:
-            os.environ.update((str(name), str(value)) for name, value in places[ctx.rank].items())
+            os.environ.update((str(name), str(value)) for name, value in place.items())
             # Reading another process's memory is what containers forbid: https://github.com/open-mpi/ompi/issues/4948
             os.environ.setdefault('OMPI_MCA_btl_vader_single_copy_mechanism', 'none')
 
     def _start(self, ctx):
         """([variables of each place], '') or (None, why not)."""
         if ctx.host != ALONE:
-            return None, 'the ranks are on several hosts'
+            return None, 'the ranks are on several hosts, and not each was started by one mpirun'
         try:
             said = subprocess.Popen(['mpirun', '--version'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).communicate()[0]
         except OSError:
@@ -69,7 +74,7 @@ class World(object):
                 self.leave()
                 return None, 'mpirun does not start programs here'
             time.sleep(0.05)
-        return [_variables(path) for path in paths], ''
+        return [_of_member(_read(path)) for path in paths], ''
 
     def leave(self):
         """End mpirun and what it started."""
@@ -80,9 +85,20 @@ class World(object):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _variables(path):
+def handed_on(env, rank, size):
+    """What a rank gets of the process that starts it: its place in mpirun's world, where that is just the ranks of this launch."""
+    if (env.get('OMPI_COMM_WORLD_RANK'), env.get('OMPI_COMM_WORLD_SIZE')) != (str(rank), str(size)):
+        return {}
+    return {HANDED_ON: json.dumps(_of_member(env))}
+
+
+def _of_member(env):
+    return dict((name, value) for name, value in env.items() if name.startswith(OF_MEMBERS))
+
+
+def _read(path):
     with open(path) as stream:
-        return dict((name, value) for name, value in json.load(stream).items() if name.startswith(OF_MEMBERS))
+        return json.load(stream)
 
 
 def _end_with_parent():

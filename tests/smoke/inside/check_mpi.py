@@ -24,6 +24,9 @@ class Group(object):
     def broadcast(self, value):
         return value
 
+    def gather(self, value):
+        return [value]
+
 
 class Context(object):
     """Rank 0 of two, on this host unless told otherwise."""
@@ -65,6 +68,22 @@ class Places(unittest.TestCase):
         self.assertIsNotNone(world._mpirun.poll())
         self.assertFalse(os.path.exists(world._folder))
 
+    def test_a_rank_of_a_process_that_mpirun_started_takes_its_place(self):
+        base = {'OMPI_COMM_WORLD_RANK': '1', 'OMPI_COMM_WORLD_SIZE': '2', 'PMIX_ID': 'one', 'OTHER': 'x'}
+        self.assertEqual(mpi.handed_on(base, 0, 2), {})
+        self.assertEqual(mpi.handed_on(base, 1, 1), {})         # a launch of fewer is another world
+        self.assertEqual(mpi.handed_on({}, 0, 1), {})
+        os.environ.update(mpi.handed_on(base, 1, 2), PATH=self.folder)
+        self.assertTrue(mpi.World(Context('10.0.0.1')).joined)
+        self.assertEqual((os.environ['OMPI_COMM_WORLD_RANK'], os.environ['PMIX_ID']), ('1', 'one'))
+        self.assertNotIn('OTHER', os.environ)
+
+    def test_where_one_of_them_was_not_started_so_none_takes_it(self):
+        os.environ.update(mpi.handed_on({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '2'}, 0, 2), PATH=self.folder)
+        Context.group.gather, kept = lambda value: [value, False], Context.group.gather
+        self.addCleanup(setattr, Context.group, 'gather', kept)
+        self.assertEqual(self.refused(mpi.World(Context())), 'there is no mpirun')
+
     def refused(self, world):
         self.assertNotIn('OMPI_COMM_WORLD_RANK', os.environ)
         self.assertFalse(world.joined)
@@ -89,7 +108,7 @@ class Places(unittest.TestCase):
 
     def test_ranks_on_several_hosts_have_no_mpirun_in_common(self):
         self.mpirun()
-        self.assertEqual(self.refused(mpi.World(Context('10.0.0.1'))), 'the ranks are on several hosts')
+        self.assertEqual(self.refused(mpi.World(Context('10.0.0.1'))), 'the ranks are on several hosts, and not each was started by one mpirun')
 
 
 if __name__ == '__main__':
