@@ -20,6 +20,7 @@ _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
 _WITH_OPERATOR = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*?)((?:===|==|~=|!=|>=|<=|=|>|<).*)")
 _VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
 _VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
+_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # which build of a version, as wheels say it
 _MAX_LENGTH = 1000
 PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
 _PYTHON = re.compile(rf"(?P<version>(?:py|python|cp){NUMBERS})(?P<supply>{'|'.join(PYTHON_FROM)})?")
@@ -90,16 +91,33 @@ def _read_word(matrix: Matrix, draft: Draft, word: str) -> None:
 
 
 def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
-    """``name>=1.12,<2``."""
+    """``name>=1.12,<2``, or ``name==2.6.0+cu126``, which is a version and what it is built for."""
     piece, rest = _piece(matrix, draft, match[1], match[1])
     for token in filter(None, rest.split("-")):
         _read_token(matrix, draft, piece, token, [token])
     clauses = match[2].split(",")
+    for index, clause in enumerate(clauses):
+        if labelled := _LABEL.fullmatch(clause):
+            clauses[index] = labelled["clause"]
+            _read_label(matrix, draft, piece, match, labelled)
     if not all(_VERSION_CLAUSE.fullmatch(clause) for clause in clauses):
         raise UsageError(f"{match[0]!r} is not a condition on a version.", hint="For example: name>=1.12,<2")
     for clause in clauses:
         names.refuse_hinted(matrix, f"{match[1]}-{clause.lstrip('=')}")
     piece.parts["version"] = ",".join(filter(None, (piece.parts.get("version", ""), *clauses)))
+
+
+def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str], labelled: re.Match[str]) -> None:
+    """A label names one build, so only one version can have it; PEP 440 gives it no place in an order."""
+    label = labelled["label"]
+    if not re.fullmatch(r"={1,3}\d[^*]*", labelled["clause"]):
+        device = label if label == "cpu" else f"cuda=={_compact(label[2:])}"
+        without = word[2].replace(f"+{label}", "")
+        raise UsageError(
+            f"{word[0]!r}: +{label} names one build of one version, so it goes with == and a whole version.",
+            hint=f"Say the two apart: {word[1]}{without} {device}" if "!=" not in without else "Say which build it is to be.",
+        )
+    _read_token(matrix, draft, piece, label, [label])
 
 
 def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
