@@ -1,4 +1,4 @@
-"""What a user asks for beside the frameworks: chosen together with them, and named where it is what does not fit. Pure."""
+"""What a user asks for: several frameworks and packages beside them, chosen together, and named where they do not fit. Pure."""
 
 from __future__ import annotations
 
@@ -19,19 +19,31 @@ def choose(
 ) -> list[Candidate]:
     """``resolve`` of both. Raises :class:`ConflictError` (``added-package``) that names what of ``added`` breaks ``asked``.
 
-    Where ``asked`` cannot be met alone, the error says nothing of ``added``.
+    Where ``asked`` cannot be met alone, the error says nothing of ``added``; several frameworks are named (``apart``).
     """
     try:
         return resolve([*asked, *added])
     except ConflictError as error:
-        if not added:
-            raise
         together = error
-    resolve(asked)
+    without = _failure(resolve, asked) if added else together
+    if without is not None:
+        raise _of_frameworks(without, environment) from together
     failed = {requirement: cause for requirement in added if (cause := _failure(resolve, [*asked, requirement]))}
     guilty = list(failed) or list(added)
     shown = failed[guilty[0]] if failed else together
     raise _refusal(guilty, shown, environment, alone=bool(failed)) from together
+
+
+def _of_frameworks(error: ConflictError, environment: Environment) -> ConflictError:
+    """The clash, said of several frameworks: the matrix knows what their rows ask for, not what packages ask for in turn."""
+    if len(environment.frameworks) == 1 or not error.conflicts:
+        return error
+    return ConflictError(
+        f"{_names(environment)} cannot be installed together: what their packages require clashes.",
+        code="apart",
+        hint="Ask for other versions, nearer to each other in time; or for a stack, in which each has packages of its own.",
+        conflicts=error.conflicts,
+    )
 
 
 def _failure(resolve: Resolve, wanted: Sequence[Requirement]) -> ConflictError | None:
@@ -43,7 +55,7 @@ def _failure(resolve: Resolve, wanted: Sequence[Requirement]) -> ConflictError |
 
 
 def _refusal(guilty: Sequence[Requirement], error: ConflictError, environment: Environment, *, alone: bool) -> ConflictError:
-    frameworks = " + ".join(f"{framework.name} {framework.version}" for framework in environment.frameworks)
+    frameworks = _names(environment)
     named = ", ".join(map(str, guilty))
     hint = f"Loosen it or leave it out, under `pip` in envbuild.yaml; or choose another version of {frameworks}."
     if environment.exclude_newer and any("were published too late" in conflict.reason for conflict in error.conflicts):
@@ -54,6 +66,10 @@ def _refusal(guilty: Sequence[Requirement], error: ConflictError, environment: E
         hint=hint,
         conflicts=[_owned(conflict, guilty) for conflict in error.conflicts],
     )
+
+
+def _names(environment: Environment) -> str:
+    return " + ".join(f"{framework.name} {framework.version}" for framework in environment.frameworks)
 
 
 def _owned(conflict: Conflict, guilty: Sequence[Requirement]) -> Conflict:

@@ -156,6 +156,17 @@ def test_a_clash_names_both_sides_and_what_there_is(make, world):
     assert {c.source for c in caught.value.conflicts} >= {"pkg:pypi/alpha@5.0", "pkg:pypi/beta"}
 
 
+def test_frameworks_whose_packages_clash_are_named_with_the_way_out(make, world):
+    world.add(f"alpha-5.0-{ANY}", ("beta>=1.5",))
+    world.add(f"gamma-1.0-{ANY}", ("beta<1.5",))
+    with pytest.raises(ConflictError) as caught:
+        make(environment(framework("alpha", "5.0"), framework("gamma", "1.0")))
+    assert caught.value.code == "apart"
+    assert caught.value.message.startswith("alpha 5.0 + gamma 1.0 cannot be installed together")
+    assert "stack" in caught.value.hint
+    assert {"requires beta>=1.5", "requires beta<1.5"} <= {c.reason for c in caught.value.conflicts}
+
+
 def test_no_file_for_the_python_is_said_as_such(make):
     with pytest.raises(ConflictError) as caught:
         make(environment(python="3.9"))
