@@ -62,18 +62,17 @@ def standing(levels: Sequence[Table], number: str, find: Find, own: Own) -> list
         levels[0].problem("`repository` goes with `revision`")
     if terms.package and not bases:
         of["package"].problem("only a release that stands `upon` another has its package here; others have it in a variant")
-    found: dict[tuple[str, str], Variant] = {}
+    found: list[Variant] = []
     for name, version in bases.items():
         if not terms.package and version != number:
             of["upon"].problem(f"without a package of its own it is {name} {version}, and must have that version", "upon")
         release = _release(of["upon"], find, name, version)
         if terms.package and release and not all(variant.pins(version) for variant in release.variants):
             of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
-        for variant in release.variants if release else ():
-            built = _built(variant, (name, version), terms, own)
-            if built.python:
-                found.setdefault((built.cuda, built.cuda_libraries), built)
-    return list(found.values())
+        taken = {(variant.cuda, variant.cuda_libraries) for variant in found}
+        theirs = [_built(variant, (name, version), terms, own) for variant in (release.variants if release else ())]
+        found += [built for built in theirs if built.python and (built.cuda, built.cuda_libraries) not in taken]
+    return found
 
 
 def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:

@@ -110,6 +110,12 @@ def test_builds_are_those_of_what_it_stands_upon(read):
     assert chosen(facts, "above-2.0").requirements == ("above==2.0.0", "below-gpu==1.0.1+one", "part==2")
 
 
+def test_builds_for_different_systems_are_all_stood_upon(read):
+    here, there = (f"{name}: {{package: {name}, python: ['3.9'], cuda_libraries: none, glibc: '2.5'}}" for name in ("here", "there"))
+    facts = read(base(f"      {here}\n      {there}"), above(', upon: {below: "1.0.1"}'))
+    assert [variant.name for variant in framework(facts, "above").releases[0].variants] == ["here", "there"]
+
+
 def test_its_dependencies_may_be_as_young_as_those_of_what_it_stands_upon(read):
     late = BASE.replace('released: "2020-01-01"', 'released: "2020-08-01"')
     facts = read(above(', upon: {below: "1.0.1"}'), late)
