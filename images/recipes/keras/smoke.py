@@ -2,6 +2,7 @@
 
 TensorFlow 1: multi_gpu_model cuts the batch, runs the one model on each GPU with its slice, and joins the answers on the CPU:
 one set of parameters, and the loss of the whole batch. It refuses CPUs; in the test its own code runs with /gpu:N for /cpu:N.
+Keras before 2.0.9 has no such function: there the adapter joins slices in the same way.
 TensorFlow 2 (Keras 2.4 on): MirroredStrategy, driven as TensorFlow's own adapter does.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -64,9 +65,9 @@ class Compiled(object):
         return handle
 
     def _compile(self, lr, momentum):
-        """Logits go into the loss: probabilities would be cut off at 1e-7."""
+        """Logits go into the loss: probabilities would be cut off at 1e-7. Its arguments have stood the other way round."""
         def from_logits(labels, logits):
-            return self.keras.backend.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            return self.keras.backend.sparse_categorical_crossentropy(target=labels, output=logits, from_logits=True)
 
         def compiled(model):
             model.compile(self.keras.optimizers.SGD(lr=lr, momentum=momentum), from_logits)
@@ -139,10 +140,11 @@ class _MultiGpu(Compiled):
     def __init__(self, tf, keras, ctx):
         self.keras, self.ctx, self.tf = keras, ctx, tf
         self.kind = 'gpu' if ctx.kind == 'cuda' else 'cpu'
+        own = hasattr(keras.utils, 'multi_gpu_model')
         self.semantics = {
             'gradient': 'mean over the global batch',
-            'exchange': 'multi_gpu_model: one set of parameters, slices of the batch joined',
-            'corrected': 'gate_gradients' + ('' if self.kind == 'gpu' else '; /gpu:N of multi_gpu_model means /cpu:N'),
+            'exchange': ('multi_gpu_model: ' if own else '') + 'one set of parameters, slices of the batch joined',
+            'corrected': 'gate_gradients' + ('; /gpu:N of multi_gpu_model means /cpu:N' if own and self.kind == 'cpu' else ''),
         }
         config = tf.ConfigProto(
             device_count={} if self.kind == 'gpu' else {'CPU': len(ctx.devices), 'GPU': 0},
@@ -162,8 +164,20 @@ class _MultiGpu(Compiled):
                 return {'network': made, 'run': compiled(made)}
         with self.tf.device('/cpu:0'):
             made = network()
+        if not hasattr(self.keras.utils, 'multi_gpu_model'):
+            return {'network': made, 'run': compiled(self._joined(made, replicas))}
         with self._devices():
             return {'network': made, 'run': compiled(self.keras.utils.multi_gpu_model(made, gpus=len(replicas)))}
+
+    def _joined(self, made, replicas):
+        """What multi_gpu_model gives, by the layers that Keras before 2.0.9 has."""
+        layers, count, parts = self.keras.layers, len(replicas), []
+        for number, replica in enumerate(replicas):
+            with self.tf.device('/%s:%d' % (self.kind, self.ctx.devices[replica])):
+                cut = layers.Lambda(lambda x, number=number: self.tf.split(x, count)[number], made.input_shape[1:])
+                parts.append(made(cut(made.inputs[0])))
+        with self.tf.device('/cpu:0'):
+            return self.keras.models.Model(made.inputs, layers.concatenate(parts, axis=0))
 
     @contextlib.contextmanager
     def _devices(self):

@@ -1,6 +1,8 @@
 from __future__ import absolute_import, division, print_function
 
 import os
+import shutil
+import tempfile
 import unittest
 
 import boot  # noqa: F401
@@ -9,11 +11,22 @@ import numpy as np
 from envbuild_smoke import adapters, nets
 
 RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', '..', 'images', 'recipes')
+FOLDER = tempfile.mkdtemp(prefix='envbuild-smoke-adapters-')
 
 
 def _of(recipe):
     """The adapter's class, without its framework."""
     return adapters.load(os.path.join(RECIPES, recipe, 'smoke.py'))
+
+
+def setUpModule():
+    adapters.__path__.append(FOLDER)
+    shutil.copy(os.path.join(RECIPES, 'tensorflow', 'smoke.py'), os.path.join(FOLDER, 'tensorflow.py'))      # which Keras borrows
+
+
+def tearDownModule():
+    adapters.__path__.remove(FOLDER)
+    shutil.rmtree(FOLDER)
 
 
 class _OldVariable(object):
@@ -46,6 +59,82 @@ class OldTensorFlowTest(unittest.TestCase):
         given = [session.feed[variable.inputs[1]] for variable in variables]
         self.assertEqual([array.shape for array in given], turned)
         np.testing.assert_array_equal(given[0], np.transpose(weights[nets.LENET.names[0]], (2, 3, 1, 0)))
+
+
+class _OldKeras(object):
+    """What the smoke test uses of Keras before 2.0.9: no multi_gpu_model; the loss takes its arguments the other way round."""
+
+    utils = None
+
+    def __init__(self):
+        self.backend = self.optimizers = self.layers = self.models = self
+
+    def sparse_categorical_crossentropy(self, output, target, from_logits=False):
+        return ('loss', target, output, from_logits)
+
+    def SGD(self, lr, momentum):
+        return lr, momentum
+
+    def Lambda(self, function, output_shape):
+        return lambda x: function(x)
+
+    def concatenate(self, parts, axis):
+        return np.concatenate(parts, axis)
+
+    def Model(self, inputs, outputs):
+        return outputs
+
+
+class _Placing(object):
+    """TensorFlow's devices and its split, of arrays."""
+
+    def __init__(self):
+        self.places = []
+
+    def device(self, place):
+        self.places.append(place)
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def split(self, x, count):
+        return np.split(x, count)
+
+
+class _Made(object):
+    """A model that doubles its images, and keeps how many it was given at a time."""
+
+    def __init__(self):
+        self.inputs, self.input_shape, self.seen = [np.arange(12.0).reshape(4, 3)], (None, 3), []
+
+    def __call__(self, x):
+        self.seen.append(len(x))
+        return 2 * x
+
+    def compile(self, optimizer, loss):
+        self.loss = loss
+
+
+class OldKerasTest(unittest.TestCase):
+    def setUp(self):
+        self.side = object.__new__(_of('keras').sides[0])
+        self.side.keras, self.side.tf, self.side.kind = _OldKeras(), _Placing(), 'cpu'
+
+    def test_the_loss_knows_labels_from_logits(self):
+        made = _Made()
+        self.side._compile(0.1, 0.9)(made)
+        self.assertEqual(made.loss('labels', 'logits'), ('loss', 'labels', 'logits', True))
+
+    def test_without_multi_gpu_model_each_device_has_its_slice(self):
+        made, self.side.ctx = _Made(), type('Context', (object,), {'devices': [0, 1]})
+        model = self.side.model(lambda: made, [0, 1], lambda joined: joined)
+        np.testing.assert_array_equal(model['run'], 2 * made.inputs[0])
+        self.assertEqual(made.seen, [2, 2])
+        self.assertEqual(self.side.tf.places, ['/cpu:0', '/cpu:0', '/cpu:1', '/cpu:0'])
 
 
 if __name__ == '__main__':
