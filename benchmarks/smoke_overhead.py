@@ -82,9 +82,12 @@ def work(rank: int, world: int, folder: str, options: argparse.Namespace) -> Non
     """One process: laps of both kinds in turn; rank 0 writes the ratios down."""
     guest.load()
     import torch
-    from envbuild_smoke import adapters, bench, nets, synth
-    from envbuild_smoke.context import Context
-    from envbuild_smoke.group import Group
+    from envbuild_smoke import adapters
+    from envbuild_smoke.datasets import synth
+    from envbuild_smoke.networks import nets
+    from envbuild_smoke.rank import bench
+    from envbuild_smoke.rank.context import Context
+    from envbuild_smoke.rank.group import Group
 
     group = Group(rank, world, f"file:{folder}/rendezvous")
     adapter = adapters.load(guest.adapter_of(options.adapter))()

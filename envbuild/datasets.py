@@ -1,6 +1,6 @@
 """Files of the public data sets that the smoke test can train on: fetched, verified, found in a folder of the user's.
 
-Names, sizes, checksums and mirrors are the guest's own table (``smoke/datasets.json``), which verifies the files once more.
+Names, sizes, checksums and mirrors are the guest's own table (``datasets.json``), which verifies the files once more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from envbuild.index.pages import IndexFile
 from envbuild.model import OnProgress, Progress, ignore_progress
 
 _PIECE = 8 << 20
-_TABLE = Path(__file__).parent / "smoke" / "datasets.json"
+_TABLE = Path(__file__).parent / "smoke" / "datasets" / "datasets.json"
 _OVERRIDE = "ENVBUILD_SMOKE_DATASETS"  # another table, as the guest reads it
 
 

@@ -8,7 +8,12 @@ import sys
 import time
 import traceback
 
-from . import adapters, baseline, diff, files, image, members, nets, plan, ranks, sync, workloads
+from . import adapters, files, image, members, plan, sync
+from .datasets import workloads
+from .judging import baseline
+from .launching import ranks
+from .networks import nets
+from .reporting import diff
 
 USAGE = 2
 TIMEOUT_S = 900
@@ -195,7 +200,7 @@ def main(argv):
         from .machine import gpu_work
         return gpu_work.main(options['out'], options['do'].split(','), options['count'])
     if verb == 'worker':
-        from . import worker
+        from .rank import worker
         return worker.main(options['plan'], options['rank'])
     if verb == 'explain':
         return _explain(options['id'])
@@ -267,7 +272,9 @@ def _listen_to_signals():
 
 
 def _run(options, argv):
-    from . import agent, report, run
+    from . import run
+    from .launching import agent
+    from .reporting import report
     if options['place'] is not None and options['place'].rank > 0:
         _listen_to_signals()
         return agent.serve(options['place'], options, _Say())
@@ -285,7 +292,7 @@ def _several(options, argv):
 
 def _test(options, make, table):
     """Make a test and let it run: its report is written however it ends, and printed as a table."""
-    from . import report
+    from .reporting import report
     _listen_to_signals()
     answer = report.empty()
     try:

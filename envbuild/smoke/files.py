@@ -1,10 +1,12 @@
-"""JSON files that are either complete or absent."""
+"""JSON files that are either complete or absent, and where the guest itself lies."""
 from __future__ import absolute_import, division, print_function
 
 import io
 import json
 import os
 import tempfile
+
+PROGRAM = os.path.dirname(os.path.abspath(__file__))     # the guest's folder, which Python runs as a program
 
 
 def write_text(path, text):

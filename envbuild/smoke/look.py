@@ -11,9 +11,12 @@ import subprocess
 import tempfile
 import time
 
-from . import adapters, endings, image as images, machine, plan, probe, report
-from .launch import Launch
-from .machine import network
+from . import adapters, machine, plan
+from . import image as images
+from .judging import endings
+from .launching.launch import Launch
+from .machine import network, probe
+from .reporting import report
 
 SCHEMA = 'envbuild-smoke-probe/1'
 TOPOLOGY = ('nvidia-smi', 'topo', '-m')

@@ -3,9 +3,8 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
-from . import image
+from . import files, image
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 INSIDE = '_ENVBUILD_SMOKE_INSIDE'       # set by `enter` for the process that it becomes: which prefix that is in
 
 
@@ -41,7 +40,7 @@ def enter(path, framework, argv):
         return
     os.environ[INSIDE] = prefix['name']
     python = os.path.join(prefix['path'], 'bin', 'python')
-    os.execv('/bin/sh', ['sh', os.path.join(HERE, 'use.sh'), prefix['name'], python, HERE] + argv)
+    os.execv('/bin/sh', ['sh', os.path.join(files.PROGRAM, 'use.sh'), prefix['name'], python, files.PROGRAM] + argv)
 
 
 def _prefix_of(framework, lock):

@@ -3,8 +3,10 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
-from . import nets, probe_cuda, workloads
+from .datasets import workloads
 from .environment import equal
+from .machine import probe_cuda
+from .networks import nets
 
 MOMENTUM = 0.9
 LR = 0.05

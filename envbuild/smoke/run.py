@@ -6,10 +6,16 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, baseline, data as datas, environment, gpuwatch, hosts, image as images, limits, link, plan as plans, probe
-from . import report as reports, sync
-from .environment import peercopy
-from .judge import Judge
+from . import adapters, environment, sync
+from . import image as images
+from . import plan as plans
+from .datasets import data as datas
+from .environment import limits, peercopy
+from .judging import baseline
+from .judging.judge import Judge
+from .launching import hosts
+from .machine import gpuwatch, link, probe
+from .reporting import report as reports
 
 PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
 

@@ -12,8 +12,10 @@ import sys
 import tempfile
 import time
 
-from . import adapters, image as images, members, report as reports
-from .child import Child
+from . import adapters, members
+from . import image as images
+from .launching.child import Child
+from .reporting import report as reports
 from .verdict import check
 
 GRACE_S = 10.0              # beyond its limit, for a part to end by itself and report

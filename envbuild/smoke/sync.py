@@ -1,4 +1,4 @@
-"""The parallel schemes by name: what they are, where they apply, and what is said of them. Pure functions, for the parent.
+"""The parallel schemes by name: what they are, where they apply, and what is said of them. Pure functions.
 
 gradients       every step averages gradients over all devices (the default, and the yardstick of the others)
 parameters:k    every device steps alone, and every k steps their parameters are averaged
@@ -11,12 +11,10 @@ by what they learn. Momentum is each device's own.
 """
 from __future__ import absolute_import, division, print_function
 
-from . import checks, figures
 from .verdict import check
 
 GRADIENTS = 'gradients'
 EQUIVALENT = (GRADIENTS, 'parameters:1', 'async:0')
-WORST = ('fail', 'inconclusive', 'warn', 'pass', 'skip')
 
 
 def parse(text):
@@ -51,53 +49,8 @@ def chosen(names, adapter, style, n):
     return [name for name in others if not reasons[name]], left_out
 
 
-def judge(name, n, plan, results, matched, limit, images):
-    """(entry of `schemes`, its check) of one scheme on n devices.
-
-    `matched(results)` gives the ORACLE check of such results; `limit` is what LOSS and ACC demand of
-    a training on so many `images`.
-    """
-    own = [{'phases': result['phases']['schemes'][name]} for result in results]
-    done = own[0]['phases']
-    entry = {'n': n, 'sync': name, 'run': None, 'training': None, 'accuracy_difference': None, 'distance': None,
-             'staleness': None}
-    parts = []
-    if 'oracle' in done:
-        parts += matched(own) + checks.replicas(n, own)
-    if 'train' in done:
-        entry['training'], learned = figures.training(n, plan, own, images)
-        parts += checks.learning(n, learned, limit)
-        right = sum(result['phases']['train']['right'] for result in results)
-        yardstick = right / float(sum(result['phases']['train']['asked'] for result in results))
-        entry['accuracy_difference'] = entry['training']['accuracy'] - yardstick
-        entry['distance'] = done['facts']['distance']
-    if done['facts'].get('staleness'):
-        entry['staleness'] = done['facts']['staleness']
-        parts.append(bounded(n, entry['staleness']))
-    for measured in done.get('bench', ()):
-        entry['run'] = dict(figures.run(n, measured), sync=name, why_not_judged='the yardstick is averaging gradients')
-    return entry, _whole(name, n, entry, parts)
-
-
-def bounded(n, staleness):
-    """Did the server hold back who was too far ahead? `largest` was counted where parameters are given out, not by the gate."""
-    kept = staleness['largest'] <= staleness['bound']
-    return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
-        _steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
-
-
-def _whole(name, n, entry, parts):
-    """One check for the scheme: the worst of its parts, and the price in words."""
-    worst = min(parts, key=lambda part: WORST.index(part['status'])) if parts else None
-    status = worst['status'] if worst else 'skip'
-    if status in ('pass', 'skip'):
-        message, next_step = price(entry) or 'nothing was asked of it', ''
-    else:
-        message, next_step = '%s: %s' % (worst['id'], worst['message']), worst['next_step']
-    return check('SYNC', n, status, '%s: %s' % (name, message), next_step=next_step, detail={'sync': name, 'parts': parts})
-
-
-def _steps(number):
+def steps(number):
+    """A number of steps in words."""
     return '%d step%s' % (number, '' if number == 1 else 's')
 
 
@@ -112,5 +65,5 @@ def price(entry):
     if entry['distance'] is not None:
         words.append('replicas %.1e apart before they last met' % entry['distance'])
     if entry['staleness']:
-        words.append('at most %s ahead' % _steps(entry['staleness']['largest']))
+        words.append('at most %s ahead' % steps(entry['staleness']['largest']))
     return ', '.join(words)

@@ -9,7 +9,7 @@ import pytest
 from report_files import load
 
 from envbuild import report
-from envbuild.smoke import diff
+from envbuild.smoke.reporting import diff
 
 
 def changed(rate: float, spread: float, gain: float) -> dict[str, Any]:

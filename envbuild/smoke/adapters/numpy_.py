@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-from .. import refnet
+from ..networks import refnet
 
 
 class Adapter(object):

@@ -1,7 +1,7 @@
 """DRIVER: does the driver work here, and does it serve the image's CUDA?"""
 from __future__ import absolute_import, division, print_function
 
-from .. import probe_cuda
+from ..machine import probe_cuda
 from ..verdict import check
 from .versions import numbers
 

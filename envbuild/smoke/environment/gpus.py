@@ -1,8 +1,8 @@
 """DEVICES, MIXED, ARCH: are the GPUs there, are they alike, and does the framework have code for them?"""
 from __future__ import absolute_import, division, print_function
 
-from . import equal
 from ..verdict import check
+from . import equal
 from .versions import numbers
 
 START_WITH_GPUS = 'Start the container with --gpus all on a machine with an NVIDIA driver and nvidia-container-toolkit.'

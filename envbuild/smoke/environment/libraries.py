@@ -1,7 +1,7 @@
 """VERSION, BUILD, CUDNN, NCCL, LIBS: the framework and the libraries that it has really loaded, against the image's lock."""
 from __future__ import absolute_import, division, print_function
 
-from .. import mapped
+from ..machine import mapped
 from ..verdict import check
 from .versions import numbers, release
 

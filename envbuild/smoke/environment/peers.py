@@ -1,7 +1,7 @@
 """PEER: can the GPUs that work together reach each other's memory, and over what?"""
 from __future__ import absolute_import, division, print_function
 
-from .. import topology
+from ..machine import topology
 from ..verdict import check
 from .state import used
 

@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import ctypes
 
-from .. import probe_cuda
+from . import probe_cuda
 
 ALREADY = 704               # peer access is on already
 

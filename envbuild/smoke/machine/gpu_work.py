@@ -5,9 +5,9 @@ import ctypes
 
 import numpy as np
 
-from .. import files, probe_cuda
+from .. import files
 from ..clock import now
-from . import cublas, driver_api
+from . import cublas, driver_api, probe_cuda
 from .driver_api import Failed
 
 PATTERN_BYTES = 16 << 20

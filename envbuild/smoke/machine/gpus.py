@@ -12,7 +12,6 @@ import time
 
 from .. import files
 
-PROGRAM = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 POLL_S, SAY_S = 0.1, 2.0
 STALL_S = 60                # without news; making the first context may take long
 
@@ -31,7 +30,7 @@ def ask(wanted, count, stall, say):
     try:
         path = os.path.join(folder, 'gpus.json')
         files.write_json(path, {'doing': 'loading', 'devices': [], 'pairs': [], 'problem': ''})
-        code = _run([sys.executable, PROGRAM, 'gpus', '--out', path, '--do', ','.join(wanted), '--count', str(count)], folder, path, stall, say)
+        code = _run([sys.executable, files.PROGRAM, 'gpus', '--out', path, '--do', ','.join(wanted), '--count', str(count)], folder, path, stall, say)
         answer = files.read_json(path)
         answer['hung'] = code is None
         if code is None:

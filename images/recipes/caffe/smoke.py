@@ -13,7 +13,7 @@ import tempfile
 
 import numpy as np
 
-from .. import nets
+from ..networks import nets
 
 SOLVER = '''
 base_lr: %(lr).9g momentum: %(momentum).9g lr_policy: "fixed" max_iter: 1000000000 display: 0 snapshot_after_train: false

@@ -14,7 +14,7 @@ import warnings
 
 import numpy as np
 
-from ..nets import EPSILON, KEPT
+from ..networks.nets import EPSILON, KEPT
 
 SAVED = 'model.minidb'
 

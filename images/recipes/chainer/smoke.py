@@ -15,7 +15,7 @@ import warnings
 
 import numpy as np
 
-from .. import nets
+from ..networks import nets
 
 FILE = 'network.npz'
 

@@ -11,7 +11,8 @@ import warnings
 
 import numpy as np
 
-from .. import mpi, nets
+from ..launching import mpi
+from ..networks import nets
 
 FILE = 'network.model'
 

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 
-from .. import mpi
+from ..launching import mpi
 from . import mxnet, pytorch, tensorflow
 
 METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
@@ -106,7 +106,7 @@ def _store(host):
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc
     """
     try:
-        from http.server import BaseHTTPRequestHandler, HTTPServer     # novm: Python 3
+        from http.server import BaseHTTPRequestHandler, HTTPServer  # novm: Python 3
     except ImportError:
         from BaseHTTPServer import BaseHTTPRequestHandler, HTTPServer  # novm: Python 2
     known = {}

@@ -14,9 +14,9 @@ import sys
 
 import numpy as np
 
+from ..networks.building import keras_network, keras_parameters
+from ..networks.layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 from . import tensorflow
-from ..building import keras_network, keras_parameters
-from ..layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 
 WEIGHTS = 'model.weights.h5'            # Keras 3 takes no other ending
 

@@ -8,9 +8,9 @@ import os
 
 import numpy as np
 
+from ..networks import nets
 from . import keras
 from .theano import tell_of_compilers
-from .. import nets
 
 
 class Adapter(keras.Compiled):

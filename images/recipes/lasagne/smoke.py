@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from .. import nets
+from ..networks import nets
 from . import theano
 
 FILE = 'network.npz'

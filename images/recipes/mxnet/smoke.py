@@ -14,7 +14,7 @@ import tempfile
 
 import numpy as np
 
-from .. import nets
+from ..networks import nets
 
 FILE = 'network.params'
 

@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 
-from ..nets import EPSILON, KEPT
+from ..networks.nets import EPSILON, KEPT
 
 SAVED = 'model.pt'
 

@@ -6,10 +6,10 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
+from ..networks import nets
+from ..networks.building import padded, padding, plain, through
+from ..networks.layouts import shape_nhwc
 from . import tensorflow
-from .. import nets
-from ..building import padded, padding, plain, through
-from ..layouts import shape_nhwc
 
 
 class Adapter(tensorflow.Adapter):

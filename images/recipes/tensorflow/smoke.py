@@ -11,9 +11,9 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
-from .. import nets
-from ..building import keras_network, keras_parameters, padded, plain, through
-from ..layouts import from_hwio, nhwc, shape_nhwc, shapes_hwio, to_hwio
+from ..networks import nets
+from ..networks.building import keras_network, keras_parameters, padded, plain, through
+from ..networks.layouts import from_hwio, nhwc, shape_nhwc, shapes_hwio, to_hwio
 
 CONTRACT = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
             'close')

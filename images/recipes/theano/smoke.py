@@ -11,7 +11,7 @@ import tempfile
 
 import numpy as np
 
-from .. import nets, refnet
+from ..networks import nets, refnet
 
 FILE = 'network.zip'
 # Theano turns it into a float32, which is a little less than 1e-5, and then refuses less than 1e-5:
@@ -52,7 +52,7 @@ class Adapter(object):
     def _cuda(self):
         """libgpuarray loads whichever CUDA it finds when it starts; a driver is needed to ask."""
         try:
-            import pygpu                # of libgpuarray, without which Theano has no GPU side
+            import pygpu  # of libgpuarray, without which Theano has no GPU side
         except ImportError:
             return None
         return 'unknown' if pygpu else None

@@ -14,7 +14,7 @@ import tempfile
 
 import numpy as np
 
-from ..nets import EPSILON, KEPT
+from ..networks.nets import EPSILON, KEPT
 
 SAVED = 'model.t7'
 LUAJIT = '/opt/torch/bin/luajit'

@@ -8,8 +8,8 @@ import tempfile
 import unittest
 
 import boot  # noqa: F401
-
-from envbuild_smoke import baseline, diff, report
+from envbuild_smoke.judging import baseline
+from envbuild_smoke.reporting import diff, report
 
 
 def run(n=2, rate=1000.0, spread=.01, speedup=1.8, **changes):

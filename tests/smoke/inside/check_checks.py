@@ -4,9 +4,12 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
+from envbuild_smoke import explain, plan
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.judging import checks, diagnose
+from envbuild_smoke.networks import refnet
+from envbuild_smoke.reporting import report
 from machines import CPU_IMAGE, found, options, statuses
-
-from envbuild_smoke import checks, diagnose, explain, plan, refnet, report, synth
 
 
 class Placement(unittest.TestCase):

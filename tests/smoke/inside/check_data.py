@@ -10,8 +10,10 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 import write_data
-
-from envbuild_smoke import checks, data, datafiles, nets, plan, shapes, synth, workloads
+from envbuild_smoke import plan
+from envbuild_smoke.datasets import data, datafiles, shapes, synth, workloads
+from envbuild_smoke.judging import checks
+from envbuild_smoke.networks import nets
 
 FORMS = (('mnist', 'raw'), ('mnist', 'gz'), ('mnist', 'npz'), ('cifar10', 'bin'), ('cifar10', 'py'), ('cifar10', 'bin.tar'), ('cifar10', 'py.tar'))
 

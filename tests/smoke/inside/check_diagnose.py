@@ -4,8 +4,9 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke import diagnose, refnet, synth
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.judging import diagnose
+from envbuild_smoke.networks import refnet
 
 SUSPECTS = ('conv1_b', 'fc2_b', 'fc1_w')
 

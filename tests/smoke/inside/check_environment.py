@@ -3,11 +3,10 @@ from __future__ import absolute_import, division, print_function
 import unittest
 
 import boot  # noqa: F401
-from machines import CPU_IMAGE, GB, GPU_IMAGE, found, gpu, options, statuses
-
-from envbuild_smoke import environment, mapped, plan, probe_cuda, probe_nvml
+from envbuild_smoke import environment, plan
 from envbuild_smoke.environment import container, driver, equal, gpus, libraries, peercopy
-from envbuild_smoke.machine import nominal
+from envbuild_smoke.machine import mapped, nominal, probe_cuda, probe_nvml
+from machines import CPU_IMAGE, GB, GPU_IMAGE, found, gpu, options, statuses
 
 TWO = [('A', '8.0')] * 2
 NAMED = [gpu(0), gpu(1)]

@@ -7,9 +7,11 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 from check_group import together
-
-from envbuild_smoke import adapters, checks, exchange, figures
-from envbuild_smoke.context import Context
+from envbuild_smoke import adapters
+from envbuild_smoke.judging import checks
+from envbuild_smoke.rank import exchange
+from envbuild_smoke.rank.context import Context
+from envbuild_smoke.reporting import figures
 
 FAULTY = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'faulty.py')
 TYPES = ('float32', 'float64', 'int64', 'float16')

@@ -9,9 +9,12 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke import adapters, checks, diagnose, match, plan, refnet, synth, worker
-from envbuild_smoke.heartbeat import Heart
+from envbuild_smoke import adapters, plan
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.judging import checks, diagnose
+from envbuild_smoke.networks import refnet
+from envbuild_smoke.rank import match, worker
+from envbuild_smoke.rank.heartbeat import Heart
 
 BATCH = 16
 FAULTY = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'faulty.py')

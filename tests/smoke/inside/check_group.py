@@ -8,8 +8,7 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke.group import Group, PeerLost
+from envbuild_smoke.rank.group import Group, PeerLost
 
 
 def together(world, work):

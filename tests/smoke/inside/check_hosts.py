@@ -9,8 +9,8 @@ import time
 import unittest
 
 import boot  # noqa: F401
-
-from envbuild_smoke import hosts, plan, ranks, shipping, wire
+from envbuild_smoke import plan
+from envbuild_smoke.launching import hosts, ranks, shipping, wire
 
 
 def hello(rank, name, local=None, slots=1, gpus=(), **changes):

@@ -7,8 +7,7 @@ import tempfile
 import unittest
 
 import boot  # noqa: F401
-
-from envbuild_smoke import mpi
+from envbuild_smoke.launching import mpi
 
 STARTS = '''#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) %s"; exit; fi

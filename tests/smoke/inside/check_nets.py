@@ -6,9 +6,9 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.networks import nets, refnet
 from reference_nets import Comparison, Reference
-
-from envbuild_smoke import nets, refnet, synth
 
 
 def _tiny():

@@ -4,8 +4,7 @@ import argparse
 import unittest
 
 import boot  # noqa: F401
-
-from envbuild_smoke import ranks
+from envbuild_smoke.launching import ranks
 
 OMPI = {'OMPI_COMM_WORLD_RANK': '5', 'OMPI_COMM_WORLD_SIZE': '8', 'OMPI_COMM_WORLD_LOCAL_RANK': '1', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}
 SLURM = {'SLURM_PROCID': '3', 'SLURM_NTASKS': '9', 'SLURM_STEP_NUM_TASKS': '4', 'SLURM_LOCALID': '1', 'SLURM_STEP_ID': '0',

@@ -4,8 +4,8 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke import refnet, synth
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.networks import refnet
 
 
 class Gradient(unittest.TestCase):

@@ -8,10 +8,13 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 from check_group import together
-
-from envbuild_smoke import nets, parameters, refnet, schemes, sync, synth
+from envbuild_smoke import sync
 from envbuild_smoke.adapters import numpy_
-from envbuild_smoke.context import Context
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.judging import schemes as judging
+from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.rank import parameters, schemes
+from envbuild_smoke.rank.context import Context
 
 BATCH, STEPS = 16, 6
 IMAGES, LABELS = synth.digits(STEPS * BATCH, 3)
@@ -77,13 +80,13 @@ class Bound(unittest.TestCase):
         for bound in (0, 1, 3):
             ranks, facts = train('async:%d' % bound, slow=.05)
             self.assertEqual(facts['staleness']['largest'], bound)
-            self.assertEqual(sync.bounded(2, facts['staleness'])['status'], 'pass')
+            self.assertEqual(judging.bounded(2, facts['staleness'])['status'], 'pass')
             self.assertTrue(same(ranks[0][STEPS], ranks[1][STEPS]))
 
     def test_a_gate_that_is_always_open_is_caught(self):
         """The planted fault: who is too far ahead is not held back."""
         _, facts = train('async:1', slow=.1, gate=lambda worker: True)
-        judged = sync.bounded(2, facts['staleness'])
+        judged = judging.bounded(2, facts['staleness'])
         self.assertEqual(judged['status'], 'fail', judged)
         self.assertGreater(judged['value'], judged['limit'])
 
@@ -147,7 +150,7 @@ class Verdict(unittest.TestCase):
     def judge(self, right, largest):
         plan = {'train': {'batch': 64, 'lr': .05, 'epochs': 1}}
         limit = {'accuracy': .9, 'loss': .25, 'note': ''}
-        return sync.judge('async:2', 2, plan, self.results(right, largest), None, limit, 1536)
+        return judging.judge('async:2', 2, plan, self.results(right, largest), None, limit, 1536)
 
     def test_price(self):
         entry, judged = self.judge(480, 2)

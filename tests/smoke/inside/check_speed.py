@@ -5,8 +5,10 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke import bench, figures, link, speed
+from envbuild_smoke.judging import speed
+from envbuild_smoke.machine import link
+from envbuild_smoke.rank import bench
+from envbuild_smoke.reporting import figures
 
 ASKED = {'scaling': ['weak'], 'min_speedup': {}, 'min_efficiency': {}}
 

@@ -4,7 +4,6 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
 from envbuild_smoke import stats
 
 

@@ -4,8 +4,8 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke import refnet, shapes, synth
+from envbuild_smoke.datasets import shapes, synth
+from envbuild_smoke.networks import refnet
 
 
 class Digits(unittest.TestCase):

@@ -10,7 +10,6 @@ import numpy as np
 
 from .numpy_ import Adapter as Healthy
 
-
 SLOW_S = .15        # longer than a step of 16 images
 COMPILING_S = 4     # longer than the limits on silence that tests give
 

@@ -346,10 +346,10 @@ def main():
     os.environ['ENVBUILD_SMOKE'], name = _guest(arguments.adapter)
     sys.path.insert(0, HERE)
     import boot  # noqa: F401
-
-    from envbuild_smoke import adapters, nets
-    from envbuild_smoke.context import Context
-    from envbuild_smoke.group import Group
+    from envbuild_smoke import adapters
+    from envbuild_smoke.networks import nets
+    from envbuild_smoke.rank.context import Context
+    from envbuild_smoke.rank.group import Group
     adapter, net = adapters.load(name)(), nets.of(arguments.net)
     options = dict(pair.split('=', 1) for pair in arguments.option)
     context = Context(0, 1, arguments.device, list(range(arguments.replicas)), arguments.replicas, 1, options, 7, Group(0, 1))

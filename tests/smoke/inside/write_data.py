@@ -13,8 +13,7 @@ import tarfile
 
 import boot  # noqa: F401
 import numpy as np
-
-from envbuild_smoke import datafiles, shapes, synth
+from envbuild_smoke.datasets import datafiles, shapes, synth
 
 TRAIN, TEST = 1200, 200
 

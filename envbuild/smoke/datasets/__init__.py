@@ -1,0 +1,1 @@
+"""What is trained on: files that a user gave, or images made here; and the workloads that name both."""

@@ -1,0 +1,111 @@
+"""The data of a run, made or read once by the parent and saved where the ranks map it.
+
+The reference network, collectives and speed always use generated images, so that they mean the same on every machine. Training
+uses the public data set where its files are there, else generated images of the same size. A file that is damaged is a failure:
+never are other images used in its place without a word.
+"""
+from __future__ import absolute_import, division, print_function
+
+import os
+
+import numpy as np
+
+from ..verdict import check
+from . import datafiles, synth
+
+MOUNTED = '/data'
+BENCH_IMAGES = 2048         # at most, unless two batches of all devices are more
+SUBSET_SEED = 0             # which images of a public data set a part of it has: the same for every seed of a run
+
+
+class Unusable(Exception):
+    """No data to train on; `made` is the check that says so."""
+
+    def __init__(self, made):
+        Exception.__init__(self, made['message'])
+        self.made = made
+
+
+class Prepared(object):
+    """What one run needs: `places` for the plan, `oracle` the arrays that the reference network trains on.
+
+    `places` is {'oracle': place, workload: {'train': place, 'test': place, 'bench': place}}, each place two paths. `entries` and
+    `checks` are for the report. Raises Unusable.
+    """
+
+    def __init__(self, options, parts, folder, batches, largest):
+        self._folder, self._seed = folder, options['seed']
+        self.places, self.entries, self.checks, self.oracle = {}, [], [], None
+        if 'oracle' in options['phases']:
+            self.oracle = synth.digits(batches, self._seed + 100)
+            self.places['oracle'] = self._keep('oracle', *self.oracle)
+        for part in parts:
+            self.places[part.name] = places = {}
+            if 'train' in options['phases']:
+                train, test, entry, made = _for_training(part, options, self._seed)
+                self.entries.append(entry)
+                self.checks += made
+                for kind, pair in (('train', train), ('test', test)):
+                    places[kind] = self._keep('%s-%s' % (part.name, kind), *pair)
+            if 'bench' in options['phases']:
+                pair = part.workload.generate(_enough(largest * part.batch), self._seed + 400)
+                places['bench'] = self._keep('%s-bench' % part.name, *pair)
+
+    def _keep(self, name, pictures, labels):
+        place = dict((kind, os.path.join(self._folder, '%s-%s.npy' % (name, kind))) for kind in ('images', 'labels'))
+        np.save(place['images'], pictures)
+        np.save(place['labels'], labels)
+        return place
+
+
+def _enough(batch):
+    """How many images speed is measured with: eight batches of all devices, or what of that is not too many."""
+    return max(2 * batch, min(8 * batch, BENCH_IMAGES))
+
+
+def _for_training(part, options, seed):
+    """(train pair, test pair, entry of the report's `data`, checks) of one workload; Unusable where files are damaged or absent."""
+    asked, folder = options['data'], options['data'] or (MOUNTED if os.path.isdir(MOUNTED) else '')
+    made = []
+    if folder:
+        try:
+            return _public(part, folder)
+        except datafiles.Damaged as error:
+            raise Unusable(_check(part, 'fail', '%s: %s' % (folder, error), next_step=(
+                'Get it again: `envbuild data fetch %s`. Without --data and %s the images are generated.' % (part.workload.dataset, MOUNTED))))
+        except datafiles.Absent as error:
+            if asked and options['workload'] != 'auto':
+                raise Unusable(_check(part, 'fail', str(error), next_step='`envbuild data fetch %s` gets them, or leave --data out.' % (
+                    part.workload.dataset)))
+            if asked:
+                made = [_check(part, 'skip', '%s: generated images are used' % error)]
+    train = part.workload.generate(part.train_images, seed + 200)
+    test = part.workload.generate(part.test_images, seed + 300)
+    return train, test, _entry(part, part.workload.generated, 'generated', train, test, []), made
+
+
+def _public(part, folder):
+    train, test, verified = datafiles.load(folder, part.workload.dataset)
+    train, test = _some(train, part.train_images), _some(test, part.test_images)
+    entry = _entry(part, datafiles.table()[part.workload.dataset]['title'], folder, train, test, verified)
+    return train, test, entry, [_check(part, 'pass', '%s: %s verified' % (entry['name'], ', '.join(
+        '%s (%s)' % (each['name'], 'SHA-256' if 'sha256' in each else 'MD5') for each in verified)), detail={'files': verified})]
+
+
+def _some(pair, count):
+    """As many of the images, the same ones every time, or all where there are no more."""
+    images, labels = pair
+    if count >= len(labels):
+        return pair
+    chosen = synth.order(len(labels), SUBSET_SEED)[:count]
+    return images[chosen], labels[chosen]
+
+
+def _entry(part, name, source, train, test, verified):
+    return {'workload': part.name, 'name': name, 'source': source, 'n_train': len(train[1]), 'n_test': len(test[1]),
+            'sha256': synth.digest(*(train + test)), 'files': verified}
+
+
+def _check(part, status, message, **more):
+    return dict(check('DATA', None, status, message, **more), workload=part.name)
+

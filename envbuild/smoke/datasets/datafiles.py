@@ -1,0 +1,181 @@
+"""Files of MNIST and CIFAR-10 as the public has them: found in a folder, their checksums verified, read.
+
+Known forms: MNIST as IDX files (raw or .gz) or Keras's mnist.npz; CIFAR-10 as binary or Python batches, or the .tar.gz of either.
+Names, sizes and checksums are in datasets.json. Nothing is read, least of all unpickled, before its checksum is right.
+"""
+from __future__ import absolute_import, division, print_function
+
+import codecs
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import struct
+import tarfile
+import zlib
+
+import numpy as np
+
+from .. import files
+
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'datasets.json')
+_CHUNK = 1 << 20
+_IDX = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte', 't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')
+_BATCHES = tuple('data_batch_%d' % number for number in range(1, 6)) + ('test_batch',)
+
+
+class Absent(Exception):
+    """The folder holds no file of the data set."""
+
+
+class Damaged(Exception):
+    """A file is not what it should be, or one is missing beside others."""
+
+
+def table():
+    """datasets.json, or the file that ENVBUILD_SMOKE_DATASETS names in its place."""
+    return files.read_json(os.environ.get('ENVBUILD_SMOKE_DATASETS') or TABLE)
+
+
+def load(folder, dataset):
+    """((images, labels) to train on, the same to test on, [{'name', 'bytes', 'md5' or 'sha256'}]) of a data set in a folder.
+
+    Images are uint8 NCHW, labels int64.
+    """
+    facts = table()[dataset]
+    if not os.path.isdir(folder):
+        raise Absent('there is no folder %s' % folder)
+    for names, read in _FORMS[dataset]:
+        found = dict((name, path) for name, path in ((name, _find(folder, name, facts)) for name in names) if path)
+        if not found:
+            continue
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise Damaged('%s is there, but %s is missing beside it' % (sorted(found)[0], missing[0]))
+        verified = [_verify(found[name], facts['files']) for name in names]
+        try:
+            parts = read([found[name] for name in names])
+        except (IOError, OSError, EOFError, ValueError, KeyError, zlib.error, struct.error, tarfile.TarError, pickle.PickleError) as error:
+            raise Damaged('%s cannot be read: %s: %s' % (os.path.basename(found[names[0]]), type(error).__name__, error))
+        return parts[0], parts[1], verified
+    raise Absent('%s holds no %s: known are %s' % (folder, facts['title'], ', '.join(sorted(facts['files']))))
+
+
+def _find(folder, name, facts):
+    """The path of a file, itself or as .gz, in one of the places where such files lie."""
+    for below in facts['folders']:
+        for ending in ('', '.gz'):
+            path = os.path.join(folder, *(below.split('/') + [name + ending]))
+            if name + ending in facts['files'] and os.path.isfile(path):
+                return path
+    return ''
+
+
+def _verify(path, known):
+    """What the file is, once it is what it should be."""
+    name, size = os.path.basename(path), os.path.getsize(path)
+    fact = known[name]
+    if size != fact.get('bytes', size):
+        raise Damaged('%s has %d bytes and must have %d: it was cut off, or is another file' % (name, size, fact['bytes']))
+    kind = 'sha256' if 'sha256' in fact else 'md5'
+    got = _digest(path, kind)
+    if got != fact[kind]:
+        raise Damaged('%s has the %s %s and must have %s: it is damaged, or another file' % (name, kind.upper(), got, fact[kind]))
+    return {'name': name, 'bytes': size, kind: got}
+
+
+def _digest(path, kind):
+    total = hashlib.new(kind)
+    with io.open(path, 'rb') as stream:
+        for piece in iter(lambda: stream.read(_CHUNK), b''):
+            total.update(piece)
+    return total.hexdigest()
+
+
+def _content(path):
+    opened = gzip.open(path, 'rb') if path.endswith('.gz') else io.open(path, 'rb')
+    try:
+        return opened.read()
+    finally:
+        opened.close()
+
+
+def _idx(path):
+    """An IDX file of unsigned bytes: two zeros, 8, the number of dimensions, each as four bytes, then the numbers."""
+    data = _content(path)
+    zeros, kind, dimensions = struct.unpack('>HBB', data[:4])
+    if zeros or kind != 8:
+        raise ValueError('it does not begin as an IDX file of bytes')
+    shape = struct.unpack('>%dI' % dimensions, data[4:4 + 4 * dimensions])
+    return np.frombuffer(data, 'uint8', offset=4 + 4 * dimensions).reshape(shape)
+
+
+def _read_idx(paths):
+    arrays = [_idx(path) for path in paths]
+    return _pair(arrays[0][:, None], arrays[1]), _pair(arrays[2][:, None], arrays[3])
+
+
+def _read_npz(paths):
+    with np.load(paths[0]) as stored:
+        return tuple(_pair(stored['x_' + part][:, None], stored['y_' + part]) for part in ('train', 'test'))
+
+
+def _pair(images, labels):
+    images, labels = np.array(images, 'uint8'), np.array(labels, 'int64').reshape(-1)
+    if len(images) != len(labels) or not len(labels) or labels.min() < 0 or labels.max() > 9:
+        raise ValueError('%d images with %d labels, or labels other than 0 to 9' % (len(images), len(labels)))
+    return images, labels
+
+
+def _binary(data):
+    """Records of a label and 3072 bytes."""
+    records = np.frombuffer(data, 'uint8').reshape(-1, 3073)
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+
+
+def _pickled(data):
+    """A dictionary of b'data' and b'labels', as Python 2 wrote it."""
+    batch = _Unpickler(io.BytesIO(data), **({} if str is bytes else {'encoding': 'bytes'})).load()
+    return np.asarray(batch[b'data'], 'uint8').reshape(-1, 3, 32, 32), np.asarray(batch[b'labels'])
+
+
+class _Unpickler(pickle.Unpickler):
+    """Arrays only: a checksum vouches for the bytes, this for what they may do."""
+
+    def find_class(self, module, name):
+        if (module, name) == ('_codecs', 'encode'):         # how Python 3 writes bytes for Python 2
+            return codecs.encode
+        if module.split('.')[0] == 'numpy' and name in ('_reconstruct', 'ndarray', 'dtype'):
+            return {'ndarray': np.ndarray, 'dtype': np.dtype}.get(name) or _reconstruct()
+        raise pickle.UnpicklingError('a batch holds no %s.%s' % (module, name))
+
+
+def _reconstruct():
+    core = getattr(np, '_core', None) or np.core
+    return core.multiarray._reconstruct
+
+
+def _joined(batches):
+    images, labels = [np.concatenate(parts) for parts in zip(*batches[:-1])]
+    return _pair(images, labels), _pair(*batches[-1])
+
+
+def _read_batches(decode):
+    return lambda paths: _joined([decode(_content(path)) for path in paths])
+
+
+def _read_tar(ending, decode):
+    def read(paths):
+        with tarfile.open(paths[0], 'r:gz') as archive:
+            members = dict((os.path.basename(member.name), member) for member in archive.getmembers() if member.isfile())
+            return _joined([decode(archive.extractfile(members[name + ending]).read()) for name in _BATCHES])
+    return read
+
+
+# data set -> the files of each form, and how they are read: a list of paths -> the two parts
+_FORMS = {
+    'mnist': ((_IDX, _read_idx), (('mnist.npz',), _read_npz)),
+    'cifar10': ((tuple(name + '.bin' for name in _BATCHES), _read_batches(_binary)), (_BATCHES, _read_batches(_pickled)),
+                (('cifar-10-binary.tar.gz',), _read_tar('.bin', _binary)), (('cifar-10-python.tar.gz',), _read_tar('', _pickled))),
+}

@@ -1,0 +1,61 @@
+"""What does not apply to a framework, by its adapter's own words: it is skipped with the reason, and never counts as passed."""
+from __future__ import absolute_import, division, print_function
+
+from ..verdict import check
+
+WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC', 'SAVE')
+
+
+class Limits(object):
+    """`training` and `devices` say why the framework trains nothing, and why it uses one device only; '' where it can."""
+
+    def __init__(self, training='', devices=''):
+        self.training = training
+        self.devices = devices or training
+
+    def phases(self, wanted):
+        """The phases that apply: in place of training, the framework's own work."""
+        if not self.training:
+            return wanted
+        return ['work'] if set(wanted) & set(('oracle', 'train')) else []
+
+    def counts(self, fits, left_out):
+        """(counts that apply, those that do not fit the machine, those that do not apply)."""
+        if not self.devices:
+            return fits, left_out, []
+        asked = sorted(fits + left_out)
+        return [n for n in fits if n == 1], [n for n in left_out if n == 1], [n for n in asked if n > 1]
+
+    def checks(self, counts, beyond, floors):
+        """What was left out, each with its reason; inconclusive where somebody asked for nothing else, or for a speedup of it."""
+        out = [check('DEVICES', n, 'skip', 'does not apply: ' + self.devices) for n in beyond]
+        demanded = [n for n in beyond if str(n) in floors or not counts]
+        if demanded:
+            out.append(check('DEVICES', None, 'inconclusive', '%s asked for: %s' % (
+                ' and '.join('%d devices' % n for n in demanded), self.devices), next_step='Ask for --counts 1.'))
+        if self.training and counts:
+            out += [check(key, 1, 'skip', 'does not apply: ' + self.training) for key in WITHOUT_TRAINING]
+        return out
+
+    def notes(self):
+        """Sentences for the report, so that nobody takes its figures for more than they are."""
+        if self.training:
+            return ['Nothing was trained: %s.' % self.training]
+        return ['Data parallelism does not apply: %s.' % self.devices] if self.devices else []
+
+
+def of(adapter, options, kind='cpu'):
+    """The limits of an adapter (class) under the options of this image, on devices of this kind."""
+    said = adapter.limits(options) if hasattr(adapter, 'limits') else {}
+    return Limits(**dict((name, why.get(kind, '') if isinstance(why, dict) else why) for name, why in said.items()))
+
+
+def work(tasks):
+    """WORK: what a framework that does not train was asked to do; `tasks` are [{'what', 'right', 'detail'}]."""
+    wrong = [task for task in tasks if not task['right']]
+    if wrong:
+        words = '%s is wrong: %s' % (wrong[0]['what'], wrong[0]['detail'])
+    else:
+        words = 'right: ' + ', '.join(task['what'] for task in tasks) if tasks else 'it was asked nothing'
+    return [check('WORK', 1, 'pass' if tasks and not wrong else 'fail', words, value=len(tasks) - len(wrong), limit=len(tasks),
+                  unit='tasks', detail={'tasks': tasks}, next_step='Compare with the package on another machine.' if wrong else '')]

@@ -1,0 +1,1 @@
+"""From what the ranks measured to checks with a verdict."""

@@ -1,0 +1,81 @@
+"""BASELINE: this run against the report of an earlier one."""
+from __future__ import absolute_import, division, print_function
+
+from .. import files
+from ..reporting import diff
+from ..verdict import check
+
+NEXT = 'Look for what changed: `envbuild-smoke diff A.json B.json` shows both.'
+
+
+class Unreadable(Exception):
+    """No report that could be compared with."""
+
+
+def read(path, framework='', whole=False):
+    """The report in a file; of an image of several frameworks the part of this one, unless the whole is wanted."""
+    try:
+        report = files.read_json(path)
+    except (IOError, OSError, ValueError) as error:
+        raise Unreadable('%s is no report: %s' % (path, error))
+    if not isinstance(report, dict) or report.get('schema') != 'envbuild-smoke/1':
+        raise Unreadable('%s is no report of envbuild-smoke run' % path)
+    if report.get('parts') and not whole:
+        parts = [part for part in report['parts'] if part['framework'] == framework and part['report']]
+        if not parts:
+            raise Unreadable('%s has no report of %s' % (path, framework or 'one framework alone: name it with --framework'))
+        return parts[0]['report']
+    return report
+
+
+def pairs(old, new):
+    """[(title, old report, new report)]: the frameworks that both have, where they are of several, else the two themselves."""
+    before, after = (dict((part['framework'], part['report']) for part in report.get('parts') or () if part['report'])
+                     for report in (old, new))
+    if not before and not after:
+        return [('', old, new)]
+    return [(name, before[name], after[name]) for name in sorted(set(before) & set(after))]
+
+
+def exit_code(new, found):
+    """Of the verb diff: 1 where the second is worse (on the CPU only correctness counts), 3 where nothing was compared."""
+    on_cpu = (new.get('mode') or {}).get('device') == 'cpu'
+    if found['lost'] or (not on_cpu and found['alike'] and any(entry['word'] == diff.WORSE for entry in found['speed'])):
+        return 1
+    return 3 if found['apart'] and not (found['alike'] and found['speed']) else 0
+
+
+def checks(old, new, tolerance):
+    """BASELINE for correctness, and for the speed of each number of devices. `tolerance` None: nobody insists on one."""
+    insisted, tolerance = tolerance is not None, diff.TOLERANCE if tolerance is None else tolerance
+    found = diff.compare(old, new, tolerance)
+    on_cpu = (new.get('mode') or {}).get('device') == 'cpu'
+    compared = found['speed'] if found['alike'] else []
+    out = [_speed(n, found, on_cpu, insisted, tolerance) for n in sorted(set(entry['n'] for entry in compared))]
+    if not compared and (old.get('runs') or new.get('runs')):
+        out.append(check('BASELINE', None, 'inconclusive', ' '.join(found['apart']) or 'Neither report has a speed.',
+                         next_step='Compare with a report of the same machine, workload and options.'))
+    return [_correctness(found)] + out
+
+
+def _correctness(found):
+    if found['lost']:
+        return check('BASELINE', None, 'fail', '; '.join(found['lost'])[:1000], next_step=NEXT, detail={'lost': found['lost']})
+    apart = ''.join(' ' + sentence for sentence in found['apart'])
+    words = 'what was right in the baseline is right here.' + apart
+    return check('BASELINE', None, 'pass', words, detail={'changed': found['changed']})
+
+
+def _speed(n, found, on_cpu, insisted, tolerance):
+    mine = [entry for entry in found['speed'] if entry['n'] == n]
+    worse = [entry for entry in mine if entry['word'] == diff.WORSE]
+    words = '; '.join('%s %s, was %s (%s)' % (
+        entry['figure'], diff.shown(entry['new']), diff.shown(entry['old']), entry['word']) for entry in worse or mine)
+    if on_cpu:
+        status = 'inconclusive' if worse and insisted else 'skip'
+        words += ': CPU workers share cores, their speed is not judged'
+    else:
+        status = 'pass' if not worse else 'fail' if insisted else 'warn'
+    lowest = min(entry['new'][0] / entry['old'][0] for entry in mine)
+    return check('BASELINE', n, status, words, severity='fail' if insisted else 'warn', value=lowest, limit=1 - tolerance,
+                 unit='times the baseline', next_step=NEXT if worse else '', detail={'figures': mine})

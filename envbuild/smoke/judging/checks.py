@@ -1,0 +1,145 @@
+"""From what the ranks measured to checks, each with its value, its limit, and what to do next. Pure functions."""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..networks import refnet
+from ..verdict import check
+from . import diagnose
+
+ORACLE_PASS = 1e-3          # single precision gives 1e-6; 300 times above that, 600 times below the faintest fault
+ORACLE_REDUCED = 0.2        # TF32 gives 0.05, bfloat16 0.12, a lost 10-element bias 0.6 to 1.4
+SAVED = 1e-6                # parameters come back bit by bit; a format that rounds to fewer digits is a fault
+ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs a library may choose another algorithm for the fresh model
+TRAINED = 1e-3              # by so much training must have changed the answers, for restoring to mean anything
+
+
+def placement(n, device, evidence):
+    """DEVICE: where parameters lived and steps ran."""
+    places = sorted(set(place for each in evidence for place in each['parameters'] + each['compute']))
+    compute = sorted(set(place for each in evidence for place in each['compute']))
+    on_gpu = bool(compute) and all('gpu' in place.lower() or 'cuda' in place.lower() for place in compute)
+    right = on_gpu == (device.kind == 'cuda')
+    return [check('DEVICE', n, 'pass' if right else 'fail', 'used: ' + ', '.join(places), detail={'evidence': evidence},
+                  next_step='' if right else 'The framework fell back to another device without a word: check its build and driver.')]
+
+
+def collectives(n, results):
+    """COLL over all ranks."""
+    if n > 1 and len(results) == 1:
+        return [check('COLL', n, 'skip', 'all devices are in one process: there are no collectives between processes')]
+    if n == 1:
+        return [check('COLL', n, 'skip', 'one device has nothing to exchange')]
+    wrong, tried = [], 0
+    for rank, result in enumerate(results):
+        for answer in result['phases']['coll']['answers'] + result['phases']['coll']['table']:
+            tried += 1
+            if answer['wrong']:
+                wrong.append(dict(answer, rank=rank))
+    if not wrong:
+        return [check('COLL', n, 'pass', '%d answers exact' % tried, value=0, limit=0, unit='wrong answers')]
+    first = wrong[0]
+    return [check('COLL', n, 'fail', '%s of %d %s numbers is wrong on ranks %s, first at element %s' % (
+        first['op'], first['elements'], first['type'], sorted(set(w['rank'] for w in wrong)), first['first_wrong']),
+        value=len(wrong), limit=0, unit='wrong answers', detail={'wrong': wrong[:20]},
+        next_step='Look for corrupt peer copies (IOMMU, ACS): try NCCL_P2P_DISABLE=1.')]
+
+
+def oracle(n, case, want, saved, alone=None):
+    """ORACLE: the largest error of any parameter of any copy; `saved` is [(replica, weights)].
+
+    `alone` is the error of one device in the same run, where that is known: a reduced precision shows there, too.
+    """
+    found = [_errors(replica, weights, want, case.start) for replica, weights in saved]
+    value, name, replica, overall, each = max(found)
+    detail = {'overall': overall, 'worst_parameter': name, 'replica': replica, 'parameters': each, 'hypothesis': None}
+    common = dict(value=value, limit=ORACLE_PASS, unit='relative', detail=detail)
+    if value <= ORACLE_PASS:
+        return [check('ORACLE', n, 'pass', 'weights agree with the reference to %.1e' % value, **common)]
+    detail['hypothesis'] = fault = diagnose.name_fault(case, saved, [name])
+    if fault['id']:
+        words = fault['sentence']
+    elif alone is not None and alone <= ORACLE_PASS:
+        words = 'weights are wrong by %.1e, most of all %s of replica %d, while one device is right to %.1e: that is no precision, ' \
+            'but perhaps an update that races with another' % (value, name, replica, alone)
+    elif value <= ORACLE_REDUCED:
+        return [check('ORACLE', n, 'warn', 'weights agree to %.1e only: a reduced precision such as TF32 is active' % value,
+                      severity='warn', next_step='For single precision set NVIDIA_TF32_OVERRIDE=0.', **common)]
+    else:
+        words = 'weights are wrong, most of all %s of replica %d, and no known fault explains it (nearest: %s)' % (
+            name, replica, fault['second'])
+    return [check('ORACLE', n, 'fail', words, next_step='Compare with 1 device: right there and wrong here means the averaging.' if n > 1
+                  else 'One device is wrong already: the fault is in the arithmetic, not in the exchange.', **common)]
+
+
+def _errors(replica, weights, want, start):
+    """(largest, its parameter, replica, overall, {parameter: error}), with a large number in place of one that is not finite."""
+    overall, each = refnet.errors(weights, want, start)
+    each = dict((name, error if np.isfinite(error) else 1e9) for name, error in each.items())
+    worst = max(sorted(each), key=lambda name: each[name])
+    return each[worst], worst, replica, overall if np.isfinite(overall) else 1e9, each
+
+
+def replicas(n, results):
+    """REPLICA: equal bits after every step and after training."""
+    if n == 1:
+        return [check('REPLICA', n, 'skip', 'one device has one replica')]
+    steps = [sum((r['phases']['oracle']['digests'][i] for r in results), []) for i in
+             range(len(results[0]['phases']['oracle']['digests']))] if 'oracle' in results[0]['phases'] else []
+    if 'train' in results[0]['phases']:
+        steps.append(sum((r['phases']['train']['digests'] for r in results), []))
+    if not steps:
+        return []
+    if len(steps[0]) < 2:
+        return [check('REPLICA', n, 'skip', 'the devices share one set of parameters')]
+    for number, copies in enumerate(steps):
+        different = [(place, name) for place, copy in enumerate(copies) for name in sorted(copy) if copy[name] != copies[0].get(name)]
+        if different:
+            place, name = different[0]
+            when = 'after training' if number == len(steps) - 1 and 'train' in results[0]['phases'] else 'from step %d on' % (number + 1)
+            return [check('REPLICA', n, 'fail', 'replicas differ %s, first in parameter %s of replica %d' % (when, name, place),
+                          value=len(set(p for p, _ in different)), limit=0, unit='differing replicas',
+                          detail={'step': number + 1, 'parameters': sorted(set(name for _, name in different))},
+                          next_step='ORACLE says whether the gradients or the averaging are at fault.')]
+    return [check('REPLICA', n, 'pass', '%d replicas identical after each of %d looks' % (len(steps[0]), len(steps)), value=0,
+                  limit=0, unit='differing replicas')]
+
+
+def learning(n, training, limit):
+    """LOSS and ACC of one training. `limit` says what is demanded: 'accuracy', 'loss' (of the first), and a note."""
+    first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
+    words = '%.1f %% of %d test images are right%s' % (100 * accuracy, training['test_n'], limit['note'] and '; ' + limit['note'])
+    fell = 'loss from %.2f to %.3f' % (first, last)
+    if not training['finite']:
+        loss = check('LOSS', n, 'fail', 'the loss is not a finite number at step %d' % training['first_not_finite'],
+                     next_step='See ORACLE: it names the arithmetic fault if there is one.')
+    elif limit['loss'] is None:
+        loss = check('LOSS', n, 'skip', '%s; %s' % (fell, limit['note']), value=last)
+    else:
+        falls = last < limit['loss'] * first
+        loss = check('LOSS', n, 'pass' if falls else 'fail', fell, value=last, limit=limit['loss'] * first,
+                     next_step='' if falls else 'See ORACLE: the optimizer may not step at all.')
+    if limit['accuracy'] is None:
+        return [loss, check('ACC', n, 'skip', words, value=accuracy, unit='fraction')]
+    enough = accuracy >= limit['accuracy']
+    return [loss, check('ACC', n, 'pass' if enough else 'fail', words, value=accuracy, limit=limit['accuracy'], unit='fraction',
+                        next_step='' if enough else 'See ORACLE: it tells wrong arithmetic from too little training.')]
+
+
+def saved(n, found, kind):
+    """SAVE: what came back from the disk."""
+    if found['reason']:
+        return [check('SAVE', n, 'skip', 'does not apply: ' + found['reason'])]
+    limit, common = ANSWERS[kind], dict(value=found['answers_apart'], limit=ANSWERS[kind], unit='relative', detail=found)
+    size = '%d bytes in %d %s' % (found['bytes'], found['files'], 'file' if found['files'] == 1 else 'files')
+    if found['parameters_apart'] > SAVED:
+        return [check('SAVE', n, 'fail', 'restored, parameter %s differs by %.1e (%s)' % (
+            found['parameter'], found['parameters_apart'], size), next_step='Saving or restoring leaves it out, or rounds it.', **common)]
+    if found['answers_apart'] > limit:
+        return [check('SAVE', n, 'fail', 'restored, all parameters are equal but answers differ by %.1e (%s)' % (
+            found['answers_apart'], size), next_step='What is no parameter was lost, such as running means of batch normalisation.', **common)]
+    if found['blank_apart'] < TRAINED:
+        return [check('SAVE', n, 'inconclusive', 'training changed the answers by %.1e only: nothing was proved' % found['blank_apart'],
+                      next_step='See LOSS and ACC.', **common)]
+    how = 'the same, bit by bit' if not found['answers_apart'] else 'the same to %.1e' % found['answers_apart']
+    return [check('SAVE', n, 'pass', 'saved and restored, it answers %s (%s)' % (how, size), **common)]

@@ -1,0 +1,35 @@
+"""RUN, HANG, IMPORT: how the ranks of one launch ended, and who is to blame."""
+from __future__ import absolute_import, division, print_function
+
+from ..verdict import check
+
+
+def ending(n, outcome):
+    """RUN, HANG or IMPORT for one launch."""
+    results = outcome.results
+    if outcome.kind == 'done':
+        versions = results[0]['framework']
+        return [
+            check('IMPORT', n, 'pass', '%s %s imported in %.1f s' % (versions['name'], versions['version'],
+                                                                    max(r['timing']['import_s'] for r in results)), unit='s',
+                  value=max(r['timing']['import_s'] for r in results)),
+            check('RUN', n, 'pass', '%d %s finished' % (len(results), 'process' if len(results) == 1 else 'processes'),
+                  value=round(outcome.seconds, 3), unit='s'),
+        ]
+    blamed = outcome.ranks[outcome.blame]
+    where = 'rank %d in phase "%s" (%s)' % (outcome.blame, blamed['where'], blamed['state'])
+    detail = {'ranks': outcome.ranks}
+    if outcome.kind in ('stalled', 'timeout'):
+        what = 'nothing moves any more' if outcome.kind == 'stalled' else 'the time limit is over'
+        others = '; '.join('rank %d in "%s" (%s)' % (r['rank'], r['where'], r['state']) for r in outcome.ranks if r is not blamed)
+        return [check('HANG', n, 'fail', '%s: look at %s%s' % (what, where, ', the others: ' + others if others else ''),
+                      detail=detail, next_step='The stacks of all ranks are in the report\'s logs.')]
+    error = (results[outcome.blame] or {}).get('error')
+    if error is None:
+        hint = 'SIGKILL usually means that memory ran out: look at the container\'s limit.' if 'SIGKILL' in blamed['state'] else \
+            'Its last output is in the report\'s logs.'
+        return [check('RUN', n, 'fail', 'a process ended too early: ' + where, detail=detail, next_step=hint)]
+    key = 'IMPORT' if error['phase'] == 'import' else 'RUN'
+    return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s' % (
+        outcome.blame, error['phase'], error['type'], error['message'].strip()[:600]),
+        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step='Its output is in the report\'s logs.')]

@@ -1,0 +1,118 @@
+"""From the results of one launch to checks and figures in the report."""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from .. import environment
+from .. import plan as plans
+from ..environment import limits
+from ..networks import refnet
+from ..reporting import figures
+from ..reporting import report as reports
+from . import checks, diagnose, endings, schemes, speed
+
+
+class Judge(object):
+    """Judges the launches of one run, one after the other, into its report."""
+
+    def __init__(self, report, options, image, device, parts, prepared):
+        self.report, self.options, self.image, self.device = report, options, image, device
+        self.parts, self._prepared = parts, prepared
+        self._start, self._wanted = refnet.initial(options['seed']), {}
+
+    def launch(self, n, plan, outcome):
+        """Everything of one launch."""
+        report = self.report
+        report['checks'] += endings.ending(n, outcome)
+        if outcome.kind != 'done':
+            for rank, text in enumerate(outcome.logs):
+                report['logs']['%d workers, rank %d' % (n, rank)] = text
+            return
+        results = outcome.results
+        for name, seconds in results[0]['timing'].items():
+            report['timing']['%dx_%s' % (n, name)] = round(seconds, 3)
+        if report['framework'] is None:
+            report['framework'] = reports.framework(plan['adapter'], results[0])
+            report['checks'] += environment.of_framework(self.image, report['framework'])
+        evidence = [phase['evidence'] for result in results for phase in _phases(result) if 'evidence' in phase]
+        if evidence:
+            report['checks'] += checks.placement(n, self.device, evidence)
+        self._common(n, plan, results)
+        for part, section in zip(self.parts, plan['workloads']):
+            self._workload(n, part, dict(plan, **section), results)
+
+    def _common(self, n, plan, results):
+        """What is the same whatever is trained: collectives, the reference network, work of those that do not train."""
+        report, done = self.report, results[0]['phases']
+        if 'work' in done:
+            report['checks'] += limits.work(done['work'])
+            return
+        if 'coll' in plan['phases']:
+            report['checks'] += checks.collectives(n, results)
+            report['collectives'] += figures.collectives(n, results, report['link']) if 'coll' in done else []
+        if 'oracle' in done:
+            case, wanted = self._reference(n)
+            report['checks'] += checks.oracle(n, case, wanted, _saved(results), self._alone())
+        report['checks'] += checks.replicas(n, results)
+
+    def _alone(self):
+        """How far one device of this run is from the reference; None where none ran."""
+        return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
+
+    def _workload(self, n, part, plan, results):
+        """What was measured of one workload. Its checks say so."""
+        report, options, made = self.report, self.options, []
+        own = [{'phases': result['workloads'][part.name]} for result in results]
+        done = own[0]['phases']
+        limit = None
+        if 'train' in done:
+            entry, learned = figures.training(n, plan, own, self._trained_on(part)['n_train'])
+            limit = part.limit(self._trained_on(part)['name'], entry['steps'] * entry['global_batch'], options['min_accuracy'])
+            self._note_training(n, part, entry)
+            made += (checks.replicas(n, own) if n > 1 else []) + checks.learning(n, learned, limit)
+        if 'save' in done:
+            made += checks.saved(n, done['save'], self.device.kind)
+        for measured in done.get('bench', ()):
+            run = figures.run(n, measured, figures.exchange_time(results, part.net.name))
+            run.update(speed.standing(n, run, self.device.kind, options))
+            report['runs'].append(run)
+            made += speed.verdict(n, run, options)
+        for name in plan['schemes'] if 'schemes' in done else ():
+            entry, judged = schemes.judge(name, n, plan, own, lambda under: checks.oracle(n, *(self._reference(n) + (_saved(under),))),
+                                       limit, part.train_images)
+            report['schemes'].append(dict(entry, workload=part.name))
+            made.append(judged)
+        report['checks'] += [dict(check, workload=part.name) for check in made]
+
+    def _trained_on(self, part):
+        return next(entry for entry in self._prepared.entries if entry['workload'] == part.name)
+
+    def _note_training(self, n, part, entry):
+        first = next((other for other in self.report['training'] if (other['n'], other['workload']) == (1, part.name)), None)
+        entry.update(workload=part.name, net=part.net.name, data=self._trained_on(part)['name'],
+                     epoch_speedup=first['seconds'] / entry['seconds'] if first else None)
+        self.report['training'].append(entry)
+
+    def _reference(self, n):
+        """(case, weights that must come out) for n devices; equal batches are trained once."""
+        size, (pictures, labels) = plans.global_batch(n), self._prepared.oracle
+        steps, lr = plans.ORACLE['steps'], plans.ORACLE['lr']
+        if size not in self._wanted:
+            self._wanted[size] = refnet.train(self._start, pictures, labels, steps, size, lr, plans.MOMENTUM)[0]
+        return diagnose.Case(self._start, pictures, labels, steps, size, n, lr, plans.MOMENTUM), self._wanted[size]
+
+
+def _phases(result):
+    """All that a rank measured and that is a dictionary."""
+    found = list(result['phases'].values()) + [phase for each in result['workloads'].values() for phase in each.values()]
+    return [phase for phase in found if isinstance(phase, dict)]
+
+
+def _saved(results):
+    """[(replica, weights)] of every copy that the ranks saved after the oracle's steps."""
+    out = []
+    for result in results:
+        for path in result['phases']['oracle']['weights']:
+            with np.load(path) as stored:
+                out.append((len(out), dict((name, stored[name]) for name in refnet.NAMES)))
+    return out

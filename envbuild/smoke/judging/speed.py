@@ -1,0 +1,139 @@
+"""SPEED: is more really faster, and if not, what is in the way? Correctness fails a test, speed warns, unless a floor was set.
+
+Judged on GPUs only, by a network that has something to compute: the small one is bound by the exchange however good the machine
+is, and that is no failure. CPU workers share cores; their figures are reported and never judged.
+"""
+from __future__ import absolute_import, division, print_function
+
+from ..rank.bench import NOISY
+from ..verdict import check
+
+GOOD, OK = .80, .60         # efficiency: 1.8 of 2 GPUs is good; 1.3 of 2 is what VGG19 with its 80 MB of gradients used to give
+CONTENDED = .85             # below it already without any exchange
+EXCHANGING = .75            # below it the exchange is what costs
+FEEDING = .25               # share of a fed step that brings the batch to the devices
+STRAGGLING = 1.25           # times the median of the other ranks
+SUPERLINEAR = 1.15
+JUDGED = 'cifar'
+
+
+def standing(n, run, kind, options):
+    """{'judged', 'why_not_judged'} of an entry of `runs`."""
+    floors = _floors(n, run, options)
+    if n == 1:
+        why = 'one device is the yardstick'
+    elif kind == 'cpu':
+        why = 'CPU workers share cores'
+    elif run['workload'] != JUDGED and not floors:
+        why = 'a network as small as %s is bound by launches and exchange, not by arithmetic' % run['net']
+    else:
+        return {'judged': True, 'why_not_judged': ''}
+    return {'judged': False, 'why_not_judged': why}
+
+
+def _floors(n, run, options):
+    """[(what, got, upper end, floor)]: what the user asked of n devices, of the scaling that was named first."""
+    if n == 1 or run['scaling'] != options['scaling'][0]:
+        return []
+    gain = run['speedup']
+    asked = (('speedup', 1.0, options['min_speedup']), ('efficiency', float(n), options['min_efficiency']))
+    return [(what, gain['median'] / per, gain['hi'] / per, floors[str(n)]) for what, per, floors in asked if str(n) in floors]
+
+
+def verdict(n, run, options):
+    """SPEED of one entry of `runs`, nothing for one device."""
+    if n == 1:
+        return []
+    words, floors, what = _words(n, run), _floors(n, run, options), culprits(run)
+    told = words + ''.join('; ' + each for each in what)
+    common = dict(value=run['speedup']['median'], unit='times', detail={'culprits': what, 'scaling': run['scaling']})
+    if not run['judged']:
+        if floors:
+            return [check('SPEED', n, 'inconclusive', '%s: %s %.2f was asked for, and it cannot be judged here: %s' % (
+                words, floors[0][0], floors[0][3], run['why_not_judged']), limit=floors[0][3],
+                next_step='Leave --min-speedup and --min-efficiency out on the CPU.', **common)]
+        return [check('SPEED', n, 'skip', '%s: not judged, %s' % (told, run['why_not_judged']), severity='warn', **common)]
+    return [_demanded(run, words, told, floors, common) if floors else _by_itself(run, words, told, common)]
+
+
+def _demanded(run, words, told, floors, common):
+    n, what = run['n'], common['detail']['culprits']
+    below = [each for each in floors if each[2] < each[3]]
+    asked = ', asked for ' + ' and '.join('%s %.2f' % (name, floor) for name, _, _, floor in floors)
+    limit = (below or floors)[0][3]
+    if not below:
+        return check('SPEED', n, 'pass', words + asked, limit=limit, **common)
+    if _noisy(run):
+        return check('SPEED', n, 'inconclusive', '%s%s: too noisy to judge, one device alone varies by %.0f %%' % (
+            told, asked, 100 * run['noise_rel_iqr']), limit=limit,
+            next_step='Let nothing else run, or give more --rounds.', **common)
+    return check('SPEED', n, 'fail', words + asked, limit=limit, next_step='; '.join(what) or 'No single cause stands out.',
+                 **common)
+
+
+def _by_itself(run, words, told, common):
+    n, what = run['n'], common['detail']['culprits']
+    gain = run['speedup']
+    noise = ' (noisy: one device alone varies by %.0f %%)' % (100 * run['noise_rel_iqr']) if _noisy(run) else ''
+    if run['scaling'] != 'weak':
+        status, comment = ('warn', 'adding devices slows training') if gain['hi'] < 1 else ('pass', 'a fixed total batch')
+    elif gain['lo'] > SUPERLINEAR * n:
+        status, comment = 'pass', 'more than linear: was the single device throttled, or does a smaller share fit a cache?'
+    elif gain['lo'] >= GOOD * n:
+        status, comment = 'pass', 'good'
+    elif gain['median'] >= OK * n:
+        status, comment = 'pass', 'ok'
+    else:
+        status, comment = 'warn', 'adding devices slows training' if gain['hi'] < 1 else 'little for so many devices'
+    message = '%s: %s%s' % (words if comment == 'good' else told, comment, noise)
+    return check('SPEED', n, status, message, severity='warn', limit=OK * n,
+                 next_step='; '.join(what) if status == 'warn' else '', **common)
+
+
+def _noisy(run):
+    return run['noise_rel_iqr'] > NOISY
+
+
+def _words(n, run):
+    gain = run['speedup']
+    return 'speedup %.2f [%.2f, %.2f] with %d devices (%s)' % (gain['median'], gain['lo'], gain['hi'], n, run['scaling'])
+
+
+def culprits(run):
+    """What stands in the way, the largest loss first, in words."""
+    n, found = run['n'], []
+    share = run['ceiling'] / n if run['scaling'] == 'weak' else min(1.0, run['ceiling'] / n)
+    if run['comm_efficiency'] < EXCHANGING:
+        found.append((run['comm_efficiency'], 'communication-bound: the exchange takes %.0f %% of a step%s' % (
+            100 * (1 - run['comm_efficiency']), _path(run))))
+    if share < CONTENDED:
+        found.append((share, 'contention: without any exchange %d devices already give only %.2f (%s)' % (
+            n, run['ceiling'], straggler(run) or 'shared power, PCIe, cores or memory, or unlike devices')))
+    split = run.get('split')
+    if split and split['input_share'] > FEEDING:
+        found.append((1 - split['input_share'], 'input-bound: bringing the batch to the devices takes %.0f %% of a step' % (
+            100 * split['input_share'])))
+    held = sorted(set(why for entry in run['rounds'] for gpu in entry.get('gpus', ()) for why in gpu['held_down']))
+    if held:
+        found.append((1.0, 'the clock was held down: ' + ', '.join(held)))
+    return [words for _, words in sorted(found)]
+
+
+def _path(run):
+    ratio = run['sync_overhead_ratio']
+    if ratio is not None and ratio > 3:
+        return ', %.0f times what one all-reduce of its size takes: the framework\'s way of exchanging is slow' % ratio
+    return ': look at peer access and NCCL' if run['judged'] else ''
+
+
+def straggler(run):
+    """The rank that needs clearly longer than the others for the same work without exchange; '' where there is none."""
+    busy = run['busy_ms'].get('indep', [])
+    if len(busy) < 2:
+        return ''
+    slowest = max(busy)
+    others = sorted(busy)[:-1]
+    usual = others[len(others) // 2]
+    if slowest <= STRAGGLING * usual:
+        return ''
+    return 'rank %d is slow: %.1f ms a step, the others %.1f' % (busy.index(slowest), slowest, usual)

@@ -1,0 +1,194 @@
+"""The side of a process that is not rank 0: it starts the ranks that rank 0 asks for, and tells what becomes of them.
+
+Nothing that is executed comes over the network: the adapter, the options' files and the programs are this process's own.
+"""
+from __future__ import absolute_import, division, print_function
+
+import hashlib
+import io
+import os
+import shutil
+import socket
+import tempfile
+import time
+
+from .. import files, image
+from ..machine import interfaces, probe
+from . import shipping, wire
+from .launch import Launch
+from .ranks import job
+
+POLL_S = 0.1
+STATES_EVERY_S = 1.0
+LOG_AFTER_S = 0.5           # for a rank to print its stacks after the signal
+BEYOND_S = 120              # after the time limit of the run: rank 0 has had its time to end it
+LOST = 1
+
+
+def hello(place, options):
+    """What rank 0 must know of a process: where it is, what it holds, what it brings."""
+    found = probe.facts()
+    return {
+        'rank': place.rank, 'size': place.size, 'local_rank': place.local_rank, 'slots': place.slots, 'job': job(os.environ),
+        'name': socket.gethostname(), 'node': [socket.gethostname(), _read('/proc/sys/kernel/random/boot_id'), _link('/proc/self/ns/net')],
+        'guest': guest_digest(), 'lock': image.read(options['lock'], options['framework'])['lock_sha256'], 'time': time.time(),
+        'devices': found['devices'], 'driver': found['host']['driver'], 'cores': found['host']['cores_usable'],
+    }
+
+
+def guest_digest():
+    """The SHA-256 of the guest's programs: processes of different images cannot work together."""
+    total = hashlib.sha256()
+    for folder, folders, names in os.walk(files.PROGRAM):
+        folders.sort()
+        for name in sorted(each for each in names if each.endswith('.py')):
+            with io.open(os.path.join(folder, name), 'rb') as stream:
+                total.update(os.path.relpath(os.path.join(folder, name), files.PROGRAM).encode('utf-8') + b'\0' + stream.read())
+    return total.hexdigest()
+
+
+def _read(path):
+    try:
+        with io.open(path, encoding='ascii') as stream:
+            return stream.read().strip()
+    except (IOError, OSError):
+        return ''
+
+
+def _link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ''
+
+
+def serve(place, options, say):
+    """Do what rank 0 asks until it says goodbye. The exit status: 0, or 1 where rank 0 is lost."""
+    try:
+        link = wire.connect(place.host, place.port, time.time() + options['join'])
+        link.send(dict(hello(place, options), here=link.here, there=link.there))
+        say('rank %d of %d (%s): rank 0 at %s judges and reports' % (place.rank, place.size, place.source, link.there))
+        agent = Agent(link, options)
+        try:
+            return agent.work(time.time() + options['join'] + options['timeout'] + BEYOND_S)
+        finally:
+            agent.end()
+    except wire.Lost as error:
+        say('rank 0 at %s:%d is lost: %s' % (place.host, place.port, error))
+        return LOST
+
+
+class Agent(object):
+    """Starts ranks and passes on their signs of life."""
+
+    def __init__(self, link, options):
+        self._link, self._options = link, options
+        self._folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
+        self._interface = options['interface'] or interfaces.of(link.here)
+        self._data, self._launch, self._number = {}, None, 0
+        self._hearts, self._ended, self._logs_at, self._states, self._states_at = {}, set(), None, [], 0.0
+        self.status = None
+
+    def work(self, until):
+        """The exit status, once rank 0 has said goodbye."""
+        while self.status is None:
+            for message, blobs in self._link.receive(POLL_S):
+                getattr(self, '_do_' + message['do'])(message, blobs)
+            if self._launch is not None:
+                self._news()
+            if time.time() > until:
+                raise wire.Lost('it says nothing more, and the time limit is over')
+        return self.status
+
+    def end(self):
+        """Nothing of it is left."""
+        self._do_kill({}, ())
+        self._link.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _do_bye(self, _message, _blobs):
+        self.status = 0
+
+    def _do_have(self, message, _blobs):
+        """Which of these files are here already: on rank 0's own machine, and where machines share them."""
+        wanted = [path for path, facts in message['files'] if path not in self._data and shipping.digest(path) != facts]
+        self._data.update((path, path) for path, _ in message['files'] if path not in wanted and path not in self._data)
+        self._link.send({'wanted': wanted})
+
+    def _do_store(self, message, blobs):
+        for (path, facts), blob in zip(message['files'], blobs):
+            self._data[path] = os.path.join(self._folder, 'data-%d-%s' % (len(self._data), os.path.basename(path)))
+            shipping.write(self._data[path], blob)
+        self._link.send({'stored': [[path, shipping.digest(self._data[path])] for path, facts in message['files']]})
+
+    def _do_launch(self, message, _blobs):
+        folder = tempfile.mkdtemp(prefix='launch-', dir=self._folder)
+        plan = shipping.renamed(message['plan'], self._data)
+        plan.update(folder=folder, adapter=self._options['adapter'] or os.path.basename(plan['adapter']), interface=self._interface)
+        self._hearts, self._ended, self._logs_at = dict((number, 0) for number in message['ranks']), set(), None
+        self._states, self._states_at = [], 0.0
+        self._launch, self._number = Launch(plan, None, message['ranks']), message['launch']
+        self._launch.__enter__()
+
+    def _do_signal(self, message, _blobs):
+        for rank in self._launch.ranks if self._launch is not None else ():
+            if rank.number == message['rank']:
+                rank.signal(message['number'])
+        self._logs_at = time.time() + LOG_AFTER_S
+
+    def _do_logs(self, _message, _blobs):
+        self._send_logs()
+
+    def _do_kill(self, _message, _blobs):
+        if self._launch is not None:
+            self._launch.kill()
+            shutil.rmtree(self._launch.plan['folder'], ignore_errors=True)
+            self._launch = None
+
+    def _tell(self, message, blobs=()):
+        """Of which launch it is, is said as well: one may come when the next has begun."""
+        self._link.send(dict(message, launch=self._number), blobs)
+
+    def _send_logs(self):
+        ranks = self._launch.ranks if self._launch is not None else ()
+        self._tell({'logs': [[rank.number, files.tail(rank.log)] for rank in ranks]})
+
+    def _news(self):
+        """Send what the ranks have written since the last time, their states, and how they ended."""
+        self._send_news(self._launch.ranks)
+        if time.time() - self._states_at > STATES_EVERY_S:
+            before, self._states_at = self._states, time.time()
+            self._states = [[rank.number, rank.state()] for rank in self._launch.ranks]
+            if self._states != before:
+                self._tell({'states': self._states})
+        if self._logs_at is not None and time.time() > self._logs_at:
+            self._logs_at = None
+            self._send_logs()
+        for rank in self._launch.ranks:
+            if rank.number not in self._ended and rank.process.poll() is not None:
+                self._ended.add(rank.number)
+                self._end_of(rank)
+
+    def _send_news(self, ranks):
+        news = [[rank.number, lines] for rank, lines in [(rank, self._lines(rank.number)) for rank in ranks] if lines]
+        if news:
+            self._tell({'news': news})
+
+    def _lines(self, number):
+        """The whole lines that a rank's heart has written since."""
+        path = os.path.join(self._launch.plan['folder'], 'heart-%d' % number)
+        if not os.path.exists(path):
+            return []
+        with io.open(path, 'rb') as stream:
+            stream.seek(self._hearts[number])
+            data = stream.read()
+        data = data[:data.rfind(b'\n') + 1]
+        self._hearts[number] += len(data)
+        return data.decode('ascii').splitlines()
+
+    def _end_of(self, rank):
+        self._send_news([rank])
+        result = rank.result()
+        paths = shipping.named(result, self._launch.plan['folder'])
+        self._tell({'ended': rank.number, 'code': rank.process.returncode, 'result': result, 'paths': paths,
+                    'log': files.tail(rank.log)}, [shipping.read(path) for path in paths])

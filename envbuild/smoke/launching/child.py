@@ -1,0 +1,81 @@
+"""One call of the guest in a process of its own, watched from outside and ended together with all that it started."""
+from __future__ import absolute_import, division, print_function
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from .. import files
+from . import launch
+
+POLL_S = 0.1
+CLEAN_UP_S = 5.0            # for the call to end its own workers when it is asked to stop
+
+
+class Child(object):
+    """The process. Its progress is passed on as it comes; what it prints and its report are kept."""
+
+    def __init__(self, argv, folder):
+        self._report = os.path.join(folder, 'report.json')
+        self._out, self._err = (os.path.join(folder, name) for name in ('out', 'err'))
+        with io.open(self._out, 'wb') as out, io.open(self._err, 'wb') as err, io.open(os.devnull, 'rb') as nothing:
+            # A session of its own: a Ctrl-C at the terminal reaches the parent alone, which then ends this one.
+            self._process = subprocess.Popen([sys.executable, files.PROGRAM] + argv, stdin=nothing, stdout=out, stderr=err, close_fds=True,
+                                             preexec_fn=os.setsid)
+        self._passed_on = 0
+
+    def wait(self, seconds):
+        """The exit status; None where it did not end by itself in that time."""
+        until = time.time() + seconds
+        while self._process.poll() is None and time.time() < until:
+            self._pass_on()
+            time.sleep(POLL_S)
+        self._pass_on()
+        return self._process.poll()
+
+    def end(self):
+        """Nothing of it runs any more: first it is asked, so that it ends its own workers and reports; then it is killed."""
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            self.wait(CLEAN_UP_S)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number):
+        try:
+            os.killpg(self._process.pid, number)
+        except OSError:
+            pass
+
+    def _pass_on(self):
+        with io.open(self._err, 'rb') as stream:
+            stream.seek(self._passed_on)
+            news = stream.read()
+        if news:
+            self._passed_on += len(news)
+            getattr(sys.stderr, 'buffer', sys.stderr).write(news)
+            sys.stderr.flush()
+
+    def report(self):
+        """What it answered, None where there is nothing that can be read."""
+        try:
+            return files.read_json(self._report)
+        except (IOError, OSError, ValueError):
+            return None
+
+    def said(self):
+        """What it printed for people, as this Python's own kind of text."""
+        with io.open(self._out, 'rb') as stream:
+            text = stream.read().decode('utf-8', 'replace').encode('ascii', 'replace')
+        return text if str is bytes else text.decode('ascii')
+
+    def tail(self):
+        """The end of everything that it wrote."""
+        return files.tail(self._out) + files.tail(self._err)
+
+    def ending(self):
+        """Words for how it ended."""
+        return launch.describe_end(self._process.returncode)

@@ -1,0 +1,172 @@
+"""A launch whose ranks run on several machines: those of others are known by what their agents tell."""
+from __future__ import absolute_import, division, print_function
+
+import os
+import time
+
+from .. import files
+from ..rank.heartbeat import Monitor
+from . import shipping, wire
+from .launch import Launch, Rank, describe_end
+
+LOGS_S = 3.0                # how long agents may take to send what their ranks printed
+LOST = -1000                # in place of an exit status
+
+
+class Told(Monitor):
+    """A monitor that is told the lines; when they arrive counts, since clocks differ."""
+
+    def __init__(self):
+        Monitor.__init__(self, os.devnull)
+        self._news = []
+
+    def hear(self, lines):
+        """Lines of the rank's heart have come."""
+        self._news += lines
+
+    def read(self):
+        lines, self._news = self._news, []
+        for line in lines:
+            self.take(line)
+        if lines:
+            self.last_time = time.time()
+        return bool(lines)
+
+
+class Process(object):
+    """As much of subprocess.Popen as a launch asks for."""
+
+    def __init__(self):
+        self.returncode = None
+
+    def poll(self):
+        return self.returncode
+
+    def wait(self):
+        return self.returncode
+
+
+class RemoteRank(Rank):
+    """A rank that an agent watches."""
+
+    def __init__(self, number, folder, member):
+        Rank.__init__(self, number, folder, Process(), os.path.join(folder, 'log-%d' % number), {'host': member.title})
+        self.member, self.monitor, self._state, self._folder = member, Told(), '', folder
+        files.write_text(self.log, u'')
+
+    def state(self):
+        return self._state
+
+    def ending(self):
+        if self.process.returncode == LOST:
+            return 'its host %s is lost: %s' % (self.member.title, self.member.problem)
+        return describe_end(self.process.returncode)
+
+    def signal(self, number):
+        _tell(self.member, {'do': 'signal', 'rank': self.number, 'number': int(number)})
+
+    def see(self, state):
+        """The kernel's word for it."""
+        self._state = state
+
+    def end(self, message, blobs):
+        """It has ended: keep its result and the files that it names, under names of their own."""
+        names = {}
+        for path, blob in zip(message['paths'], blobs):
+            names[path] = os.path.join(self._folder, 'rank-%d-%s' % (self.number, os.path.basename(path)))
+            shipping.write(names[path], blob)
+        result = shipping.renamed(message['result'], names)
+        if result is not None:
+            if result['error']:
+                result['error']['time'] += self.member.late_by
+            files.write_json(os.path.join(self._folder, 'result-%d.json' % self.number), result)
+        self.write_log(message['log'])
+        self.process.returncode = message['code']
+
+    def write_log(self, text):
+        """What it printed so far."""
+        files.write_text(self.log, text)
+
+
+def _tell(member, message, blobs=()):
+    """Send, unless it is lost; whoever is lost is found out when the launch reads."""
+    if member.link is None or member.problem:
+        return
+    try:
+        member.link.send(message, blobs)
+    except wire.Lost as error:
+        member.lose(error)
+
+
+class TeamLaunch(Launch):
+    """The ranks of one plan on all members; `members` has for each rank whose it is."""
+
+    def __init__(self, plan, on_progress, members, number):
+        self._number, self._members = number, members[:plan['processes']]
+        Launch.__init__(self, plan, on_progress, [number for number, member in enumerate(self._members) if member.link is None])
+        self._away = []
+        for member in self._members:
+            if member.link is not None and member not in self._away:
+                self._away.append(member)
+        self._logs = set()
+
+    def __enter__(self):
+        Launch.__enter__(self)
+        for number, member in enumerate(self._members):
+            if member.link is not None:
+                self.ranks.append(RemoteRank(number, self.plan['folder'], member))
+        self.ranks.sort(key=lambda rank: rank.number)
+        for member in self._away:
+            numbers = [number for number, each in enumerate(self._members) if each is member]
+            _tell(member, {'do': 'launch', 'launch': self._number, 'plan': self.plan, 'ranks': numbers})
+        return self
+
+    def kill(self):
+        Launch.kill(self)
+        for member in self._away:
+            _tell(member, {'do': 'kill'})
+
+    def _read_hearts(self):
+        self._listen()
+        Launch._read_hearts(self)
+
+    def _listen(self):
+        """Take in what the agents tell."""
+        for member in self._away:
+            if not member.problem:
+                try:
+                    for message, blobs in member.link.receive():
+                        if message.get('launch') == self._number:
+                            self._take(message, blobs)
+                except wire.Lost as error:
+                    member.lose(error)
+            if member.problem:
+                for rank in self._of(member):
+                    if rank.process.returncode is None:
+                        rank.process.returncode = LOST
+
+    def _of(self, member):
+        return [rank for rank in self.ranks if getattr(rank, 'member', None) is member]
+
+    def _take(self, message, blobs):
+        ranks = dict((rank.number, rank) for rank in self.ranks if isinstance(rank, RemoteRank))
+        if 'ended' in message:
+            ranks[message['ended']].end(message, blobs)
+        for number, lines in message.get('news', ()):
+            ranks[number].monitor.hear(lines)
+        for number, state in message.get('states', ()):
+            ranks[number].see(state)
+        for number, log in message.get('logs', ()):
+            ranks[number].write_log(log)
+            self._logs.add(number)
+
+    def _outcome(self, kind, blame=None):
+        """Before the end is told: what did those print that still run?"""
+        running = [rank for rank in self.ranks if isinstance(rank, RemoteRank) and rank.process.returncode is None]
+        until, self._logs = time.time() + LOGS_S, set()
+        for member in set(rank.member for rank in running):
+            _tell(member, {'do': 'logs'})
+        while not self._logs.issuperset(rank.number for rank in running if not rank.member.problem) and time.time() < until:
+            time.sleep(0.05)
+            self._read_hearts()
+        return Launch._outcome(self, kind, blame)

@@ -1,0 +1,151 @@
+"""Phase `bench`: four ways to run the same step, interleaved in one launch.
+
+solo    one device works, the others wait in a host barrier
+indep   all devices work, nothing is exchanged: the ceiling that shared cores, memory or power leave
+dp      all devices work and average their gradients
+input   as dp, but each step is fed a fresh batch from the host's memory; the others find theirs on the devices
+
+Each round runs all of them, odd rounds in reverse order, so that a drift of the machine cancels in the ratio of a round.
+A lap is timed from barrier to barrier, devices drained: the slowest rank counts. Warm-up steps are not measured: WARM_UP
+is the rule.
+"""
+from __future__ import absolute_import, division, print_function
+
+from .. import stats
+from ..clock import now
+from ..machine import gpuwatch
+
+LR = 1e-4               # small enough that the work does not change while it is measured
+SETTLED = 0.05          # warm-up ends when two medians of five steps agree to this
+NOISY = 0.10            # relative IQR of solo above which the rounds are doubled once, on devices that are judged
+LEAST_WARM = 2
+BATCHES = 8
+MOST_STEPS = 2000
+EMPTY_LAPS = 9
+WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two successive medians of five steps agree to 5 %%, '
+           'at most %(warmup_max)d steps or %(warmup_seconds)g s')
+
+
+class Mode(object):
+    """One of the ways: the handle that this process steps, None if it only waits; `feed(i)` is the batch of step i."""
+
+    def __init__(self, name, handle=None, feed=None):
+        self.name, self.handle, self.feed = name, handle, feed
+        self.first_s, self.warmup_steps, self.busy = None, 0, []
+
+
+class _Nothing(object):
+    """Stands for an adapter whose steps take no time: what is left of a lap is the harness."""
+
+    def step(self, handle, batch, lr):
+        pass
+
+    def drain(self):
+        pass
+
+
+def measure(session):
+    """One entry per scaling: warm-up, steps per round, and the seconds of every lap."""
+    with gpuwatch.Watch(session.plan.get('gpus', ()) if session.ctx.rank == 0 else ()) as watch:
+        return [_scaling(session, scaling, watch) for scaling in session.plan['bench']['scaling']]
+
+
+def _modes(session, per_device):
+    """Every way that this number of devices has; a process that only waits has modes without a handle."""
+    ctx, plan = session.ctx, session.plan['bench']
+    solo, fed = session.make('none', LR, [0]), plan.get('input', True)
+    modes = [_mode(session, 'solo', solo if ctx.rank == 0 else None, plan['batch'])]
+    if ctx.replicas == 1:
+        return modes + ([_mode(session, 'input', solo, plan['batch'])] if fed else [])
+    indep, here = solo, per_device
+    if len(ctx.devices) > 1:
+        indep, here = session.make('none', LR), per_device * len(ctx.devices)
+    together, whole = session.make('mean', LR), per_device * ctx.replicas
+    modes += [_mode(session, 'indep', indep, here), _mode(session, 'dp', together, whole)]
+    return modes + ([_mode(session, 'input', together, whole)] if fed else [])
+
+
+def _mode(session, name, handle, size):
+    if handle is None:
+        return Mode(name)
+    images, labels = session.data('bench')
+    last = max(1, min(BATCHES, len(images) // size))
+
+    def put(i):
+        part = slice(i % last * size, (i % last + 1) * size)
+        return session.adapter.put(handle, images[part], labels[part])
+
+    if name == 'input':
+        return Mode(name, handle, put)
+    batches = [put(i) for i in range(last)]
+    return Mode(name, handle, lambda i: batches[i % last])
+
+
+def lap(group, adapter, mode, steps):
+    """Seconds of `steps` steps between two barriers. How long this process was busy goes to the mode."""
+    group.barrier()
+    start = now()
+    if mode.handle is not None:
+        for i in range(steps):
+            adapter.step(mode.handle, mode.feed(i), LR)
+        adapter.drain()
+    mode.busy.append(now() - start)
+    group.barrier()
+    return now() - start
+
+
+def _warm(session, mode):
+    """Step until the time per step has settled; rank 0 decides for all. The median of the last five steps."""
+    plan, times = session.plan['bench'], []
+    while True:
+        times.append(lap(session.ctx.group, session.adapter, mode, 1))
+        session.heart.beat()
+        if session.ctx.group.broadcast(_is_warm(times, plan)):
+            break
+    mode.first_s, mode.warmup_steps, mode.busy = times[0], len(times), []
+    return stats.median(times[-5:])
+
+
+def _is_warm(times, plan):
+    if len(times) >= LEAST_WARM and sum(times) > plan['warmup_seconds']:
+        return True
+    if len(times) < plan['warmup_min'] or len(times) % 5:
+        return False
+    last, before = stats.median(times[-5:]), stats.median(times[-10:-5] or times)
+    return len(times) >= plan['warmup_max'] or abs(last - before) < SETTLED * before
+
+
+def _scaling(session, scaling, watch):
+    plan, ctx = session.plan['bench'], session.ctx
+    per_device = plan['batch'] if scaling == 'weak' else plan['batch'] // ctx.replicas
+    session.heart.enter('bench %s warm-up' % scaling)
+    modes = _modes(session, per_device)
+    step_s = [_warm(session, mode) for mode in modes][0]
+    steps = ctx.group.broadcast(max(1, min(MOST_STEPS, int(round(plan['round_seconds'] / step_s)))))
+    session.heart.enter('bench %s' % scaling)
+    rounds, wanted = [], plan['rounds']
+    while len(rounds) < wanted:
+        rounds.append(_round(session, modes, steps, len(rounds), wanted, watch))
+        if len(rounds) == plan['rounds'] and plan['double_if_noisy']:
+            noisy = stats.relative_iqr([r['solo_s'] for r in rounds]) > NOISY
+            wanted = plan['rounds'] * (2 if ctx.group.broadcast(noisy) else 1)
+    empty = Mode('empty', _Nothing(), lambda i: None)
+    return {
+        'workload': plan['workload'], 'net': plan['net'], 'scaling': scaling, 'batch_per_device': per_device,
+        'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
+        'warmup': dict((mode.name, {'steps': mode.warmup_steps, 'first_s': mode.first_s}) for mode in modes),
+        'warmup_rule': WARM_UP % plan,
+        'harness_s': stats.median([lap(ctx.group, empty.handle, empty, steps) for _ in range(EMPTY_LAPS)]),
+        'busy_s': dict((mode.name, ctx.group.gather(stats.median(mode.busy) / steps)) for mode in modes if mode.name != 'solo'),
+    }
+
+
+def _round(session, modes, steps, number, of, watch):
+    """Seconds of each mode's lap, and what the GPUs were like meanwhile."""
+    ordered = modes if number % 2 == 0 else modes[::-1]
+    entry = {'order': ','.join(mode.name for mode in ordered), 'solo_s': None, 'indep_s': None, 'dp_s': None}
+    for mode in ordered:
+        entry[mode.name + '_s'] = lap(session.ctx.group, session.adapter, mode, steps)
+        session.heart.beat(number, of)
+    seen = watch.take()
+    return dict(entry, gpus=seen) if seen else entry

@@ -1,0 +1,86 @@
+"""Phase `coll`: all-reduce, broadcast and all-gather give exactly the right answers, and how fast they are.
+
+Whole numbers small enough that every sum is exact in the type, so every element of every rank is compared with ==, in small
+awkward sizes and in each size that is timed. Sizes and bandwidths as nccl-tests defines them
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the size of an all-gather is that of all parts together.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from .. import stats
+from ..clock import now
+from ..networks import refnet
+
+COUNTS = (1, 2, 3, 1000, refnet.PARAMETERS)
+OPERATIONS = ('allreduce', 'broadcast', 'allgather')
+EXACT = {'float16': 2048}       # whole numbers up to here are exact
+LARGEST_OF_OTHERS = 4 << 20     # a byte costs the same in each type: small sizes tell whether one is treated apart
+REPEATS, LEAST, SECONDS = 7, 3, 0.25        # of one size: so many times, fewer where that takes longer
+
+
+def measure(session):
+    """{'answers': [...], 'table': [...]} of this rank."""
+    adapter, plan = session.adapter, session.plan['coll']
+    answers = [_answer(session, op, dtype, count)
+               for dtype in adapter.collective_types for count in COUNTS for op in OPERATIONS]
+    types = adapter.collective_types if plan['all_types'] else ('float32',)
+    table = [_timed(session, op, dtype, size) for op in OPERATIONS for dtype in types for size in plan['bytes']
+             if dtype == 'float32' or size <= LARGEST_OF_OTHERS]
+    return {'answers': answers, 'table': table}
+
+
+def _answer(session, op, dtype, count):
+    ctx = session.ctx
+    session.heart.beat()
+    limit = min(1000, EXACT.get(dtype, 1 << 20) // ctx.world)
+    table = np.random.RandomState(session.plan['seed'] + count).randint(-limit, limit + 1, (ctx.world, count)).astype(dtype)
+    root = ctx.world - 1
+    got = session.adapter.collective(op, table[ctx.rank].copy(), root)
+    wrong, first = _first_wrong(got, _expected(op, table, root))
+    return {'op': op, 'type': dtype, 'elements': count, 'wrong': wrong, 'first_wrong': first}
+
+
+def _expected(op, table, root):
+    if op == 'allreduce':
+        return table.sum(axis=0).astype(table.dtype)
+    return table[root] if op == 'broadcast' else list(table)
+
+
+def _first_wrong(got, want):
+    """(number of wrong elements, place of the first) of an answer that may be an array or one array per rank."""
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        return int(want.size), 0
+    wrong = np.flatnonzero((got != want).reshape(-1))
+    return int(wrong.size), int(wrong[0]) if wrong.size else None
+
+
+def _pattern(rank, count, world, dtype):
+    """Numbers that differ by place and rank, whose sum is exact, and that repeat, so that large arrays are made fast."""
+    period = max(2, EXACT.get(dtype, 2048) // world)
+    period -= world % period == 0           # else every place has the same sum
+    return np.resize(((np.arange(period) + rank) % period).astype(dtype), count)
+
+
+def _timed(session, op, dtype, size):
+    """Median over the repeats of the slowest rank's time, barrier to end, and how many elements came out wrong on this rank."""
+    adapter, ctx = session.adapter, session.ctx
+    item = np.dtype(dtype).itemsize
+    count = max(1, size // item // (ctx.world if op == 'allgather' else 1))
+    array, root, times, spent, got = _pattern(ctx.rank, count, ctx.world, dtype), ctx.world - 1, [], 0.0, None
+    adapter.collective(op, array.copy(), root)
+    while len(times) < LEAST or (len(times) < REPEATS and spent < SECONDS):
+        session.heart.beat()
+        fresh = array.copy()        # some collectives work in place
+        ctx.group.barrier()
+        start = now()
+        got = adapter.collective(op, fresh, root)
+        adapter.drain()
+        times.append(max(ctx.group.gather(now() - start)))
+        spent += times[-1]
+    patterns = [_pattern(rank, count, ctx.world, dtype) for rank in range(ctx.world)]
+    want = sum(patterns[1:], patterns[0]) if op == 'allreduce' else patterns[root] if op == 'broadcast' else patterns
+    wrong, first = _first_wrong(got, want)
+    return {'op': op, 'type': dtype, 'elements': count, 'bytes': count * item * (ctx.world if op == 'allgather' else 1),
+            'time_s': stats.median(times), 'wrong': wrong, 'first_wrong': first}

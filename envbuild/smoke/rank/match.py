@@ -1,0 +1,34 @@
+"""Phase `oracle`: a few training steps whose outcome the reference network knows. This side only measures."""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..datasets import synth
+from ..networks import nets, refnet
+
+
+def measure(session):
+    """Digests of every copy after each step, losses, and where the weights of every copy were saved."""
+    plan, adapter = session.plan['oracle'], session.adapter
+    images, labels = session.data('oracle')
+    handle = session.make('mean', plan['lr'], net=nets.LENET)
+    digests, losses = [], []
+    for step in range(plan['steps']):
+        part = slice(step * plan['batch'], (step + 1) * plan['batch'])
+        token = adapter.step(handle, adapter.put(handle, images[part], labels[part]), plan['lr'])
+        losses.append(adapter.loss(token))
+        adapter.drain()
+        copies = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
+        digests.append([fingerprint(weights) for weights in copies])
+        session.heart.beat(step + 1, plan['steps'])
+    saved = []
+    for place, weights in enumerate(copies):
+        path = session.path('weights-%d-%d.npz' % (session.ctx.rank, place))
+        np.savez(path, **dict((name, np.asarray(weights[name], 'float32')) for name in refnet.NAMES))
+        saved.append(path)
+    return {'digests': digests, 'losses': losses, 'weights': saved, 'evidence': adapter.evidence(handle)}
+
+
+def fingerprint(weights):
+    """{parameter: short digest of its bits}."""
+    return dict((name, synth.digest(np.asarray(weights[name], 'float32'))[:16]) for name in weights)

@@ -1,0 +1,50 @@
+"""Phase `train`: some epochs on the data of the workload, then accuracy on images it never saw."""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..clock import now
+from ..datasets import synth
+from .match import fingerprint
+
+SLICE = 256         # images per prediction
+
+
+def measure(session):
+    """Losses of this process, its share of the test answers, digests of its copies, seconds between barriers."""
+    plan, adapter, group = session.plan['train'], session.adapter, session.ctx.group
+    images, labels = session.data('train')
+    session.trained = handle = session.make('mean', plan['lr'])
+    per_epoch = len(images) // plan['batch']
+    total, tokens = plan['epochs'] * per_epoch, []
+    group.barrier()
+    start = now()
+    for epoch in range(plan['epochs']):
+        order = synth.order(len(images), session.plan['seed'] + epoch)
+        for i in range(per_epoch):
+            pick = order[i * plan['batch']:(i + 1) * plan['batch']]
+            lr = plan['lr'] * (1 - 0.9 * len(tokens) / total)          # linearly down to a tenth
+            tokens.append(adapter.step(handle, adapter.put(handle, images[pick], labels[pick]), lr))
+            session.heart.beat(len(tokens), total)
+    adapter.drain()
+    group.barrier()
+    seconds = now() - start
+    losses = [adapter.loss(token) for token in tokens]
+    right, asked = _score(session, handle)
+    return {
+        'seconds': seconds, 'steps': total, 'losses': [value if np.isfinite(value) else None for value in losses],
+        'right': right, 'asked': asked, 'evidence': adapter.evidence(handle),
+        'digests': [fingerprint(adapter.weights(handle, copy)) for copy in range(adapter.copies(handle))],
+    }
+
+
+def _score(session, handle):
+    """(right answers, questions): each process answers its share of the test images."""
+    images, labels = session.data('test')
+    images, labels = images[session.ctx.rank::session.ctx.world], labels[session.ctx.rank::session.ctx.world]
+    right = 0
+    for low in range(0, len(images), SLICE):
+        answer = np.asarray(session.adapter.predict(handle, images[low:low + SLICE])).argmax(axis=1)
+        right += int((answer == labels[low:low + SLICE]).sum())
+        session.heart.beat()
+    return right, len(images)

@@ -1,0 +1,164 @@
+"""One rank: import the framework, run the phases of the plan, write down what was measured. It judges nothing."""
+from __future__ import absolute_import, division, print_function
+
+import copy
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+
+import numpy as np
+
+from .. import adapters, files
+from ..clock import now
+from ..machine import mapped
+from ..networks import nets
+from . import bench, exchange, match, save, schemes, train
+from .context import Context
+from .group import Group, PeerLost
+from .heartbeat import Heart
+
+COMMON = (('coll', exchange.measure), ('oracle', match.measure), ('work', lambda session: session.adapter.exercise()))
+OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
+PR_SET_PDEATHSIG = 1
+
+
+class Session(object):
+    """What the phases share. `net` is what `make` builds; `trained` is the handle that phase `train` leaves."""
+
+    net, trained = nets.LENET, None
+
+    def __init__(self, plan, rank, heart):
+        self.plan, self.heart = plan, heart
+        self.adapter = adapters.load(plan['adapter'])()
+        group = Group(rank, plan['processes'], plan['rendezvous'])
+        devices = [plan['devices'][rank]] if plan['processes'] > 1 else plan['devices']
+        self.ctx = Context(rank, plan['processes'], plan['device'], devices, plan['n'], plan['threads'], plan['options'],
+                           plan['seed'], group, *_where(plan, rank))
+
+    def of(self, workload):
+        """The session of one workload: the same ranks, with the sections of its own in the plan."""
+        own = copy.copy(self)
+        own.plan = dict(self.plan, **workload)
+        own.plan['data'] = dict(self.plan['data'], **workload['data'])
+        own.net = nets.of(workload['net'])
+        return own
+
+    def path(self, name):
+        """A file of this launch."""
+        return os.path.join(self.plan['folder'], name)
+
+    def data(self, part):
+        """(images, labels) that the parent prepared for a phase."""
+        place = self.plan['data'][part]
+        return np.load(place['images'], mmap_mode='r'), np.load(place['labels'])
+
+    def make(self, sync, lr, replicas=None, net=None):
+        """A fresh model with the run's starting weights on all devices of this process, or on some."""
+        replicas = list(range(len(self.ctx.devices))) if replicas is None else replicas
+        net = net or self.net
+        return self.adapter.make(net, net.initial(self.plan['seed']), lr, self.plan['momentum'], replicas, sync)
+
+
+def _where(plan, rank):
+    """(the host of rank 0, this rank's place among all), for Context."""
+    if not plan['places']:
+        return ()
+    return plan['rendezvous'][len('tcp://'):].rsplit(':', 1)[0], dict(plan['places'][rank], interface=plan['interface'])
+
+
+def _die_with_parent(parent):
+    """Ask the kernel to kill this rank when its parent dies, however it dies."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (AttributeError, OSError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _show_stacks_on_signal():
+    """SIGUSR1 prints the stacks of all threads into this rank's log, also while C code runs (Python 3)."""
+    try:
+        import faulthandler  # novm: Python 3.3
+    except ImportError:
+        signal.signal(signal.SIGUSR1, lambda number, frame: traceback.print_stack(frame))
+        return
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def _measure(session, phases, of, done, timing):
+    """Those of the phases that are planned, one after the other; all ranks begin each together."""
+    for name, measure in phases:
+        if name not in session.plan['phases'] or (name == 'coll' and session.plan['processes'] == 1):
+            continue
+        session.heart.enter(name + of)
+        session.ctx.group.barrier()
+        start = now()
+        done[name] = measure(session)
+        timing['%s%s_s' % (name, of.replace(' ', '_'))] = now() - start
+
+
+def _run(plan, rank, heart, result):
+    heart.enter('rendezvous')
+    session = Session(plan, rank, heart)
+    heart.enter('import')
+    start = now()
+    session.adapter.setup(session.ctx)
+    result['timing']['import_s'] = now() - start
+    result['framework'] = session.adapter.versions()
+    result['semantics'] = session.adapter.semantics
+    if plan['phases'] and hasattr(session.adapter, 'prepare'):
+        heart.enter('prepare')
+        start = now()
+        session.adapter.prepare(heart.beat)
+        result['timing']['prepare_s'] = now() - start
+    _measure(session, COMMON, '', result['phases'], result['timing'])
+    for workload in plan['workloads']:
+        done = result['workloads'][workload['workload']] = {}
+        _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
+    result['libraries'] = mapped.facts()        # at the end: frameworks load cuDNN when they first need it
+    heart.enter('end')
+    session.ctx.group.barrier()
+    session.adapter.close()
+    session.ctx.group.close()
+
+
+def main(plan_file, rank):
+    """Exit status 0 when everything was measured; the result file says what went wrong otherwise."""
+    plan = files.read_json(plan_file)
+    _die_with_parent(plan['parent'])
+    _show_stacks_on_signal()
+    heart = Heart(os.path.join(plan['folder'], 'heart-%d' % rank))
+    result = {'rank': rank, 'error': None, 'framework': None, 'semantics': {}, 'timing': {}, 'phases': {}, 'workloads': {}}
+    try:
+        _run(plan, rank, heart, result)
+    except Exception as error:  # whatever a framework raises is a finding, told by the parent
+        traceback.print_exc()
+        result['error'] = {
+            'phase': heart.phase, 'type': type(error).__name__, 'message': ascii_text(error), 'time': time.time(),
+            'traceback': ascii_text(traceback.format_exc()), 'consequence': isinstance(error, PeerLost),
+        }
+    files.write_json(os.path.join(plan['folder'], 'result-%d.json' % rank), result)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads and atexit handlers of a framework whose peer died can wait for ever.
+    os._exit(0 if result['error'] is None else 1)
+
+
+def ascii_text(value):
+    """Any exception or text as plain ASCII (Python 2 mixes bytes and text in messages)."""
+    text = value if isinstance(value, (bytes, type(u''))) else _message(value)
+    if isinstance(text, bytes):
+        text = text.decode('utf-8', 'replace')
+    return text.encode('ascii', 'backslashreplace').decode('ascii')
+
+
+def _message(error):
+    try:
+        return str(error)
+    except UnicodeError:                # Python 2, where str() of a text that is not ASCII fails
+        return type(u'')(error)

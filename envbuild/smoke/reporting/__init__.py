@@ -1,0 +1,1 @@
+"""The report: its figures, its tables, what differs between two."""

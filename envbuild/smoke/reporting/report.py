@@ -1,0 +1,112 @@
+"""The report: one JSON object (schema envbuild-smoke/1, envbuild/schemas/smoke-report.json), and a table for people."""
+from __future__ import absolute_import, division, print_function
+
+import os
+import platform
+
+import numpy as np
+
+from ..clock import utc
+from . import tables
+
+SCHEMA = 'envbuild-smoke/1'
+PASS, FAIL, USAGE, INCONCLUSIVE, HANG, WARNINGS = 0, 1, 2, 3, 4, 5
+LOG_LIMIT = 4000
+MEASURED = ('SPEED', 'SYNC', 'BASELINE')      # checks that have lines of their own
+
+
+def new(options, image, found, argv, started):
+    """A report with everything that is known before anything was run."""
+    host = dict(found['host'])
+    host['driver'] = host['driver'] or os.environ.get('ENVBUILD_HOST_DRIVER') or None
+    return {
+        'schema': SCHEMA, 'status': 'error', 'exit_code': FAIL, 'reason': '', 'notes': [],
+        'mode': {'device': None, 'gpu_image': image['cuda'] is not None, 'allow_cpu': options['allow_cpu'], 'expect': options['expect']},
+        'started_utc': utc(started), 'duration_s': 0.0, 'argv': argv, 'seed': options['seed'],
+        'environment': {'name': image['name'], 'lock': image['lock_sha256'], 'cuda': image['cuda'], 'cudnn': image['cudnn'],
+                        'nccl': image['nccl'], 'driver_min': image['driver_min']},
+        'image': {'ref': os.environ.get('ENVBUILD_IMAGE', ''), 'id': os.environ.get('ENVBUILD_IMAGE_ID', '')},
+        'host': host, 'variables': found['variables'], 'framework': None, 'devices': found['devices'], 'topology': found['topology'],
+        'checks': [],
+        'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'data': None, 'datasets': [], 'timing': {}, 'logs': {},
+    }
+
+
+def empty():
+    """A report that says nothing yet, for when not even `new` was reached."""
+    return {'schema': SCHEMA, 'status': 'error', 'exit_code': FAIL, 'reason': '', 'started_utc': utc(), 'duration_s': 0.0, 'checks': [],
+            'notes': [], 'framework': None, 'runs': [], 'training': [], 'logs': {}}
+
+
+def framework(adapter, result):
+    """The framework section, from what rank 0 found."""
+    return dict(result['framework'], adapter=os.path.basename(adapter), python=platform.python_version(), numpy=np.__version__,
+                semantics=result['semantics'])
+
+
+def conclude(report, options, seconds):
+    """Set status, exit code and reason from the checks. Nothing but `pass` lets a caller believe in a pass."""
+    by_status = {}
+    for check in report['checks']:
+        by_status.setdefault(check['status'], []).append(check)
+    failed, open_ones, warned = (by_status.get(key, []) for key in ('fail', 'inconclusive', 'warn'))
+    report['duration_s'] = round(seconds, 3)
+    if failed:
+        code = HANG if any(check['id'] == 'HANG' for check in failed) else FAIL
+        status, reason = 'fail', failed[0]['message']
+    elif open_ones:
+        code, status, reason = INCONCLUSIVE, 'inconclusive', open_ones[0]['message']
+    elif warned and options['strict']:
+        code, status, reason = WARNINGS, 'fail', 'a warning, and --strict: ' + warned[0]['message']
+    elif not by_status.get('pass'):
+        code, status, reason = INCONCLUSIVE, 'inconclusive', 'nothing was checked'
+    else:
+        code, status, reason = PASS, 'pass', ''
+    report['status'], report['exit_code'], report['reason'] = status, code, reason
+    if report['mode']['gpu_image'] and report['mode']['device'] == 'cpu':
+        report['notes'].append('GPU image run on the CPU: nothing here says anything about GPUs.')
+    return report
+
+
+def _cell(check):
+    if check is None:
+        return '-'
+    value = check['value']
+    if check['status'] == 'skip':
+        return 'skip'
+    if check['id'] == 'ORACLE':
+        shown = '%.0e' % value
+    elif check['id'] == 'ACC':
+        shown = '%.1f %%' % (100 * value)
+    else:
+        shown = check['status']
+    return shown if check['status'] == 'pass' else check['status'] + ' ' + (shown if shown != check['status'] else '')
+
+
+def table(report):
+    """A short table: checks by number of devices, speed, verdict. Plain ASCII for any locale."""
+    lines = []
+    made = report['framework']
+    if made:
+        cuda = ', CUDA %s' % made['cuda_build'] if made['cuda_build'] else ''
+        lines.append('envbuild-smoke  %s %s%s, Python %s, NumPy %s' % (made['name'], made['version'], cuda, made['python'], made['numpy']))
+    counts = sorted(set(check['n'] for check in report['checks'] if check['n']))
+    if counts:
+        kind = 'CPU worker' if report['mode']['device'] == 'cpu' else 'GPU'
+        lines.append('%-14s' % 'check' + ''.join('%18s' % ('%d %s%s' % (n, kind, 's' if n > 1 else '')) for n in counts))
+        keys = []
+        for check in report['checks']:
+            key = check['id'], check.get('workload', '')
+            if check['n'] and key not in keys and check['id'] not in MEASURED:
+                keys.append(key)
+        for key in keys:
+            cells = [next((c for c in report['checks'] if (c['id'], c.get('workload', '')) == key and c['n'] == n), None) for n in counts]
+            lines.append('%-14s' % ' '.join(key).lower() + ''.join('%18s' % _cell(cell).strip() for cell in cells))
+    lines += tables.measured(report)
+    lines += ['%s %s: %s' % (check['status'], check['id'], check['message']) + (' -> ' + check['next_step'] if check['next_step'] else '')
+              for check in report['checks'] if check['status'] in ('fail', 'warn', 'inconclusive')]
+    lines += report['notes']
+    warnings = sum(1 for check in report['checks'] if check['status'] == 'warn')
+    lines.append('%s in %.0f s%s' % (report['status'].upper(), report['duration_s'], ', %d warning%s' % (
+        warnings, '' if warnings == 1 else 's') if warnings else ''))
+    return lines
