@@ -63,7 +63,8 @@ def _demanded(run, words, told, floors, common):
     limit = (below or floors)[0][3]
     if not below:
         return check('SPEED', n, 'pass', words + asked, limit=limit, **common)
-    if _noisy(run):
+    # Noise as large as this excuses a miss only where the floor is within its reach.
+    if _noisy(run) and not any(high * (1 + run['noise_rel_iqr']) < floor for _, _, high, floor in below):
         return check('SPEED', n, 'inconclusive', '%s%s: too noisy to judge, one device alone varies by %.0f %%' % (
             told, asked, 100 * run['noise_rel_iqr']), limit=limit,
             next_step='Let nothing else run, or give more --rounds.', **common)
