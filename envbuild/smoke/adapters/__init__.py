@@ -3,7 +3,8 @@
 The file obeys the guest's language rules and imports its framework inside its methods only, never at module level: the
 parent process reads `style` from it and must stay free of frameworks. All arrays that pass between guest and adapter are
 NumPy in the canonical layout of nets (NCHW, OIHW, dense weights (out, in)); the adapter transposes. Of the guest it may use
-`networks` (`from ..networks.layouts import to_hwio`) and `launching.mpi`. An adapter that hands over to one of several classes names them in `sides`.
+`networks` (`from ..networks.layouts import to_hwio`) and `launching.mpi`. An adapter that hands over to one of several
+classes names them in `sides`.
 
     class Adapter(object):
         name = 'numpy'
