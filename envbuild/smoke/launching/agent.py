@@ -12,7 +12,8 @@ import socket
 import tempfile
 import time
 
-from .. import files, image
+from .. import environment, files, image
+from .. import plan as plans
 from ..machine import interfaces, probe
 from . import shipping, wire
 from .launch import Launch
@@ -26,14 +27,25 @@ LOST = 1
 
 
 def hello(place, options):
-    """What rank 0 must know of a process: where it is, what it holds, what it brings."""
-    found = probe.facts()
+    """What rank 0 must know of a process: where it is, what it holds, what it brings, what ails its machine."""
+    found, held = probe.facts(), image.read(options['lock'], options['framework'])
     return {
         'rank': place.rank, 'size': place.size, 'local_rank': place.local_rank, 'slots': place.slots, 'job': job(os.environ),
         'name': socket.gethostname(), 'node': [socket.gethostname(), _read('/proc/sys/kernel/random/boot_id'), _link('/proc/self/ns/net')],
-        'guest': guest_digest(), 'lock': image.read(options['lock'], options['framework'])['lock_sha256'], 'time': time.time(),
+        'guest': guest_digest(), 'lock': held['lock_sha256'], 'time': time.time(),
         'devices': found['devices'], 'driver': found['host']['driver'], 'cores': found['host']['cores_usable'],
+        'ailments': ailments(found, held, place.slots, options),
     }
+
+
+def ailments(found, held, slots, options):
+    """The checks of this machine that do not pass. How many devices there should be is rank 0's to say."""
+    try:
+        device = plans.choose_device(options, held, found)
+    except plans.Refusal:
+        return []                       # rank 0 has the same options and image, and ends with these words
+    made = environment.before(found, held, device, [slots], [], options)
+    return [each for each in made if each['status'] not in ('pass', 'skip') and each['id'] != 'DEVICES']
 
 
 def guest_digest():

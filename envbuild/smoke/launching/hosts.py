@@ -171,12 +171,21 @@ class Team(object):
         return [n for n in counts if n <= self.size], [n for n in counts if n > self.size]
 
     def checks(self, device):
-        """HOSTS, and what does not apply across hosts."""
+        """HOSTS, what ails the others of them, and what does not apply across hosts."""
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + ONE_HOST) for n in self.beyond]
         if self.beyond:
             out.append(check('DEVICES', None, 'inconclusive', '%s asked for: %s' % (
                 ' and '.join('%d devices' % n for n in self.beyond), ONE_HOST), next_step='Test one host alone with --alone.'))
-        return out + [self._presence(device)]
+        return out + [self._presence(device)] + self._ailments()
+
+    def _ailments(self):
+        """What the checks of the other hosts found; this one's are in the report already."""
+        return [dict(each, message='%s: %s' % (member.title, each['message']), detail=dict(each['detail'], host=member.title))
+                for member in self._first_of_hosts() if member.node != self._mine.node for each in member.hello['ailments']]
+
+    def _first_of_hosts(self):
+        seen = dict((member.node, member) for member in reversed(self.members))
+        return [seen[node] for node in sorted(seen)]
 
     def _presence(self, device):
         who = ', '.join('%s (%d)' % (self.node_name(node), slots) for node, slots in enumerate(self._per_node))

@@ -10,13 +10,15 @@ import unittest
 
 import boot  # noqa: F401
 from envbuild_smoke import plan
-from envbuild_smoke.launching import hosts, ranks, shipping, wire
+from envbuild_smoke.launching import agent, hosts, ranks, shipping, wire
+from envbuild_smoke.machine import probe
+from envbuild_smoke.verdict import check
 
 
 def hello(rank, name, local=None, slots=1, gpus=(), **changes):
     made = {'rank': rank, 'size': 4, 'local_rank': local, 'slots': slots, 'job': '', 'name': name, 'node': [name, 'boot', name],
             'guest': 'g', 'lock': 'l', 'time': time.time(), 'devices': [{'name': gpu} for gpu in gpus], 'driver': None, 'cores': 4,
-            'here': '', 'there': '10.0.0.1'}
+            'here': '', 'there': '10.0.0.1', 'ailments': []}
     return dict(made, **changes)
 
 
@@ -108,6 +110,22 @@ class Presence(unittest.TestCase):
         self.assertIn('rank 3 on bee sees 0 GPUs', presence(team(*(gpus[:3] + [hello(3, 'bee', 1)])), 'cuda')[2])
         mixed = presence(team(*(gpus[:3] + [hello(3, 'bee', 1, gpus=('B', 'B'))])), 'cuda')
         self.assertEqual((mixed[1], mixed[2].endswith('A, B')), ('warn', True))
+
+
+class Ailments(unittest.TestCase):
+    def test_what_ails_another_host_is_said_once_with_its_name(self):
+        little = check('SHM', None, 'fail', '64 MiB of /dev/shm', next_step='--ipc=host')
+        made = team(hello(0, 'ant', 0, ailments=[little]), hello(1, 'bee', 0, ailments=[little]), hello(2, 'bee', 1, ailments=[little]))
+        told = [each for each in made.checks(plan.Device('cpu', 3, '')) if each['id'] == 'SHM']
+        self.assertEqual([(each['status'], each['message'], each['next_step']) for each in told],
+                         [('fail', 'bee: 64 MiB of /dev/shm', '--ipc=host')])
+
+    def test_a_machine_tells_what_ails_it(self):
+        found = probe.facts()
+        found['host'].update(mem_available_bytes=1 << 20, cores_usable=8)
+        options = {'device': 'auto', 'devices': 'auto', 'allow_cpu': False, 'expect': None, 'expect_gpus': None, 'threads': 0}
+        told = agent.ailments(found, {'cuda': None, 'name': '', 'options': {}}, 2, options)
+        self.assertEqual([(each['id'], each['status']) for each in told], [('RAM', 'warn')])
 
 
 class Messages(unittest.TestCase):
