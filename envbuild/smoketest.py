@@ -236,7 +236,11 @@ def _judge(trial: _Trial, result: RunResult) -> dict[str, Any]:
     answer = next(iter(result.files.values()), None)
     if answer is None:
         if result.code == 2:
-            raise UsageError(f"{COMMAND} refused its arguments: {' '.join(tail[-1:])}", details=tail)
+            # Only its last line says what is wrong; before it stands how the guest's own command is used.
+            raise UsageError(
+                f"{COMMAND} refused its arguments: {' '.join(tail[-1:])}",
+                hint="`envbuild smoke --help` says what may be given.",
+            )
         if result.code in (126, 127) and COMMAND in result.output:  # what an init answers when it cannot find the command
             raise _no_guest(trial.image)
         return _replacement(trial, f"The smoke test left no report: {_cause(result)}.", _next_step(result), tail)
