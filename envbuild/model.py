@@ -200,8 +200,8 @@ class Service:
 class Custom:
     """What a user's own recipe asks for. ``request`` are the words that the environment was resolved from.
 
-    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date. ``user`` is
-    the name of the image's user, empty for the usual one.
+    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date. ``apt_build``
+    is there while source packages are built, and does not stay. ``user`` is the name of the image's user, empty for the usual one.
     """
 
     request: tuple[str, ...]
@@ -212,6 +212,7 @@ class Custom:
     user: str
     ports: tuple[int, ...]
     services: tuple[Service, ...]
+    apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def requirements(self) -> tuple[str, ...]:
         """What is locked beside the frameworks: the user's own, then what the services need."""

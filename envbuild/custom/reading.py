@@ -70,6 +70,7 @@ def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service]
         pip=_pip(table, path, problems),
         newer=tuple(sorted({_canonical(name) for name in table.texts("newer", pattern=_PROJECT)})),
         apt=table.texts("apt", pattern=_APT),
+        apt_build=table.texts("apt_build", pattern=_APT),
         files=tuple(filter(None, (copied_file(each, path.parent) for each in table.tables("files")))),
         user=_user(table),
         ports=table.integers("ports", least=1, most=65535),

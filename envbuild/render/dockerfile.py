@@ -217,11 +217,12 @@ def _copied(target: str) -> dict[str, str]:
 
 
 def _compilers(lock: Lock, files: Sequence[PrefixFiles]) -> list[str]:
-    """What source packages may need that a user's recipe brings in: nothing says which of them are not Python alone."""
-    if lock.environment.custom is None or not files[0].sdists:
+    """What source packages of a user's recipe may need, and what it names: nothing says which of them are not Python alone."""
+    custom = lock.environment.custom
+    if custom is None or not files[0].sdists:
         return []
     python = lock.prefixes[0].python
-    return ["g++", *([f"python{python.version}-dev"] if python.provided_by == "distribution" else [])]
+    return ["g++", *([f"python{python.version}-dev"] if python.provided_by == "distribution" else []), *custom.apt_build]
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -33,6 +33,7 @@ pip: [Pandas>=1, "scikit-learn[extra]<2"]
 requirements: more.txt
 newer: [Scikit_Learn]
 apt: [git, ffmpeg=7:5.1]
+apt_build: [libpq-dev]
 files:
   - {source: train.py, target: /workspace/}
   - {source: ./conf, target: /etc/lab}
@@ -74,6 +75,7 @@ def test_every_key_is_read(folder: Path) -> None:
         pip=("Pandas>=1", "scikit-learn[extra]<2", "tqdm==4.1", "pandas>=1"),
         newer=("scikit-learn",),
         apt=("git", "ffmpeg=7:5.1"),
+        apt_build=("libpq-dev",),
         files=(
             CopiedFile(source="train.py", target="/workspace/train.py"),
             CopiedFile(source="conf/", target="/etc/lab/"),

@@ -415,6 +415,11 @@ def test_a_users_own_recipe_adds_a_stage_and_what_starts_its_services() -> None:
     assert "install -y --no-install-recommends ffmpeg git=1:2.39 openssh-server;" in stage
     assert "usermod --login me" in stage
     assert " gcc g++ python3.11-dev;" in made["Dockerfile"], "a source package may need a compiler"
+    lock = locks.own()
+    custom = replace(lock.environment.custom, apt_build=("libpq-dev",))
+    made = rendering(replace(lock, environment=replace(lock.environment, custom=custom)))
+    assert " gcc g++ python3.11-dev libpq-dev;" in made["Dockerfile"]
+    assert "libpq-dev" not in made["Dockerfile"].partition(" AS packages\n")[2], "nothing of it stays"
     plain = rendering(locks.cpu())
     assert not [name for name in plain if "service" in name or name == "envbuild-start"]
     assert "AS custom" not in plain["Dockerfile"]
