@@ -200,8 +200,9 @@ class Service:
 class Custom:
     """What a user's own recipe asks for. ``request`` are the words that the environment was resolved from.
 
-    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date. ``apt_build``
-    is there while source packages are built, and does not stay. ``user`` is the name of the image's user, empty for the usual one.
+    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date.
+    ``apt_build`` is there while source packages are built, and does not stay. ``user`` is the name of the image's user, empty
+    for the usual one.
     """
 
     request: tuple[str, ...]
