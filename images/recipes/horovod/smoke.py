@@ -15,6 +15,7 @@ import threading
 from ..launching import mpi
 from . import mxnet, pytorch, tensorflow
 
+STALL_S = 20
 METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
            'collective', 'close')
 
@@ -48,7 +49,7 @@ class Meeting(object):
     def __init__(self, ctx, hvd, on_gpu):
         self.ctx, self.hvd, self.on_gpu = ctx, hvd, on_gpu
         self.server = self.world = None
-        # Releases before 0.18 have MPI alone and no such questions.
+        # Releases before 0.17 have MPI alone and no such questions.
         with_gloo = hasattr(hvd, 'gloo_built') and hvd.gloo_built()
         self.controller = ctx.options.get('controller') or ('gloo' if with_gloo else 'mpi')
         self.backend = 'nccl' if on_gpu and hasattr(hvd, 'nccl_built') and hvd.nccl_built() else self.controller
@@ -56,7 +57,8 @@ class Meeting(object):
     def join(self):
         if self.ctx.world == 1:
             return
-        names = {'CONTROLLER': self.controller, 'CPU_OPERATIONS': self.controller}
+        # Horovod names the rank that a tensor waits for in its log: before the test's own limit on silence, not at the same time.
+        names = {'CONTROLLER': self.controller, 'CPU_OPERATIONS': self.controller, 'STALL_CHECK_TIME_SECONDS': STALL_S}
         names.update(self._by_mpi() if self.controller == 'mpi' else self._by_gloo())
         os.environ.update(('HOROVOD_' + name, str(value)) for name, value in names.items())
         self.hvd.init()
