@@ -19,6 +19,12 @@ def main():
     package.__path__ = [HERE]
     package.__file__ = os.path.join(HERE, '__init__.py')
     sys.modules[NAME] = package
+    try:
+        import numpy  # noqa: F401
+    except Exception as error:      # built for another processor or Python, it raises what it likes
+        sys.stderr.write('envbuild-smoke: NumPy cannot be imported by %s: %s: %s\nNo framework of this image can work: build it anew.\n' % (
+            sys.executable, type(error).__name__, error))
+        return 1
     cli = __import__(NAME + '.cli', fromlist=['main'])
     return cli.main(sys.argv[1:])
 

@@ -168,7 +168,7 @@ def _run_options(parser):
 def _parser():
     parser = argparse.ArgumentParser(prog='envbuild-smoke', description='Does this image train correctly on 1 to N devices, and how fast?')
     verbs = parser.add_subparsers(dest='verb', metavar='VERB')
-    run = verbs.add_parser('run', help='the smoke test')
+    run = verbs.add_parser('run', help='the smoke test (also without a verb)')
     _options(run)
     _run_options(run)
     ranks.add_options(run)
@@ -189,13 +189,15 @@ def _parser():
 
 
 def main(argv):
-    """The exit status: 0 pass, 1 a check failed, 2 usage, 3 inconclusive, 4 hang, 5 warnings under --strict."""
+    """The exit status: 0 pass, 1 a check failed, 2 usage, 3 inconclusive, 4 hang, 5 warnings under --strict.
+
+    Without a verb it is `run`: `docker run --gpus all IMAGE envbuild-smoke` is the smoke test.
+    """
+    if not argv or (argv[0].startswith('-') and argv[0] not in ('-h', '--help')):
+        argv = ['run'] + argv
     parser = _parser()
     options = vars(parser.parse_args(argv))
     verb = options.pop('verb')
-    if not verb:
-        parser.print_help()
-        return USAGE
     if verb == 'gpus':
         from .machine import gpu_work
         return gpu_work.main(options['out'], options['do'].split(','), options['count'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,3 +50,10 @@ def planted() -> dict[str, list[str]]:
 @pytest.mark.parametrize("key", sorted(explain.TEXTS))
 def test_some_test_makes_it_fail_or_warn(planted: dict[str, list[str]], key: str) -> None:
     assert planted.get(key), f"no test plants a fault that {key} must catch"
+
+
+def test_the_document_lists_every_check_by_its_title() -> None:
+    text = (HERE.parents[1] / "docs/smoke-test.md").read_text()
+    assert re.findall(r"^\| `([A-Z]+)` \| (.*) \|$", text, re.MULTILINE) == [
+        (key, title) for key, (title, _) in explain.TEXTS.items()
+    ]

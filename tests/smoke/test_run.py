@@ -158,13 +158,30 @@ def test_a_cpu_build_in_a_gpu_image_fails_even_on_the_cpu(guest: Guest, tmp_path
         ("run", "--lock", "/nowhere/lock.json"),
         ("run", "--adapter", "numpy", "--min-speedup", "fast"),
         ("dance",),
-        (),
+        ("--dance",),
     ],
 )
 def test_wrong_usage_is_told_apart(guest: Guest, arguments: tuple[str, ...]) -> None:
     process = guest.start(*arguments)
     _out, err = process.communicate(timeout=60)
     assert process.returncode == 2
+    assert "Traceback" not in err
+
+
+def test_the_verb_may_be_left_out(guest: Guest, tmp_path: Path) -> None:
+    answer = guest.run("--adapter", "numpy", "--counts", "1", "--phases", "oracle", folder=tmp_path)
+    assert (answer.code, valid(answer)["status"]) == (0, "pass"), answer.err
+    _out, err = guest.start().communicate(timeout=60)
+    assert "says which framework it holds" in err, "no run: nothing asked for the image's lock"
+
+
+def test_a_numpy_that_cannot_be_imported_is_said_in_a_sentence(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('libcblas.so.3: cannot open shared object file')")
+    process = guest.start("run", env=guest.env(PYTHONPATH=str(tmp_path)))
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "NumPy cannot be imported" in err
+    assert "libcblas.so.3" in err
     assert "Traceback" not in err
 
 
