@@ -43,6 +43,10 @@ class _Mirrored(tensorflow.Mirrored):
         tensorflow.Mirrored.__init__(self, tf, ctx)
         self.keras = keras
 
+    def sgd(self, lr, momentum):
+        """By its name, as not every release offers the class beside the function."""
+        return self.keras.optimizers.get({'class_name': 'SGD', 'config': {'learning_rate': lr, 'momentum': momentum}})
+
     def save(self, handle, folder):
         handle['models'][0].save_weights(os.path.join(folder, WEIGHTS))
 
@@ -176,8 +180,8 @@ class _MultiGpu(Compiled):
             with self.tf.device('/%s:%d' % (self.kind, self.ctx.devices[replica])):
                 cut = layers.Lambda(lambda x, number=number: self.tf.split(x, count)[number], made.input_shape[1:])
                 parts.append(made(cut(made.inputs[0])))
-        with self.tf.device('/cpu:0'):
-            return self.keras.models.Model(made.inputs, layers.concatenate(parts, axis=0))
+        # Not on a device of its own: its gradients, which wait for each other there, would be torn from the layers' below it.
+        return self.keras.models.Model(made.inputs, layers.concatenate(parts, axis=0))
 
     @contextlib.contextmanager
     def _devices(self):

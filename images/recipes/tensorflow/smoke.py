@@ -249,10 +249,13 @@ class Mirrored(object):
     def model(self, net, lr, momentum):
         """(what answers logits, its trained variables in the order of net.names, its optimizer)."""
         model = keras_network(self.keras, net)
-        parameters, optimizer = keras_parameters(model, net), self.keras.optimizers.SGD(lr, momentum=momentum)
+        parameters, optimizer = keras_parameters(model, net), self.sgd(lr, momentum)
         if hasattr(optimizer, 'build'):         # its slots must exist before the step is traced
             optimizer.build(parameters)
         return model, parameters, optimizer
+
+    def sgd(self, lr, momentum):
+        return self.keras.optimizers.SGD(lr, momentum=momentum)
 
     def _gradients(self, model, parameters, x, y, size):
         """(loss, gradients) of a shard; the loss is the sum over the shard divided by `size`, not by the shard."""
