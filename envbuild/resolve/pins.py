@@ -1,6 +1,7 @@
 """Whether several builds' requirements on the same packages can be met at all, as far as the matrix states them.
 
-What packages say in their own metadata is known only when an environment is locked.
+What packages say in their own metadata is known only when an environment is locked, but for what rows repeat of it: which cuDNN
+and which NCCL a build takes from the vendor's wheels, of which one set of packages holds one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from envbuild.matrix.types import Release, Variant
+from envbuild.matrix.types import LibraryNeed, Release, Variant
 from envbuild.matrix.versions import within
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
@@ -23,14 +24,27 @@ def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
     stated = [(pin, "") for pin in variant.pins(release.version)]
     stated += [(item.requirement, item.python) for item in (*variant.requirements, *variant.constraints)]
     read = [(*_read(requirement), python) for requirement, python in stated]
-    return frozenset((package, python, versions) for package, versions, python in read)
+    brought = ((package, "", versions) for package, versions in brings(variant).items())
+    return frozenset((*((package, python, versions) for package, versions, python in read), *brought))
+
+
+def brings(variant: Variant) -> dict[str, str]:
+    """The vendor's wheels of cuDNN and NCCL that come with a build, and which versions of them it takes."""
+    found: dict[str, str] = {}
+    for library in ("cudnn", "nccl"):
+        need: LibraryNeed | None = getattr(variant, library)
+        if need is not None and need.taken_from == "wheels":
+            bounds = [f">={need.minimum}"] * bool(need.minimum) + [f"<{need.below}"] * bool(need.below)
+            versions = f"=={need.prefer}.*" if need.exact else ",".join(bounds)
+            found[f"nvidia-{library}-cu{variant.cuda.partition('.')[0]}"] = versions
+    return found
 
 
 def packages_of(variant: Variant) -> set[str]:
     """The packages that a build asks for."""
     own = () if variant.repository or variant.distribution else (variant.requirement,)
     stated = (item.requirement for item in (*variant.requirements, *variant.constraints))
-    return {_read(requirement)[0] for requirement in (*own, *stated)}
+    return {_read(requirement)[0] for requirement in (*own, *stated)} | set(brings(variant))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import numbers, within
@@ -12,7 +13,7 @@ from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts
 from envbuild.resolve.places import Library, Place, describe
 from envbuild.resolve.request import Request
-from envbuild.resolve.together import together
+from envbuild.resolve.together import clashes, together
 
 
 def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> tuple[Reason, ...]:
@@ -22,14 +23,14 @@ def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Envi
 
 def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
     need = together([build.variant for build in chosen.builds])
-    yield from of_builds(request, chosen)
+    yield from of_builds(facts, request, chosen)
     yield from of_libraries(facts, chosen, environment)
     yield of_python(facts, request, chosen, need)
     yield from of_place(request, chosen, environment)
     yield of_dependencies(chosen)
 
 
-def of_builds(request: Request, chosen: Candidate) -> Iterator[Reason]:
+def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Reason]:
     """Why each framework in that version, and in that build."""
     place = chosen.place
     for build in chosen.builds:
@@ -41,7 +42,7 @@ def of_builds(request: Request, chosen: Candidate) -> Iterator[Reason]:
         )
         yield Reason(
             choice=_comes_from(build, place),
-            because=_package(request, build),
+            because=_package(facts, request, chosen, build),
             source=build.variant.origin.source_of("package"),
         )
         yield from _cuda(build)
@@ -120,7 +121,23 @@ def _comes_from(build: Build, place: Place) -> str:
     return f"package {variant.pins(build.release.version)[0]}"
 
 
-def _package(request: Request, build: Build) -> str:
+def _no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
+    """Why none of a release's builds for GPUs was taken: what keeps all of them from those of another, if something does."""
+    ours = _for_gpus(build)
+    for other in chosen.builds:
+        pairs = [(one, another) for one in ours for another in _for_gpus(other)] if other is not build else []
+        against = [clashes(facts, pair) for pair in pairs]
+        if against and all(against):
+            told = "; ".join(f"{each.conflict.row} {each.conflict.reason}" for each in against[0])
+            return f"no GPU build of it goes with one of {other.framework.title} {other.release.version}: {told}"
+    return "no GPU build satisfies the request"
+
+
+def _for_gpus(build: Build) -> list[Build]:
+    return [replace(build, variant=variant) for variant in build.release.variants if variant.cuda]
+
+
+def _package(facts: Facts, request: Request, chosen: Candidate, build: Build) -> str:
     variant = build.variant
     kinds = {bool(other.cuda) for other in build.release.variants}
     if len(build.release.variants) == 1:
@@ -128,7 +145,7 @@ def _package(request: Request, build: Build) -> str:
     if build.beside_gpus:
         return "nothing that was asked for is for GPUs"
     if not variant.cuda:
-        return "the CPU build" + (" was asked for" if request.device == "cpu" else ": no GPU build satisfies the request")
+        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {_no_gpu_build(facts, chosen, build)}")
     if request.cuda or request.wanted_of(build.framework).cuda:
         return f"the build for CUDA {variant.cuda}"
     return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"

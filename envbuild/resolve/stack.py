@@ -185,7 +185,7 @@ def _base(facts: Facts, shares: Shares, base: Base) -> Base:
 
 def _reasons(facts: Facts, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
     names = _names(shares)
-    yield from reasons.of_builds(request, shares.whole)
+    yield from reasons.of_builds(facts, request, shares.whole)
     yield from reasons.of_libraries(facts, shares.whole, environment)
     for index, (group, candidate) in enumerate(zip(shares.groups, shares.candidates, strict=True)):
         prefix = f"{names[index]}: " if len(names) > 1 else ""

@@ -20,7 +20,7 @@ from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.build import Build
 from envbuild.resolve.facts import Facts, Objection, objection
-from envbuild.resolve.pins import Pin, contradiction, packages_of, pins_of
+from envbuild.resolve.pins import Pin, brings, contradiction, packages_of, pins_of
 from envbuild.resolve.places import describe, system_objections
 
 LIBRARIES = ("cudnn", "nccl")
@@ -309,8 +309,11 @@ def _fact(build: Build, reason: str, field: str) -> Objection:
 
 def _asks(build: Build, package: str) -> Objection:
     for item in (*build.variant.requirements, *build.variant.constraints):
-        only = replace(build.variant, requirements=(item,), constraints=(), repository="-")
+        only = replace(build.variant, requirements=(item,), constraints=(), repository="-", cudnn=None, nccl=None)
         if any(name == package for name, _, _ in pins_of(build.release, only)):
             pythons = f" on Python {item.python}" if item.python else ""
             return Objection(None, Conflict(row=build.row, reason=f"asks for {item.requirement}{pythons}", source=item.source))
+    if package in brings(build.variant):
+        library = package.split("-")[1]
+        return _fact(build, f"takes {library} {describe(getattr(build.variant, library))} from {package}", library)
     return _fact(build, f"is installed as {', '.join(build.variant.pins(build.release.version))}", "package")

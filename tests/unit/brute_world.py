@@ -108,7 +108,7 @@ class World:
                     found = max(status, found, key=_DOUBTS.index)
                 python = release.get("python", values.get("python"))
                 row = {"python": python, **theirs, **ours}
-                asks = (*_pin(row, version), *_asks(values, release), *_asked(row))
+                asks = (*_pin(row, version), *_asks(values, release), *_asked(row), *_vendors(row))
                 own.append(Build(name, version, variant, ours.get("status", found), row, (), asks))
         taken = {(build.cuda, build.libraries) for build in own}
         found = self._upon([release, values, self.heads[name]], name, version, status)
@@ -150,6 +150,18 @@ def _pin(row: Row, version: str) -> list[tuple[str, str]]:
 def _asked(row: Row) -> list[tuple[str, str]]:
     found = [*row.get("requirements", []), *row.get("constraints", [])]
     return [(item, "") if isinstance(item, str) else (item["requirement"], item.get("python", "")) for item in found]
+
+
+def _vendors(row: Row) -> list[tuple[str, str]]:
+    """What of cuDNN and NCCL comes in the vendor's wheels, which are named after CUDA's major."""
+    found = []
+    for library in ("cudnn", "nccl"):
+        need = row.get(library) or {}
+        plain = {"min": f"=={need}.*"} if isinstance(need, str) else {}
+        bounds = plain or {key: sign + need[key] for key, sign in (("min", ">="), ("below", "<")) if key in need}
+        if need and (plain or need).get("from", row.get("cuda_libraries")) == "wheels":
+            found.append((f"nvidia-{library}-cu{row['cuda'].split('.')[0]} {','.join(bounds.values())}", ""))
+    return found
 
 
 def _asks(series: Row, release: Row) -> list[tuple[str, str]]:

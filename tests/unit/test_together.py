@@ -154,3 +154,11 @@ def test_alternatives_of_a_joint_refusal_work() -> None:
                     kept = {} if "needs driver" in each.changes else {k: v for k, v in options.items() if k == "driver"}
                     assert ask(each.name, **kept).environment.name == each.name
     assert refused > 50
+
+
+def test_where_the_builds_for_gpus_clash_the_choice_of_the_cpu_says_over_what() -> None:
+    reasons = {reason.choice: reason.because for reason in ask("gizmo-3.1+crate-3.1").reasons}
+    assert reasons["package crate==3.1"] == (
+        "the CPU build: no GPU build of it goes with one of Gizmo 3.1.0: crate 3.1 cu124 takes cudnn from 9.8 below 10 from "
+        "nvidia-cudnn-cu12; gizmo 3.1.0 cu124 takes cudnn 9.1.0 from nvidia-cudnn-cu12"
+    )
