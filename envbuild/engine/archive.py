@@ -100,16 +100,23 @@ def _entries(name: str, content: IO[bytes]) -> Iterator[LayerFile]:
         for entry in layer:
             yield LayerFile(
                 layer=name,
-                path=f"/{entry.name.removeprefix('./').lstrip('/')}",
+                path=_path(entry.name),
                 kind=_kind(entry),
+                target=_path(entry.linkname) if entry.islnk() else entry.linkname,
                 size=entry.size,
                 open=functools.partial(_open, layer, entry),
             )
 
 
-def _kind(entry: tarfile.TarInfo) -> Literal["file", "folder", "link", "other"]:
+def _path(name: str) -> str:
+    return f"/{name.removeprefix('./').lstrip('/')}"
+
+
+def _kind(entry: tarfile.TarInfo) -> Literal["file", "folder", "link", "hardlink", "other"]:
     if entry.isdir():
         return "folder"
+    if entry.islnk():
+        return "hardlink"
     return "file" if entry.isfile() else "link" if entry.issym() else "other"
 
 

@@ -102,10 +102,14 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerFile:
-    """One entry of one layer. ``open`` reads a regular file's bytes, valid only until the next entry is asked for."""
+    """One entry of one layer. ``open`` reads a regular file's bytes, valid only until the next entry is asked for.
+
+    ``target`` is where a link leads, as it is written; of a hard link the path of the same layer that it is another name of.
+    """
 
     layer: str
     path: str
-    kind: Literal["file", "folder", "link", "other"]
+    kind: Literal["file", "folder", "link", "hardlink", "other"]
+    target: str
     size: int
     open: Callable[[], IO[bytes]]

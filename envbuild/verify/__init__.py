@@ -9,7 +9,8 @@ the packages themselves. What cannot be compared, and what is compared instead:
 - Bytecode beside a recorded source is compiled again in the image: only its source is compared.
 - The distribution's packages: exact versions where the lock has them, and files by dpkg's own checksums (MD5), which leave
   configuration files out.
-- An interpreter that no distribution carries, and what was compiled from a repository's tree, come with no list of their files.
+- An interpreter or a CUDA that the build unpacked, and what it compiled outside of any package: by the list that the step which
+  installed them left (see ``lists``).
 - METADATA and WHEEL of a locked wheel may differ from its RECORD: publishers edit them. What they say is compared.
 - Credentials, keys and proxies are looked for where programs keep them, and this machine's own addresses everywhere.
 - A framework that needs the NVIDIA driver to be imported is not asked on a machine without one; the report notes it.
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild.errors import EngineError, UnknownNameError
 from envbuild.model import Framework, Lock, OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
-from envbuild.verify import answers, comparisons
+from envbuild.verify import answers, comparisons, lists
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.installed import packages as installed_packages
 from envbuild.verify.leaks import search, secret_strings
@@ -68,7 +69,9 @@ def verify(
     found = Findings()
     comparisons.compare_configuration(lock, info, found)
     told = _look(engine, lock, info, found, on_progress, quick=quick)
+    layers = lists.Layers({})
     if told is not None:
+        layers = _compare_lists(lock, told, found, quick=quick)
         comparisons.compare_paths(lock, told, found)
         for prefix in lock.prefixes:
             comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
@@ -77,7 +80,7 @@ def verify(
         comparisons.compare_rights(told, None if below is None else _rights(engine, below), found)
         comparisons.compare_secrets(told, _in_base(engine, below, [item["path"] for item in told["secrets"]]), found)
     said = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
-    search(engine, info, secrets or {}, found, on_progress)
+    search(engine, info, secrets or {}, layers, found, on_progress)
     return VerifyReport(
         name=lock.environment.name,
         image=info.id,
@@ -108,6 +111,7 @@ def _look(
             on_progress(Progress(stage="verify", message="comparing files", done=done, total=total, unit="bytes"))
 
     on_progress(Progress(stage="verify", message=f"looking into {lock.environment.name}"))
+    kept = {name: f"{lists.FOLDER}/{name}" for name in lists.candidates(lock)}
     program = ["-S", "-s", "-E", "-B", "-c", _SCRIPT.read_text(encoding="utf-8"), json.dumps(config)]
     try:
         result = engine.run(
@@ -116,7 +120,7 @@ def _look(
             entrypoint=[python],
             user="0:0",
             network="none",
-            collect=[_ANSWER, comparisons.LOCK],
+            collect=[_ANSWER, comparisons.LOCK, *kept.values()],
             on_line=listen,
         )
     except EngineError as error:
@@ -129,7 +133,24 @@ def _look(
         found.wrong(python, f"cannot tell what the image holds (exit code {result.code}): {said}")
         return None
     told: dict[str, Any] = json.loads(answer)
+    told["lists"] = {name: lists.parse(result.files[path]) for name, path in kept.items() if path in result.files}
     return told
+
+
+def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings, *, quick: bool) -> lists.Layers:
+    """Which lists there are; in ``told`` what they name no longer counts as nobody's. Its files are compared in the layers."""
+    from packaging.utils import canonicalize_name
+
+    names = {
+        path: [str(canonicalize_name(one["name"])) for one in about["distributions"]]
+        for path, about in told["prefixes"].items()
+    }
+    wanted = lists.expected(lock, names)
+    parsed: dict[str, lists.FileList] = {name: content for name, content in told["lists"].items() if name in wanted}
+    lists.compare_presence(wanted, parsed, found)
+    for about in told["prefixes"].values():
+        about["unrecorded"] = [path for path in about["unrecorded"] if not any(path in one for one in parsed.values())]
+    return lists.Layers(parsed, quick=quick)
 
 
 def _unusable(error: EngineError, where: str, found: Findings) -> None:

@@ -1,4 +1,4 @@
-"""Strings of the building machine that must be in no layer of an image."""
+"""What only an image's layers tell: strings of the building machine, which none may hold, and what was written twice."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from envbuild.model import OnProgress, Progress
 from envbuild.verify.findings import Findings
+from envbuild.verify.lists import Layers
 
 if TYPE_CHECKING:
     from envbuild.engine import Engine, ImageInfo
@@ -50,10 +51,15 @@ def _public_hosts() -> tuple[str, str]:
     return PyPI.netloc, PyPI.file_storage_domain
 
 
-def search(engine: Engine, info: ImageInfo, secrets: Mapping[str, str], found: Findings, on_progress: OnProgress) -> None:
-    """Look for ``secrets`` in the image's configuration and in every file of every layer, deleted ones included."""
+def search(  # noqa: PLR0917 - what is searched, for what, and where the answer goes
+    engine: Engine, info: ImageInfo, secrets: Mapping[str, str], layers: Layers, found: Findings, on_progress: OnProgress
+) -> None:
+    """Look for ``secrets`` in the image's configuration and in every file of every layer, deleted ones included.
+
+    On the way ``layers`` sees every entry: walking the layers is what takes time.
+    """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
-    if not wanted:
+    if not wanted and not layers:
         return
     spoken = "\n".join([*info.env, *engine.history(info.id), *map(str, info.labels.items()), *info.entrypoint, *info.cmd])
     for name, value in wanted.items():
@@ -61,7 +67,8 @@ def search(engine: Engine, info: ImageInfo, secrets: Mapping[str, str], found: F
             found.wrong("image configuration", f"holds {name} of the machine that built it")
     done = 0.0
     for entry in engine.layer_files(info.id):
-        if entry.kind != "file":
+        layers.see(entry)
+        if entry.kind != "file" or not wanted:
             continue
         with entry.open() as stream:
             for name in _held(iter(functools.partial(stream.read, _PIECE), b""), wanted):
@@ -69,6 +76,7 @@ def search(engine: Engine, info: ImageInfo, secrets: Mapping[str, str], found: F
         done += entry.size
         found.count("searched_files", 1)
         on_progress(Progress(stage="verify", message="searching the layers", done=done, total=float(info.size), unit="bytes"))
+    layers.compare(found)
 
 
 def _held(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:

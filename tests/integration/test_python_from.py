@@ -22,6 +22,8 @@ from envbuild.engine import Engine, bases
 from envbuild.errors import BuildError
 from envbuild.index import Index
 from envbuild.model import Lock, Python, RemoteFile, ignore_progress
+from envbuild.verify import lists
+from envbuild.verify.findings import Findings
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -122,6 +124,35 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
     return build.build(engine, place, decision, {"toy": RECIPE}, templates, Index(), repository=REPOSITORY)
 
 
+# Planted by steps upon the image.
+_HOME = f"/opt/python/{VERSION}"
+FAULTS = (  # the last forges the list
+    f"RUN printf X >> {_HOME}/bin/python{VERSION}",
+    f"RUN rm {_HOME}/lib/python{VERSION}/this.py",
+    f"RUN touch {_HOME}/lib/python{VERSION}/evil.py",
+    f"RUN sed -i 's#^.*/bin/python{VERSION}$#{'0' * 64}  {_HOME}/bin/python{VERSION}#' {lists.FOLDER}/python-{VERSION}",
+)
+
+
+def differences(engine: Engine, image: str, python: Python, *faults: str, scratch: Path) -> dict[str, str]:
+    """What the list of the fetched Python finds in ``image``, with ``faults`` upon it."""
+    tag = f"{REPOSITORY}:faults"
+    if faults:
+        scratch.joinpath("Dockerfile").write_text("\n".join([f"FROM {image}", "USER 0", *faults, ""]), encoding="utf-8")
+        engine.build(scratch, tag=(tag,), on_progress=ignore_progress)
+    name = f"python-{python.version}"
+    path = f"{lists.FOLDER}/{name}"
+    kept = engine.run(image, ["-c", "true"], entrypoint=["/bin/sh"], network="none", collect=[path])
+    layers = lists.Layers({name: lists.parse(kept.files[path])})
+    for entry in engine.layer_files(tag if faults else image):
+        layers.see(entry)
+    found = Findings()
+    layers.compare(found)
+    if faults:
+        engine.remove_image(tag)
+    return {problem.where: problem.message for problem in found.problems}
+
+
 @pytest.mark.parametrize("supply", ["uv", pytest.param("conda", marks=pytest.mark.prove)])
 def test_a_fetched_python_is_alone_in_its_folder_and_runs_the_framework(
     supply: str, engine: Engine, place: Workspace, workspace: Workspace, files: dict[str, bytes]
@@ -141,6 +172,13 @@ def test_a_fetched_python_is_alone_in_its_folder_and_runs_the_framework(
         look = f"ls {folder}; command -v curl micromamba; ls /tmp /opt/python; grep -rlsF file:///mirror /etc /opt"
         left = engine.run(record.image, ["sh", "-c", f"{look}; true"], network="none").output.split()
         assert [word for word in left if word not in ("/tmp:", "/opt/python:")] == ["bin", "lib", VERSION], left
+        assert differences(engine, record.tags[0], python, scratch=place.home) == {}
+        assert differences(engine, record.tags[0], python, *FAULTS, scratch=place.home) == {
+            f"{folder}/bin/python{VERSION}": "was written again after the step that installed it (of python-3.11)",
+            f"{folder}/lib/python{VERSION}/this.py": "missing (of python-3.11)",
+            f"{folder}/lib/python{VERSION}/evil.py": "is not among what was installed there",
+            f"{lists.FOLDER}/python-{VERSION}": "was written again after the step that installed it (of python-3.11)",
+        }
     finally:
         for tag in record.tags:
             engine.remove_image(tag)

@@ -1,0 +1,194 @@
+"""What no package's record tells of: Pythons and CUDA that a build unpacked, and what it compiled outside of any package.
+
+The step that installs them writes a list of their files by sha256 into the image, below ``/opt/envbuild/installed``. It is
+compared with the files as they lie in the image's layers, without asking any program of the image: the interpreter may be
+what was changed. Together with the lock, by whose hashes the same build checked what it unpacked, this proves that no later
+step touched them: each is as listed, nothing lies beside them, and neither a file nor its list occurs in two layers, as
+both do where a later step forges them together. It does not prove that the installing step was ours: an image made by
+another Dockerfile, or pressed into one layer, may hold any list.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from envbuild.model import Lock
+from envbuild.verify.findings import Findings
+
+if TYPE_CHECKING:
+    from envbuild.engine import LayerFile
+
+FOLDER = "/opt/envbuild/installed"
+_SMALL = 1 << 20  # "quick" hashes files up to this size
+_PIECE = 4 << 20
+_GONE, _REPLACED = ".wh.", ".wh..wh..opq"  # https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts
+_BYTECODE = re.compile(r"(?P<folder>.*)/__pycache__/(?P<name>[^/]+?)\.[^./]+(\.opt-\d)?\.pyc")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileList:
+    """One list: files by sha256, links by where they lead. Nothing else may lie in ``folder``, where it is not empty."""
+
+    folder: str
+    files: Mapping[str, str]
+    links: Mapping[str, str]
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.files or path in self.links
+
+    def __len__(self) -> int:
+        return len(self.files) + len(self.links)
+
+
+def candidates(lock: Lock) -> dict[str, str]:
+    """The lists that the image of ``lock`` may hold, by name: the folder of each, or ``""`` where the lock does not name it."""
+    environment = lock.environment
+    pythons = [prefix.python for prefix in lock.prefixes if prefix.python.is_fetched]
+    found = {f"python-{each.version}": str(PurePosixPath(each.executable).parent.parent) for each in pythons}
+    if environment.base.files:
+        found["cuda"] = f"/usr/local/cuda-{environment.cuda}"
+    return found | {framework.name: "" for framework in environment.frameworks if framework.options.get("repository")}
+
+
+def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Those that it must hold: a framework made from a repository's tree has none where it is a distribution.
+
+    ``distributions`` are the canonical names of what was found in each prefix, by its path.
+    """
+    from packaging.utils import canonicalize_name
+
+    packaged = {
+        framework.name
+        for prefix in lock.prefixes
+        for framework in lock.environment.frameworks
+        if framework.name in prefix.frameworks and canonicalize_name(framework.package) in distributions.get(prefix.path, ())
+    }
+    return {name: folder for name, folder in candidates(lock).items() if name not in packaged}
+
+
+def parse(content: bytes) -> FileList:
+    """A list of lines ``SHA256  PATH``, ``link TARGET  PATH``, ``folder PATH``."""
+    folder, files, links = "", dict[str, str](), dict[str, str]()
+    for line in content.decode("utf-8", "surrogateescape").split("\n"):
+        about, _, path = line.partition("  ")
+        word, _, rest = about.partition(" ")
+        if path and word == "link":
+            links[path] = rest
+        elif path:
+            files[path] = word
+        elif word == "folder":
+            folder = rest
+    return FileList(folder=folder, files=files, links=links)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """A listed path as one layer has it: ``what`` is a file's sha256 or where a link leads, None where it was not read."""
+
+    layer: str
+    kind: str
+    what: str | None
+
+
+class Layers:
+    """Sees every entry of every layer, and compares what was seen with the image's lists."""
+
+    def __init__(self, lists: Mapping[str, FileList], *, quick: bool = False) -> None:
+        self._lists = lists
+        self._quick = quick
+        self._seen: dict[str, list[_Seen]] = {}
+        self._strangers: list[tuple[str, str]] = []
+        self._watched = {f"{FOLDER}/{name}" for name in lists}.union(*({*each.files, *each.links} for each in lists.values()))
+        self._folders = tuple(f"{each.folder}/" for each in lists.values() if each.folder)
+        # What takes a folder away is written beside it or beside one that it lies in.
+        self._above = {str(parent) for path in self._folders for parent in (PurePosixPath(path), *PurePosixPath(path).parents)}
+
+    def __bool__(self) -> bool:
+        return bool(self._lists)
+
+    def see(self, entry: LayerFile) -> None:
+        """Note one entry of one layer."""
+        folder, _, name = entry.path.rpartition("/")
+        taken = f"{folder}/{name.removeprefix(_GONE)}"
+        if name.startswith(_GONE) and name != _REPLACED and (taken in self._watched or taken in self._above):
+            self._seen.setdefault(taken, []).append(_Seen(layer=entry.layer, kind="gone", what=""))
+        elif entry.path in self._watched:
+            self._seen.setdefault(entry.path, []).append(_Seen(layer=entry.layer, kind=entry.kind, what=self._read(entry)))
+        elif entry.kind != "folder" and entry.path.startswith(self._folders):
+            self._strangers.append((entry.path, entry.layer))
+
+    def _read(self, entry: LayerFile) -> str | None:
+        if entry.kind != "file":
+            return entry.target
+        if self._quick and entry.size > _SMALL:
+            return None
+        calculated = hashlib.sha256()
+        with entry.open() as stream:
+            for piece in iter(functools.partial(stream.read, _PIECE), b""):
+                calculated.update(piece)
+        return calculated.hexdigest()
+
+    def compare(self, found: Findings) -> None:
+        """Every difference between the lists and what was seen."""
+        for name, one in self._lists.items():
+            about: dict[str, list[dict[str, str]]] = {}
+            for path in (f"{FOLDER}/{name}", *one.files, *one.links):
+                if difference := self._difference(path, one):
+                    about.setdefault(difference, []).append({"path": path, "of": name})
+            for difference, items in about.items():
+                found.files(difference, items, one.folder or name)
+            self._compare_folder(name, one, found)
+            found.count("listed_files", len(one))
+
+    def _difference(self, path: str, one: FileList) -> str:
+        seen = self._seen.get(path, [])
+        if not seen or seen[-1].kind == "gone":
+            return "missing"
+        if len(seen) > 1:
+            return "was written again after the step that installed it"
+        (it,) = seen
+        if it.kind == "hardlink":  # to a file of the same layer
+            it = next((other for other in self._seen.get(it.what or "", []) if other.layer == it.layer), it)
+        wanted = {"link": one.links, "file": one.files}.get(it.kind, {}).get(path)
+        same = path not in one or (wanted is not None and it.what in (wanted, None))
+        return "" if same else "modified since it was installed"
+
+    def _compare_folder(self, name: str, one: FileList, found: Findings) -> None:
+        if not one.folder:
+            return
+        own = {seen.layer for seen in self._seen.get(f"{FOLDER}/{name}", [])}
+        for parent in (one.folder, *map(str, PurePosixPath(one.folder).parents)):
+            if any(seen.layer not in own for seen in self._seen.get(parent, [])):
+                found.wrong(parent, "was taken away by a later step")
+        others = [
+            {"path": path}
+            for path, layer in self._strangers
+            if path.startswith(f"{one.folder}/")
+            and not (path.endswith(f"/{_REPLACED}") and layer in own)
+            and not _is_bytecode_of(path, one)
+        ]
+        found.files("is not among what was installed there", others, one.folder)
+
+
+def _is_bytecode_of(path: str, one: FileList) -> bool:
+    """Python itself compiles what is imported; its source is what counts."""
+    match = _BYTECODE.fullmatch(path)
+    return match is not None and f"{match['folder']}/{match['name']}.py" in one
+
+
+def compare_presence(wanted: Mapping[str, str], lists: Mapping[str, FileList], found: Findings) -> None:
+    """Every list that must be there, of the folder that the lock names."""
+    for name, folder in wanted.items():
+        where = f"{FOLDER}/{name}"
+        if name not in lists:
+            found.wrong(where, "missing: nothing tells which files were installed")
+        elif not len(lists[name]):
+            found.wrong(where, "lists no file")
+        elif folder and lists[name].folder != folder:
+            found.wrong(where, f"is not of {folder}")
