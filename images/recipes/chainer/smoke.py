@@ -1,4 +1,4 @@
-"""Chainer from 4 on for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
+"""Chainer from 2 on for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
 
 It adds up the gradients that each replica has averaged over its part of the batch, which trains N times as fast as one device
 would: the learning rate is divided by N. After each step it copies the first replica to the others, its running means and
@@ -27,7 +27,7 @@ class Adapter(object):
     def setup(self, ctx):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')     # about its own NumPy, and packages that are not there
-            import chainer
+            import chainer              # by the names that all releases know: backends and training.updaters came with 4
             import chainer.training
         self.ctx, self.chainer = ctx, chainer
         self.on_gpu = ctx.kind == 'cuda'
@@ -38,7 +38,7 @@ class Adapter(object):
         }
 
     def versions(self):
-        cuda = self.chainer.backends.cuda
+        cuda = self.chainer.cuda
         found = {'name': 'chainer', 'version': self.chainer.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
         if self.on_gpu and cuda.available:
             number = cuda.cupy.cuda.runtime.runtimeGetVersion()
@@ -69,7 +69,7 @@ class Adapter(object):
         return out
 
     def send(self, array, place):
-        return array if place < 0 else self.chainer.backends.cuda.to_gpu(array, device=place)
+        return array if place < 0 else self.chainer.cuda.to_gpu(array, device=place)
 
     def step(self, handle, batch, lr):
         return [loss for group, shards in zip(handle, batch) for loss in group.step(shards, lr)]
@@ -80,7 +80,7 @@ class Adapter(object):
     def drain(self):
         if self.on_gpu:
             for replica in range(len(self.ctx.devices)):
-                with self.chainer.backends.cuda.get_device_from_id(self.place(replica)) as device:
+                with self.chainer.cuda.get_device_from_id(self.place(replica)) as device:
                     device.synchronize()
 
     def copies(self, handle):
@@ -91,7 +91,7 @@ class Adapter(object):
         return [model for group in handle for model in group.models][copy]
 
     def weights(self, handle, copy):
-        to_cpu = self.chainer.backends.cuda.to_cpu
+        to_cpu = self.chainer.cuda.to_cpu
         return dict((name, np.array(to_cpu(array))) for name, array in self._model(handle, copy).arrays())
 
     def assign(self, handle, copy, weights):
@@ -102,7 +102,7 @@ class Adapter(object):
         group = handle[0]
         with self.chainer.no_backprop_mode(), self.chainer.using_config('train', False):
             answer = group.models[0].logits(self.send(_scaled(images), group.places[0]))
-        return self.chainer.backends.cuda.to_cpu(answer.data)
+        return self.chainer.cuda.to_cpu(answer.data)
 
     def save(self, handle, folder):
         self.chainer.serializers.save_npz(os.path.join(folder, FILE), handle[0].models[0])
@@ -138,7 +138,7 @@ class _Group(object):
         # In order: the updater gives the shards to the models as it meets them.
         names = ['main'] + ['replica%d' % number for number in range(1, len(replicas))]
         self.feed = _feed(chainer)
-        self.updater = chainer.training.updaters.ParallelUpdater(
+        self.updater = chainer.training.ParallelUpdater(
             {'main': self.feed}, self.optimizer, converter=lambda shards, device: shards[0],
             models=collections.OrderedDict(zip(names, self.models)), devices=dict(zip(names, _devices(chainer, self.places))),
             loss_func=None)
@@ -194,7 +194,7 @@ def _network(chainer, net, weights):
     plain = {
         'relu': functions.relu,
         'pool': lambda x: functions.max_pooling_2d(x, 2),
-        'mean': lambda x: functions.mean(x, axis=(2, 3)),
+        'mean': lambda x: functions.sum(x, axis=(2, 3)) / (x.shape[2] * x.shape[3]),     # 2's mean knows one axis at a time
         'flatten': lambda x: functions.reshape(x, (x.shape[0], -1)),
         'add': lambda x, y: x + y,
     }
