@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from envbuild import codec, files
 from envbuild import lock as locks
 from envbuild.context import IndexLike, assemble, inputs_digest
-from envbuild.engine import Engine, bases
+from envbuild.engine import Engine, apt, bases
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 from envbuild.recipes import Recipe
@@ -98,7 +98,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         except BuildError as error:
             raise locks.of_lock(lock, error) from error
-        secrets = index.build_secrets()
+        secrets = index.build_secrets() | apt.build_secrets()
         if real.apt_sources is not None:
             secrets["envbuild-apt"] = real.apt_sources
         before = read_record(workspace, name)

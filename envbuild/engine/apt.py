@@ -18,6 +18,7 @@ from envbuild import procs
 from envbuild.errors import BuildError
 from envbuild.model import DebianPackage
 
+CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not one
 _MAIN = "main"
 _STALE_S = 3600.0  # no question takes that long
 _MINIMAL = ("?essential", "?priority(required)", "apt")  # what mmdebstrap calls minbase
@@ -28,6 +29,8 @@ _KEYRINGS = (
 )
 # apt's word in its configuration → the option of a source line that says the same
 _LINE_OPTIONS = {"Acquire::Check-Valid-Until": "check-valid-until", "Acquire::Check-Date": "check-date"}
+# For one kind of address, or for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
+_PROXY = re.compile(r"Acquire::https?::Proxy(?!-)\S*")
 _PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
 
 
@@ -123,6 +126,18 @@ def host_options() -> dict[str, str]:
     wanted = re.compile(r"^(Acquire::(?:https?::Proxy\S*|Check-Valid-Until|Check-Date)) \"(.*)\";$")
     dump = procs.run(["apt-config", "dump"], timeout_s=30).output
     return {m[1]: m[2] for m in map(wanted.match, dump.splitlines()) if m is not None}
+
+
+def build_secrets() -> dict[str, bytes]:
+    """What the host's apt is told of proxies, as a file of settings for the apt of a build; nothing where it is told nothing.
+
+    A program that finds a proxy (Proxy-Auto-Detect) is this machine's own, and left out.
+    """
+    if procs.find("apt-config") is None:
+        return {}
+    said = {name: value for name, value in host_options().items() if value and _PROXY.fullmatch(name)}
+    lines = [f'{name} "{value}";\n' for name, value in said.items()]
+    return {CONF_SECRET: "".join(lines).encode()} if lines else {}
 
 
 def with_host_options(sources: Sequence[Source], options: dict[str, str]) -> list[Source]:

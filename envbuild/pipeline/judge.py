@@ -59,6 +59,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     With ``replay`` an answer stored for this image and lock is taken instead of looking again.
     """
     from envbuild import build, verify
+    from envbuild.engine import apt
 
     name = lock.environment.name
     key = {"image": image, "lock": digest}
@@ -70,7 +71,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             lock,
             image,
             tools.on_progress,
-            secrets=verify.secret_strings(tools.index.build_secrets()),
+            secrets=verify.secret_strings(tools.index.build_secrets() | apt.build_secrets()),
             base=record.base.image if record is not None and record.image == image else None,
         )
         known = {"ok": report.ok, "report": codec.encode(report)}

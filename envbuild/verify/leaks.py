@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from envbuild.engine import Engine, ImageInfo
 
 _PIECE = 4 << 20
+_APT_PROXY = re.compile(r'^(Acquire\S+) "(\S+://\S+)";$', re.MULTILINE)
 
 
 def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
@@ -27,6 +29,8 @@ def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
         for url in value.split():
             if "://" in url:
                 found |= _of_url(name, url)
+    for name, url in _APT_PROXY.findall(build_secrets.get("envbuild-apt-conf", b"").decode("utf-8", "replace")):
+        found |= _of_url(name, url)
     return found
 
 

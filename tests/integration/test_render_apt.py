@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import recipes
+from envbuild import recipes, verify
 from envbuild.engine import Engine, bases
 from envbuild.errors import BuildError
 from envbuild.model import AptPackage, AptRepository, BaseLock, ComputeCapability, Lock, ignore_progress
 from envbuild.render import render
+from envbuild.verify import lists
+from envbuild.verify.findings import Findings
+from envbuild.verify.leaks import search
 from envbuild.workspace import Workspace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -65,6 +68,7 @@ for name in cuda ml; do
     gpg --with-colons --list-keys "$name@toy.invalid" | sed -n '/^fpr/{s/^fpr:*//;s/:$//;p;q}' > fingerprint
 done
 sha256sum /srv/ml/toy-nccl_*.deb | cut -d' ' -f1 > /srv/ml/sha256
+mkdir "/srv/http:" && ln -s /srv "/srv/http:/toy.invalid"  # what it is asked for as a proxy
 """
 
 
@@ -184,15 +188,16 @@ def _until(dockerfile: str, stage: str) -> str:
     return "".join(parts[: names.index(stage) + 2])
 
 
-def _build(engine: Engine, base: bases.RealisedBase, context: Path, tag: str) -> str:
+def _build(engine: Engine, base: bases.RealisedBase, context: Path, tag: str, **more: bytes) -> str:
     secrets = {"envbuild-apt": base.apt_sources} if base.apt_sources is not None else {}
+    secrets |= {name.replace("_", "-"): content for name, content in more.items()}
     return engine.build(context, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
 
 
-def _cuda_image(engine: Engine, base: bases.RealisedBase, lock: Lock, folder: Path) -> str:
+def _cuda_image(engine: Engine, base: bases.RealisedBase, lock: Lock, folder: Path, **secrets: bytes) -> str:
     text = render(lock, locks.RECIPES, _templates())["Dockerfile"]
     (folder / "Dockerfile").write_text(_until(text, "cuda"))
-    return _build(engine, base, folder, "envbuild-test/apt-cuda")
+    return _build(engine, base, folder, "envbuild-test/apt-cuda", **secrets)
 
 
 def test_cuda_comes_exact_held_and_leaves_no_repository(
@@ -225,6 +230,34 @@ def test_cuda_comes_exact_held_and_leaves_no_repository(
             "/usr/local/cuda-9.0/extras/CUPTI/lib64",
         }
         assert left == set(), "key, repository or tool left in the image"
+    finally:
+        engine.remove_image("envbuild-test/apt-cuda")
+
+
+def test_a_proxy_of_apts_own_reaches_its_steps_and_stays_in_no_layer(
+    engine: Engine, base: bases.RealisedBase, site: Site, tmp_path: Path
+) -> None:
+    lock = _lock(site)
+    hidden = tuple(
+        replace(each, url=each.url.replace(site.url, "http://toy.invalid")) for each in lock.environment.base.repositories
+    )
+    made = replace(lock.environment.base, repositories=hidden)
+    lock = replace(lock, environment=replace(lock.environment, base=made))
+    with pytest.raises(BuildError, match=r"toy\.invalid"):
+        _cuda_image(engine, base, lock, tmp_path)
+    proxy = site.url.replace("//", "//me:proxy-password@")
+    settings = f'Acquire::http::Proxy::toy.invalid "{proxy}";\n'.encode()
+    image = _cuda_image(engine, base, lock, tmp_path, envbuild_apt_conf=settings)
+    try:
+        shown = engine.run(image, ["dpkg-query", "-W", "toy-cudnn"], network="none").output
+        assert shown.split() == ["toy-cudnn", "7.4.2-1"]
+        found = Findings()
+        words = verify.secret_strings({"envbuild-apt-conf": settings})
+        assert "proxy-password" in words.values()
+        info = engine.image(image)
+        assert info is not None
+        search(engine, info, words, lists.Layers({}), found, ignore_progress)
+        assert found.counts["searched_files"] > 1000 and not found.problems
     finally:
         engine.remove_image("envbuild-test/apt-cuda")
 

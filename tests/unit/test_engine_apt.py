@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from envbuild.engine import apt
@@ -101,6 +103,24 @@ def test_date_checks_go_along():
     (source,) = apt.with_host_options([Source(uri="http://mirror.example/debian", suite="trixie")], options)
     assert source.line() == "deb [check-valid-until=no] http://mirror.example/debian trixie main"
     assert source.line(signed_by="/k.gpg").startswith("deb [check-valid-until=no signed-by=/k.gpg] ")
+
+
+def test_the_hosts_proxies_go_into_builds_and_nothing_else_of_its_settings(monkeypatch):
+    dump = """APT::Architecture "amd64";
+Acquire::http::Proxy "http://me:word@proxy.example:3142";
+Acquire::http::Proxy::mirror.example "DIRECT";
+Acquire::http::Proxy-Auto-Detect "/usr/local/bin/find-a-proxy";
+Acquire::https::Proxy "";
+Acquire::Check-Valid-Until "false";
+"""
+    monkeypatch.setattr(apt.procs, "find", lambda _: "/usr/bin/apt-config")
+    monkeypatch.setattr(apt.procs, "run", lambda *_, **__: SimpleNamespace(output=dump))
+    said = b'Acquire::http::Proxy "http://me:word@proxy.example:3142";\nAcquire::http::Proxy::mirror.example "DIRECT";\n'
+    assert apt.build_secrets() == {"envbuild-apt-conf": said}
+    monkeypatch.setattr(apt.procs, "run", lambda *_, **__: SimpleNamespace(output='APT::Architecture "amd64";'))
+    assert apt.build_secrets() == {}
+    monkeypatch.setattr(apt.procs, "find", lambda _: None)
+    assert apt.build_secrets() == {}
 
 
 def test_host_files_are_read_in_apts_order(tmp_path):

@@ -26,6 +26,15 @@ def test_addresses_hosts_and_passwords_are_taken_from_the_build_secrets() -> Non
     assert secret_strings({}) == {}
 
 
+def test_proxies_of_apts_own_are_looked_for_too() -> None:
+    settings = b'Acquire::http::Proxy "http://me:p%40ssword@proxy.example:3142/";\nAcquire::http::Proxy::a.example "DIRECT";\n'
+    assert secret_strings({"envbuild-apt-conf": settings}) == {
+        "Acquire::http::Proxy": "http://me:p%40ssword@proxy.example:3142",
+        "Acquire::http::Proxy (host)": "proxy.example",
+        "Acquire::http::Proxy (password)": "p@ssword",
+    }
+
+
 def test_the_public_index_is_no_secret_but_a_password_for_it_is() -> None:
     from pip._internal.models.index import PyPI
 
