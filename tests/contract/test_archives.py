@@ -52,4 +52,8 @@ def test_every_system_states_its_image_with_a_document_and_outlives_its_archive(
         assert system.origin.source_of("digest") != system.origin.source, f"{system.key}: who says its digest?"
         if system.origin.status == "end-of-life":
             assert system.archive and all(system.codename in line for line in system.archive), system.key
+            security = f" {system.codename}-security "
+            assert any(security in line for line in system.archive), (
+                f"{system.key}: its image may hold a newer libc than its archive"
+            )
             assert system.origin.source_of("archive") != system.origin.source
