@@ -47,6 +47,14 @@ def test_every_recipe_loads_and_asks_for_what_the_guest_needs() -> None:
         assert any(re.match(r"numpy\b", requirement) for requirement in recipe.requirements), recipe.name
 
 
+def test_what_saves_in_hdf5_asks_for_it() -> None:
+    found = recipes.load(WORKSPACE)
+    for recipe in found.values():
+        adapters = [(WORKSPACE.recipes / name / "smoke.py").read_text() for name in (recipe.name, *recipe.adapters)]
+        if any(".h5'" in adapter for adapter in adapters):
+            assert "h5py" in recipe.requirements, recipe.name
+
+
 def test_every_recipe_is_of_a_framework_of_the_matrix() -> None:
     """A framework may be in the matrix before it has a recipe; a recipe of no framework would never be used."""
     files = sorted((ROOT / "matrix" / "frameworks").glob("*.yaml"))
