@@ -30,6 +30,7 @@ JUDGING = [
     "check_baseline",
     "check_data",
     "check_adapters",
+    "check_horovod",
 ]
 
 
