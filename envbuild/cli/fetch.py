@@ -52,7 +52,12 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
             hint="What was had is noted. Run it again where the network reaches the rest; a lock whose files are gone "
             "needs `envbuild lock NAME --relock`.",
         )
-    session.out(f"{len(whole)} environment{'s' if len(whole) != 1 else ''}: every file is there and is what the lock says")
+    session.out(
+        f"{len(whole)} environment{'s' if len(whole) != 1 else ''}: every pinned file is there and is what the lock says"
+    )
+    for done in fetched:
+        for what in done.unpinned:
+            session.out(f"{done.name}: not pinned, so not fetched: {what}")
     session.document({"schema": 1, "fetched": codec.encode(fetched)})
     return 0
 

@@ -9,6 +9,8 @@ import click
 from envbuild.cli import options, wording
 from envbuild.cli.session import Session
 
+_SHOWN = 5
+
 
 @click.command("show")
 @options.naming()
@@ -36,8 +38,17 @@ def _rows(standing: dict[str, Any]) -> list[list[str]]:
     lock = standing["lock"]
     rows = [["lock", lock["state"], lock["path"] or ""]]
     rows += [["", "not pinned", f"{each['what']}: {each['why']}"] for each in lock["missing"]]
+    for each in lock["unproved"]:
+        rows += [["", f"not {each['kind']}", line] for line in _unchecked(each["files"])]
     rows.append(["rendering", standing["rendering"]["state"], standing["rendering"]["path"] or ""])
     image = standing["image"]
     rows.append(["image", "built" if image else "none", ", ".join(image["tags"]) if image else ""])
     rows += [[f"report ({kind})", "", path] for kind, path in standing["reports"].items()]
     return rows
+
+
+def _unchecked(files: list[dict[str, str]]) -> list[str]:
+    """The first ones by name, since a host that is out of reach keeps hundreds back; all are in the evidence."""
+    places = (f"{each['file']} from {each['host']}" if each["host"] else each["file"] for each in files)
+    lines = [f"{place}: {each['why']}" for place, each in zip(places, files, strict=True)]
+    return lines[:_SHOWN] + ([f"{len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])

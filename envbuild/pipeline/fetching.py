@@ -5,9 +5,10 @@ What was checked is noted by hash as it is done, so that an interrupted run goes
 
 from __future__ import annotations
 
+import datetime
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from envbuild import files
 from envbuild.errors import BuildError, EnvbuildError, UsageError
-from envbuild.model import Artifact, Lock, Progress
+from envbuild.model import Artifact, Lock, Missing, Progress
 from envbuild.pipeline import evidence, judge, stages
 from envbuild.pipeline.tools import Tools
 
@@ -27,6 +28,11 @@ _PARALLEL = 4  # downloads at a time; more only share the same line
 _TRIES = 3
 _WAIT_S = 2.0  # after the first download that broke off; longer after each
 _CONTRADICTS = ("hash-differs", "artifact-gone")  # not a network that is down
+_REASONS = {
+    "index-unreachable": "its host could not be reached",
+    "artifact-gone": "it is no longer offered",
+    "hash-differs": "what is there is another file",
+}
 _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 
 
@@ -45,7 +51,8 @@ class Pin:
 class Fetched:
     """What became of one environment's files. ``failed`` are those that could not be had, in words; empty where all were.
 
-    ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before.
+    ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before. ``unpinned``
+    are those that the lock does not know, without which nothing is proved.
     """
 
     name: str
@@ -53,6 +60,7 @@ class Fetched:
     size: int
     known: int
     failed: tuple[str, ...]
+    unpinned: tuple[str, ...] = ()
 
 
 def pins(lock: Lock) -> tuple[Pin, ...]:
@@ -162,6 +170,14 @@ class _Run:
         else:
             _write(self._notes, pin)
 
+    def _unchecked(self, lock: Lock, mine: Iterable[Pin]) -> Iterator[evidence.Unchecked]:
+        """Each file that was not had, in words that hold nothing of this machine; then what the lock itself could not pin."""
+        for pin in mine:
+            if (error := self._failed.get(pin.sha256)) is not None:
+                yield evidence.Unchecked(file=pin.filename, host=_host(pin), why=_REASONS.get(error.code, "could not be had"))
+        for gap in _unpinned(lock):
+            yield evidence.Unchecked(file=gap.what, host="", why=gap.why)
+
     def _finish(self, name: str, known: int) -> None:
         mine = self._pins[name]
         failed = [self._failed[pin.sha256] for pin in mine if pin.sha256 in self._failed]
@@ -169,12 +185,37 @@ class _Run:
         pinned = {framework for prefix in lock.prefixes for framework in prefix.frameworks}
         if any(error.code in _CONTRADICTS for error in failed):
             evidence.withdraw(self._tools.workspace, name, "downloaded")
+        digest = self._locked[name].digest
         if not failed and pinned >= {framework.name for framework in lock.environment.frameworks}:
-            judge.prove(self._tools, name, self._locked[name].digest, "downloaded", with_engine=False)
+            judge.prove(self._tools, name, digest, "downloaded", with_engine=False)
+        else:
+            today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+            unchecked = tuple(self._unchecked(lock, mine))
+            evidence.leave_open(
+                self._tools.workspace, name, evidence.Unproved(kind="downloaded", date=today, lock=digest, files=unchecked)
+            )
         messages = tuple(dict.fromkeys(error.message for error in failed))
-        told = Fetched(name=name, files=len(mine), size=sum(pin.size for pin in mine), known=known, failed=messages)
+        told = Fetched(
+            name=name,
+            files=len(mine),
+            size=sum(pin.size for pin in mine),
+            known=known,
+            failed=messages,
+            unpinned=tuple(gap.what for gap in _unpinned(lock)),
+        )
         self.told[name] = told
         self._on_done(told)
+
+
+def _unpinned(lock: Lock) -> list[Missing]:
+    """What the lock lists as missing of frameworks that it pins no file of."""
+    return [gap for gap in lock.missing if gap.what.startswith("the files of ")]
+
+
+def _host(pin: Pin) -> str:
+    """Where a file was looked for; not the index of this machine, which may be anybody's mirror."""
+    index = pin.artifact.index if pin.artifact else pin.url
+    return "" if index == "default" else urlsplit(index).hostname or ""
 
 
 def _remote(pin: Pin) -> IndexFile:

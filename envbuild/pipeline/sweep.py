@@ -65,13 +65,13 @@ def _check_evidence(tools: Tools) -> list[Difference]:
     for path in sorted(file for place in places if place.is_dir() for file in place.glob("*.json")):
         try:
             locked = stages.read_locked(tools, path.stem)
-            proofs = evidence.read(workspace, path.stem)
+            held = evidence.load(workspace, path.stem)
         except EnvbuildError as error:
             found.append(Difference(kind="unreadable", path=path, note=error.message))
             continue
         if locked is None:
             found.append(Difference(kind="orphan", path=path, note="there is no such environment"))
-        elif any(proof.lock != locked.digest for proof in proofs):
+        elif ({each.lock for each in held.proofs} | {each.lock for each in held.unproved}) - {locked.digest}:
             found.append(Difference(kind="differs", path=path, note="it is evidence of another lock"))
     return found
 
@@ -94,12 +94,15 @@ def standing(tools: Tools, name: str) -> dict[str, Any]:
     image = {"id": record.image, "tags": list(record.tags), "lock": record.lock} if record else None
     if locked is None:
         nothing = {"state": "none", "path": None}
-        return {"lock": {**nothing, "missing": []}, "rendering": nothing, "image": image, "reports": reports}
+        return {"lock": {**nothing, "missing": [], "unproved": []}, "rendering": nothing, "image": image, "reports": reports}
     lock = {
         "state": _lock_state(tools, locked),
         "path": str(locked.path),
         "sha256": locked.digest,
         "missing": codec.encode(locked.lock.missing),
+        "unproved": codec.encode(
+            [each for each in evidence.load(tools.workspace, name).unproved if each.lock == locked.digest]
+        ),
     }
     folder = tools.workspace.rendering(name)
     found = rendering.differences(folder, stages.render_text(tools, locked.lock))

@@ -10,7 +10,7 @@ import verify_locks
 
 from envbuild import lock as locks
 from envbuild.errors import BuildError, UsageError
-from envbuild.model import Lock, Progress, RemoteFile
+from envbuild.model import Lock, Missing, Progress, RemoteFile
 from envbuild.pipeline import Tools, evidence, fetching, stages
 from envbuild.workspace import Workspace
 
@@ -149,3 +149,32 @@ def test_files_at_urls_of_their_own_count_too():
     pin, other = [each for each in fetching.pins(lock) if each.artifact is None]
     assert (pin.filename, pin.sha256, pin.url) == ("python+1.tar.gz", file.sha256, file.url)
     assert (other.filename, other.sha256) == ("unpacker", program.sha256)
+
+
+def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(world, monkeypatch):
+    lock = stages.require_lock(world, "small").lock
+    remote = RemoteFile(url="https://conda.example/pkgs/python-3.6.6.tar.bz2", sha256="c" * 64)
+    base = replace(lock.environment.base, files=(remote,))
+    gap = Missing(
+        what="the files of other 2.0 and of what it requires", why="its package index https://own.example could not be reached"
+    )
+    lock = replace(lock, environment=replace(lock.environment, base=base), missing=(gap,))
+    held = stages.Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
+    monkeypatch.setattr(stages, "require_lock", lambda *_: held)
+    first = lock.prefixes[0].artifacts[0].filename
+    broken_ = {name: [broken("index-unreachable")] * 3 for name in (first, "python-3.6.6.tar.bz2")}
+    world.__dict__["index"] = Index({name: list(errors) for name, errors in broken_.items()})
+    fetching.fetch(world, ["small"])
+    (open_,) = evidence.load(world.workspace, "small").unproved
+    assert (open_.kind, open_.lock) == ("downloaded", held.digest)
+    assert [(each.file, each.host, each.why) for each in open_.files] == [
+        (first, "", "its host could not be reached"),  # this machine's own index is named nowhere
+        ("python-3.6.6.tar.bz2", "conda.example", "its host could not be reached"),
+        (gap.what, "", gap.why),
+    ]
+    whole = replace(lock, missing=())
+    held = stages.Locked(lock=whole, digest=locks.digest(whole), path=Path(), kept=True)
+    world.__dict__["index"] = Index()
+    fetching.fetch(world, ["small"])
+    assert evidence.load(world.workspace, "small").unproved == ()
+    assert proved(world, "small") == ("downloaded",)
