@@ -51,8 +51,8 @@ class Pin:
 class Fetched:
     """What became of one environment's files. ``failed`` are those that could not be had, in words; empty where all were.
 
-    ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before. ``unpinned``
-    are those that the lock does not know, without which nothing is proved.
+    ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before.
+    ``unpinned`` are those that the lock does not know, without which nothing is proved.
     """
 
     name: str
