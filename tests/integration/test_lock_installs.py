@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -74,19 +75,41 @@ def installed(prefix, house: Path, into: Path) -> Path:
     return ours
 
 
+def prefix_of(request: str, folder: Path):
+    """Its lock, and the interpreter of a fresh prefix that holds it."""
+    made = locked(request, folder / "downloads")
+    assert [gap.what for gap in made.missing] == ["base"]
+    (prefix,) = made.prefixes
+    house, index = folder / "house", Index()
+    for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+        index.fetch_artifact(artifact, house)
+    return made, installed(prefix, house, folder)
+
+
 @pytest.mark.parametrize(
     ("request_", "module"), [*SMALL, *(pytest.param(*case, marks=pytest.mark.prove) for case in CASES)], ids=lambda value: value
 )
 def test_a_lock_of_any_python_installs_by_its_hashes_alone_and_imports(tmp_path, request_, module):
-    made = locked(request_, tmp_path / "downloads")
-    assert [gap.what for gap in made.missing] == ["base"]
-    (prefix,) = made.prefixes
-    house, index = tmp_path / "house", Index()
-    for artifact in (*prefix.artifacts, *prefix.build_artifacts):
-        index.fetch_artifact(artifact, house)
-    python = installed(prefix, house, tmp_path)
+    made, python = prefix_of(request_, tmp_path)
     program = f"import sys, {module}; print('%d.%d %s' % (sys.version_info[:2] + ({module}.__version__,)))"
     python_version, version = run(python, "-c", program, CUDA_VISIBLE_DEVICES="", HOME=str(tmp_path)).split()[-2:]
-    assert python_version == prefix.python.version
+    assert python_version == made.environment.python.version
     # Of OpenCV the binding's build number is no part of the library's own version.
     assert Version(version).release[:2] == Version(made.environment.frameworks[0].version).release[:2]
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("request_", ["chainer-2.0.0-cpu-py27", "chainer-3.5.0-cpu-py27"])
+def test_releases_far_from_those_that_an_adapter_was_written_for_train_with_it(tmp_path, request_):
+    made, python = prefix_of(request_, tmp_path)
+    tools = workspace.find(None, [])
+    adapter = tools.recipes / made.environment.frameworks[0].recipe / "smoke.py"
+    options = ["--counts", "1,2", "--phases", "oracle,train", "--workload", "mnist", "--train-images", "2048"]
+    assert "PASS" in run(python, tools.guest, "run", "--adapter", adapter, *options, HOME=str(tmp_path))
+    # A few steps of the deeper network: whether it learns in them is not asked.
+    report = tmp_path / "report.json"
+    options = ["--counts", "1", "--phases", "train", "--workload", "cifar", "--train-images", "128", "--test-images", "64"]
+    argv = [python, tools.guest, "run", "--adapter", adapter, *options, "--epochs", "1", "--json", report]
+    subprocess.run(list(map(str, argv)), env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, check=False)
+    checks = {check["id"]: check["status"] for check in json.loads(report.read_text())["checks"]}
+    assert checks["RUN"] == "pass"
