@@ -179,9 +179,11 @@ class _MultiGpu(Compiled):
         for number, replica in enumerate(replicas):
             with self.tf.device('/%s:%d' % (self.kind, self.ctx.devices[replica])):
                 cut = layers.Lambda(lambda x, number=number: self.tf.split(x, count)[number], made.input_shape[1:])
-                parts.append(made(cut(made.inputs[0])))
-        # Not on a device of its own: its gradients, which wait for each other there, would be torn from the layers' below it.
-        return self.keras.models.Model(made.inputs, layers.concatenate(parts, axis=0))
+                # Its gradient is made here. That of the joint would stay there, where a layer that is here may not be colocated.
+                here = layers.Lambda(lambda answer: answer * 1.0)
+                parts.append(here(made(cut(made.inputs[0]))))
+        with self.tf.device('/cpu:0'):
+            return self.keras.models.Model(made.inputs, layers.concatenate(parts, axis=0))
 
     @contextlib.contextmanager
     def _devices(self):

@@ -84,7 +84,7 @@ class _OldKeras(object):
     def SGD(self, lr, momentum):
         return lr, momentum
 
-    def Lambda(self, function, output_shape):
+    def Lambda(self, function, output_shape=None):
         return lambda x: function(x)
 
     def concatenate(self, parts, axis):
@@ -143,7 +143,7 @@ class OldKerasTest(unittest.TestCase):
         model = self.side.model(lambda: made, [0, 1], lambda joined: joined)
         np.testing.assert_array_equal(model['run'], 2 * made.inputs[0])
         self.assertEqual(made.seen, [2, 2])
-        self.assertEqual(self.side.tf.places, ['/cpu:0', '/cpu:0', '/cpu:1'])
+        self.assertEqual(self.side.tf.places, ['/cpu:0', '/cpu:0', '/cpu:1', '/cpu:0'])
 
 
 if __name__ == '__main__':
