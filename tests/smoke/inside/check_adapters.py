@@ -22,7 +22,7 @@ def _of(recipe):
 
 def setUpModule():
     adapters.__path__.append(FOLDER)
-    shutil.copy(os.path.join(RECIPES, 'tensorflow', 'smoke.py'), os.path.join(FOLDER, 'tensorflow.py'))      # which Keras borrows
+    shutil.copy(os.path.join(RECIPES, 'tensorflow', 'smoke.py'), os.path.join(FOLDER, 'tensorflow.py'))   # Keras borrows it
 
 
 def tearDownModule():
