@@ -210,8 +210,8 @@ class ProviderRow:
     """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries.
 
     ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty where no document says which.
-    ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest``: what the tag named when a
-    document was written (``sha256:…``), empty where none tells.
+    ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest``: what the tag named
+    when a document was written (``sha256:…``), empty where none tells.
     """
 
     provider: str

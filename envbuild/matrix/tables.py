@@ -268,6 +268,7 @@ def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow
         provider=kind,
         system=table.text("system", "" if kind not in ("apt", "tag") else None, pattern=NAME).lower(),
         image=table.text("image", "" if kind != "tag" else None, pattern=r"\S+"),
+        digest=table.text("digest", "", pattern=r"sha256:[0-9a-f]{64}") if kind == "tag" else "",
         repositories=table.texts("repositories", required=kind == "apt", pattern=NAME),
         packages=tuple(package(item) for item in table.tables("packages", required=kind == "apt")),
         build_packages=tuple(package(item) for item in table.tables("build_packages")) if kind == "apt" else (),

@@ -21,8 +21,9 @@ def pin(tools: Tools, environment: Environment) -> BaseLock | Missing:
 
 
 def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
-    """What the matrix says of the image: of a user's own nothing, and a digest only of the system's plain one."""
+    """What the matrix says of the image, the system's plain one or one that brings CUDA: of a user's own, nothing."""
     row = next((row for row in matrix.systems if row.name == environment.system.name), None)
     if row is None or environment.base.provider == "local":
         return bases.Known()
-    return bases.Known(digest=row.digest if environment.base.image == row.image else "", archive=row.archive)
+    with_cuda = {provider.image: provider.digest for cuda in matrix.cuda for provider in cuda.providers if provider.image}
+    return bases.Known(digest=({**with_cuda, row.image: row.digest}).get(environment.base.image, ""), archive=row.archive)

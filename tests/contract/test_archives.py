@@ -6,8 +6,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from envbuild import matrix, mirrors
+from envbuild import matrix, mirrors, resolve
 from envbuild.matrix.types import Matrix
+from envbuild.pipeline.bases import known_base
 
 ENTRY = Path(__file__).parents[2] / "matrix.yaml"
 
@@ -57,3 +58,14 @@ def test_every_system_states_its_image_with_a_document_and_outlives_its_archive(
                 f"{system.key}: its image may hold a newer libc than its archive"
             )
             assert system.origin.source_of("archive") != system.origin.source
+
+
+def test_a_digest_of_an_image_with_cuda_has_a_document_of_its_own_and_is_what_locks_take(facts: Matrix) -> None:
+    known = [provider for cuda in facts.cuda for provider in cuda.providers if provider.digest]
+    assert known
+    for provider in known:
+        assert provider.image.startswith("nvidia/cuda:") and provider.origin.source_of("digest") != provider.origin.source
+    asked = resolve.parse(["cupy-13.6.0-cuda12.8-py312-ubuntu24.04"], matrix=facts)
+    environment = resolve.resolve(facts, asked).environment
+    of_image = {provider.image: provider.digest for provider in known}
+    assert known_base(facts, environment).digest == of_image[environment.base.image]
