@@ -1,29 +1,11 @@
-"""The values that stages pass to each other: frozen, no I/O, no defaults that hide a decision.
-
-All versions are strings. Tuples keep the order that the producer chose and are written in that order.
-"""
+"""The resolved decision: every version chosen, and what installing and rendering need to know of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
-Status = Literal["ok", "known-bad", "unknown", "base-deleted", "end-of-life"]
-PythonFrom = Literal["distribution", "uv", "conda", "base"]
-CudaLibraries = Literal["none", "system", "bundled", "wheels"]
-Provider = Literal["distribution", "tag", "apt", "wheels", "conda", "local"]
-
-SCHEMA = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
-    """Why one choice was made, and the document (URL or purl) that supports it."""
-
-    choice: str
-    because: str
-    source: str
+from envbuild.model.custom import Custom
+from envbuild.model.words import CudaLibraries, Provider, PythonFrom
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +98,14 @@ class AptPackage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteFile:
+    """A file that a build fetches by itself, pinned by its hash: an interpreter's archive, a conda package."""
+
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
     """Where the image starts from, and where CUDA comes from (``provider``).
 
@@ -134,14 +124,6 @@ class Base:
     build_image: str = field(default="", metadata={"left_out_if_default": True})
     files: tuple[RemoteFile, ...] = field(default=(), metadata={"left_out_if_default": True})
     installer: RemoteFile | None = field(default=None, metadata={"left_out_if_default": True})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoteFile:
-    """A file that a build fetches by itself, pinned by its hash: an interpreter's archive, a conda package."""
-
-    url: str
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,52 +158,6 @@ class PrefixPlan:
     python: Python
     frameworks: tuple[str, ...]
     exclude_newer: str = field(default="", metadata={"left_out_if_default": True})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CopiedFile:
-    """A file of the user's (relative to the recipe) for the image, or, where both end with ``/``, what a folder holds."""
-
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
-    """A program that an image can start, and what it needs: requirements (PEP 508), apt packages, ports."""
-
-    name: str
-    pip: tuple[str, ...]
-    apt: tuple[str, ...]
-    ports: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Custom:
-    """What a user's own recipe asks for. ``request`` are the words that the environment was resolved from.
-
-    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date.
-    ``apt_build`` is there while source packages are built, and does not stay. ``user`` is the name of the image's user, empty
-    for the usual one.
-    """
-
-    request: tuple[str, ...]
-    pip: tuple[str, ...]
-    newer: tuple[str, ...]
-    apt: tuple[str, ...]
-    files: tuple[CopiedFile, ...]
-    user: str
-    ports: tuple[int, ...]
-    services: tuple[Service, ...]
-    apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
-
-    def requirements(self) -> tuple[str, ...]:
-        """What is locked beside the frameworks: the user's own, then what the services need."""
-        return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
-
-    def system_packages(self) -> tuple[str, ...]:
-        """What apt installs: the user's own, then what the services need."""
-        return tuple(dict.fromkeys([*self.apt, *(name for service in self.services for name in service.apt)]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,140 +198,3 @@ class Environment:
     def cuda_of(self, framework: Framework) -> str | None:
         """The CUDA that one of its frameworks is built for: the environment's, unless it says otherwise or has none."""
         return None if framework.cuda_libraries == "none" else framework.cuda or self.cuda
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upon:
-    """A build of another framework, upon which one stands."""
-
-    name: str
-    version: str
-    variant: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Details:
-    """What the matrix tells of one framework's build beyond what a lock holds of it.
-
-    ``upon``: the nearest first, the last is the one whose Python, CUDA and GPU code it has. ``cudnn`` and ``nccl`` are those
-    that this build uses, None for none or where no source says; ``compute_capability`` is its own.
-    """
-
-    upon: tuple[Upon, ...]
-    cudnn: str | None
-    nccl: str | None
-    compute_capability: ComputeCapability | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolution:
-    """An environment with the story of how it was chosen.
-
-    ``details`` has one entry per framework, in their order. ``overlaid``: the rows behind it that the user's overlays hold.
-    """
-
-    request: str
-    environment: Environment
-    reasons: tuple[Reason, ...]
-    warnings: tuple[str, ...]
-    overlaid: tuple[str, ...]
-    details: tuple[Details, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Artifact:
-    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes."""
-
-    name: str
-    version: str
-    filename: str
-    sha256: str
-    index: str
-    project: str
-    size: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prefix:
-    """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists."""
-
-    name: str
-    path: str
-    python: Python
-    frameworks: tuple[str, ...]
-    backend: Literal["uv", "pip"]
-    artifacts: tuple[Artifact, ...]
-    build_artifacts: tuple[Artifact, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DebianPackage:
-    """A package of a bootstrapped base, as the mirror's own index describes it."""
-
-    name: str
-    version: str
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bootstrap:
-    """A base made by mmdebstrap instead of pulled."""
-
-    suite: str
-    architecture: str
-    variant: str
-    packages: tuple[DebianPackage, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BaseLock:
-    """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
-
-    ``archive``: the apt sources that a pulled one gets where its own no longer answer. ``build_digest`` pins ``build_image``.
-    """
-
-    image: str
-    digest: str | None
-    bootstrap: Bootstrap | None
-    archive: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
-    build_digest: str | None = field(default=None, metadata={"left_out_if_default": True})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Missing:
-    """Something that could not be pinned, and the reason."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lock:
-    """Decision and pins. Only a lock whose ``missing`` is empty counts as locked."""
-
-    environment: Environment
-    base: BaseLock
-    prefixes: tuple[Prefix, ...]
-    missing: tuple[Missing, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """One step of news from a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
-
-    ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state.
-    """
-
-    stage: str
-    message: str
-    done: float | None = None
-    total: float | None = None
-    unit: str = ""
-    log: bool = False
-
-
-OnProgress = Callable[[Progress], None]
-
-
-def ignore_progress(_news: Progress) -> None:
-    """The listener for callers that do not want any."""

@@ -1,0 +1,60 @@
+"""The values that stages pass to each other: frozen, no I/O, no defaults that hide a decision.
+
+All versions are strings. Tuples keep the order that the producer chose and are written in that order. Each module here has one
+reason to change: what a user's recipe adds, what was decided, how that is told, what is pinned, and what is shown meanwhile.
+"""
+
+from envbuild.model.custom import CopiedFile, Custom, Service
+from envbuild.model.environment import (
+    AptPackage,
+    AptRepository,
+    Base,
+    ComputeCapability,
+    Environment,
+    Framework,
+    PinnedFile,
+    PrefixPlan,
+    Python,
+    RemoteFile,
+    System,
+)
+from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage, Lock, Missing, Prefix
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
+from envbuild.model.resolution import Details, Reason, Resolution, Upon
+from envbuild.model.words import SCHEMA, CudaLibraries, Provider, PythonFrom, Status
+
+__all__ = [
+    "SCHEMA",
+    "AptPackage",
+    "AptRepository",
+    "Artifact",
+    "Base",
+    "BaseLock",
+    "Bootstrap",
+    "ComputeCapability",
+    "CopiedFile",
+    "CudaLibraries",
+    "Custom",
+    "DebianPackage",
+    "Details",
+    "Environment",
+    "Framework",
+    "Lock",
+    "Missing",
+    "OnProgress",
+    "PinnedFile",
+    "Prefix",
+    "PrefixPlan",
+    "Progress",
+    "Provider",
+    "Python",
+    "PythonFrom",
+    "Reason",
+    "RemoteFile",
+    "Resolution",
+    "Service",
+    "Status",
+    "System",
+    "Upon",
+    "ignore_progress",
+]

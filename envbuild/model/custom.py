@@ -1,0 +1,51 @@
+"""What a user's own recipe adds to an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopiedFile:
+    """A file of the user's (relative to the recipe) for the image, or, where both end with ``/``, what a folder holds."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Service:
+    """A program that an image can start, and what it needs: requirements (PEP 508), apt packages, ports."""
+
+    name: str
+    pip: tuple[str, ...]
+    apt: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Custom:
+    """What a user's own recipe asks for. ``request`` are the words that the environment was resolved from.
+
+    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date.
+    ``apt_build`` is there while source packages are built, and does not stay. ``user`` is the name of the image's user, empty
+    for the usual one.
+    """
+
+    request: tuple[str, ...]
+    pip: tuple[str, ...]
+    newer: tuple[str, ...]
+    apt: tuple[str, ...]
+    files: tuple[CopiedFile, ...]
+    user: str
+    ports: tuple[int, ...]
+    services: tuple[Service, ...]
+    apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+    def requirements(self) -> tuple[str, ...]:
+        """What is locked beside the frameworks: the user's own, then what the services need."""
+        return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
+
+    def system_packages(self) -> tuple[str, ...]:
+        """What apt installs: the user's own, then what the services need."""
+        return tuple(dict.fromkeys([*self.apt, *(name for service in self.services for name in service.apt)]))

@@ -1,0 +1,85 @@
+"""An environment with every file pinned, and what could not be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from envbuild.model.environment import Environment, Python
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str
+    index: str
+    project: str
+    size: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prefix:
+    """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists."""
+
+    name: str
+    path: str
+    python: Python
+    frameworks: tuple[str, ...]
+    backend: Literal["uv", "pip"]
+    artifacts: tuple[Artifact, ...]
+    build_artifacts: tuple[Artifact, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DebianPackage:
+    """A package of a bootstrapped base, as the mirror's own index describes it."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bootstrap:
+    """A base made by mmdebstrap instead of pulled."""
+
+    suite: str
+    architecture: str
+    variant: str
+    packages: tuple[DebianPackage, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseLock:
+    """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
+
+    ``archive``: the apt sources that a pulled one gets where its own no longer answer. ``build_digest`` pins ``build_image``.
+    """
+
+    image: str
+    digest: str | None
+    bootstrap: Bootstrap | None
+    archive: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+    build_digest: str | None = field(default=None, metadata={"left_out_if_default": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """Something that could not be pinned, and the reason."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """Decision and pins. Only a lock whose ``missing`` is empty counts as locked."""
+
+    environment: Environment
+    base: BaseLock
+    prefixes: tuple[Prefix, ...]
+    missing: tuple[Missing, ...]

@@ -1,0 +1,28 @@
+"""News of what is being done, for whoever shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """One step of news from a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
+
+    ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state.
+    """
+
+    stage: str
+    message: str
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+    log: bool = False
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def ignore_progress(_news: Progress) -> None:
+    """The listener for callers that do not want any."""

@@ -1,0 +1,54 @@
+"""An environment with the story of how it was chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envbuild.model.environment import ComputeCapability, Environment
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """Why one choice was made, and the document (URL or purl) that supports it."""
+
+    choice: str
+    because: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upon:
+    """A build of another framework, upon which one stands."""
+
+    name: str
+    version: str
+    variant: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Details:
+    """What the matrix tells of one framework's build beyond what a lock holds of it.
+
+    ``upon``: the nearest first, the last is the one whose Python, CUDA and GPU code it has. ``cudnn`` and ``nccl`` are those
+    that this build uses, None for none or where no source says; ``compute_capability`` is its own.
+    """
+
+    upon: tuple[Upon, ...]
+    cudnn: str | None
+    nccl: str | None
+    compute_capability: ComputeCapability | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolution:
+    """An environment with the story of how it was chosen.
+
+    ``details`` has one entry per framework, in their order. ``overlaid``: the rows behind it that the user's overlays hold.
+    """
+
+    request: str
+    environment: Environment
+    reasons: tuple[Reason, ...]
+    warnings: tuple[str, ...]
+    overlaid: tuple[str, ...]
+    details: tuple[Details, ...]

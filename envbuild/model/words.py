@@ -1,0 +1,12 @@
+"""Words that a row, an environment and a lock share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Status = Literal["ok", "known-bad", "unknown", "base-deleted", "end-of-life"]
+PythonFrom = Literal["distribution", "uv", "conda", "base"]
+CudaLibraries = Literal["none", "system", "bundled", "wheels"]
+Provider = Literal["distribution", "tag", "apt", "wheels", "conda", "local"]
+
+SCHEMA = 1
