@@ -366,9 +366,13 @@ def secret_in(path):
 
 
 def has_capability(path):
+    """Whether the kernel gives who runs it a right of its own, as it gives `ping` raw sockets."""
     try:
-        return bool(getattr(os, 'getxattr')(path, 'security.capability', follow_symlinks=False))
-    except (AttributeError, OSError):  # Python 2 has no getxattr; a file without the attribute raises
+        if hasattr(os, 'getxattr'):
+            return bool(getattr(os, 'getxattr')(path, 'security.capability', follow_symlinks=False))
+        import ctypes  # Python 2 has no getxattr, but the C library has
+        return ctypes.CDLL(None).lgetxattr(path if isinstance(path, bytes) else path.encode('utf-8'), b'security.capability', None, 0) > 0
+    except (ImportError, OSError, ValueError):  # a file without the attribute raises
         return False
 
 
@@ -382,9 +386,8 @@ def about(path):
 
 def main(config):
     recorded = set()
-    prefixes = {prefix: examine(prefix, config.get('quick', False), recorded) for prefix in config['prefixes']}
-    for prefix in prefixes:
-        prefixes[prefix]['python'] = version_of(prefix)
+    prefixes = {prefix: dict(examine(prefix, config.get('quick', False), recorded), python=version_of(prefix))
+                for prefix in config['prefixes']}
     answer = whole_image(recorded)
     answer.update({'python': '.'.join(str(part) for part in sys.version_info[:3]), 'prefixes': prefixes, 'packages': packages(), 'packaged': packaged_files(),
               'paths': {path: about(path) for path in config.get('paths', ())}})

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import importlib.util
 import json
+import os
+import struct
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -191,3 +193,21 @@ def test_an_empty_prefix_is_told_as_such(contents: ModuleType, tmp_path: Path) -
     told = contents.examine(str(tmp_path / "absent"), False)
     assert told["sites"] == [] and told["distributions"] == []
     json.dumps(told)
+
+
+@pytest.mark.parametrize("python", [2, 3])
+def test_a_right_that_is_no_mode_is_seen_by_every_python(
+    contents: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: int
+) -> None:
+    plain, ping = tmp_path / "plain", tmp_path / "ping"
+    plain.write_text("")
+    ping.write_text("")
+    try:  # raw sockets, in the kernel's own form
+        os.setxattr(ping, "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0))
+    except OSError:
+        pytest.skip("only root may give such rights, on a disk that keeps them")
+    if python == 2:
+        monkeypatch.delattr(os, "getxattr")
+    assert contents.has_capability(str(ping))
+    assert not contents.has_capability(str(plain))
+    assert not contents.has_capability(str(tmp_path / "nothing"))
