@@ -9,15 +9,17 @@ class Context(object):
 
     `replicas` counts the devices of all processes. `threads` is how many CPU threads one device may use. `options` are
     the matrix row's own words for this framework. `group` is the TCP process group. `host` is where all ranks reach rank 0.
-    On several machines `hosts` counts them, this one is number `node` and has `local_world` of the ranks, of which this is number
-    `local_rank`; `interface` is the network interface between them.
+    On several machines `hosts` counts them, this one is number `node` and has `local_world` of the ranks, of which this is
+    number `local_rank`; `interface` is the network interface between them. What lies in `folder` goes with the launch,
+    however it ends.
     """
 
-    def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None):
+    def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None,
+                 folder=None):
         self.rank, self.world = rank, world
         self.kind, self.devices, self.replicas = kind, devices, replicas
         self.threads, self.options, self.seed = threads, options, seed
-        self.group, self.host = group, host
+        self.group, self.host, self.folder = group, host, folder
         place = place or {'hosts': 1, 'node': 0, 'local_rank': rank, 'local_size': world, 'interface': 'lo'}
         self.hosts, self.node, self.interface = place['hosts'], place['node'], place['interface']
         self.local_rank, self.local_world = place['local_rank'], place['local_size']

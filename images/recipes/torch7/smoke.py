@@ -1,12 +1,13 @@
 """Torch 7 for the smoke test: each rank starts a LuaJIT that trains, and tells it what to do.
 
-Orders are lines of words on its standard input, one answer line each; arrays are raw float32 files, all parameters in one, in
-the order of net.names; a network is a file with a line of words for each layer. Between backward pass and update the ranks
-average gradients over the smoke test's ring.
+Orders are lines on its standard input, with tabs between the words, one answer line each; arrays are raw float32 files, all
+parameters in one, in the order of net.names; a network is a file with a line of words for each layer; batches lie on the device
+under numbers. Between backward pass and update the ranks average gradients over the smoke test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -43,7 +44,7 @@ end
 
 local function write(path, tensor)
   local file = torch.DiskFile(path, 'w'):binary()
-  file:writeFloat(tensor:float():contiguous():storage())
+  file:writeFloat(tensor:float():clone():storage())  -- a layer's own may hold more, of a larger batch before
   file:close()
 end
 
@@ -119,13 +120,10 @@ local function running(net)
   return found
 end
 
-local models = {}
+local models, batches = {}, {}
 local orders = {}
 
-function orders.version()
-  local found = pcall(require, 'torch') and (torch.version or '7.0') or '7.0'
-  return tostring(found):gsub('%s', '')
-end
+function orders.ready() return 'ok' end
 
 function orders.make(name, layers, weights, momentum, channels, height, width)
   local net = network(layers)
@@ -138,13 +136,18 @@ function orders.make(name, layers, weights, momentum, channels, height, width)
   return 'ok'
 end
 
-function orders.gradient(name, images, labels, count, out)
-  local model, n = models[name], tonumber(count)
-  local x, y = place(read(images, n, unpack(model.shape))), place(read(labels, n):add(1))
+function orders.put(number, name, images, labels, count)
+  local n = tonumber(count)
+  batches[number] = {images = place(read(images, n, unpack(models[name].shape))), labels = place(read(labels, n):add(1))}
+  return 'ok'
+end
+
+function orders.gradient(name, number, out)
+  local model, batch = models[name], batches[number]
   model.net.all:zeroGradParameters()
-  local answer, known = forward(model.net, x)
-  local loss = model.loss:forward(answer, y)
-  backward(model.net, known, model.loss:backward(answer, y))
+  local answer, known = forward(model.net, batch.images)
+  local loss = model.loss:forward(answer, batch.labels)
+  backward(model.net, known, model.loss:backward(answer, batch.labels))
   if out then write(out, model.gradients) end
   return string.format('%.9g', loss)
 end
@@ -194,12 +197,22 @@ end
 
 for line in io.lines() do
   local words = {}
-  for word in line:gmatch('%S+') do words[#words + 1] = word end
+  for word in line:gmatch('[^\t]+') do words[#words + 1] = word end
   local done, answer = pcall(orders[words[1]], unpack(words, 2))
   io.write('=', done and 'ok ' or 'error ', (tostring(answer):gsub('%s+', ' ')), '\n')
   io.flush()
 end
 '''
+
+
+class Batch(object):
+    """A place for a batch on the device; it may be taken again once nobody knows this object any more."""
+
+    def __init__(self, free, taken):
+        self.number, self._free = free.pop() if free else next(taken), free
+
+    def __del__(self):
+        self._free.append(self.number)
 
 
 class Adapter(object):
@@ -209,8 +222,8 @@ class Adapter(object):
 
     def setup(self, ctx):
         self.ctx, self.on_gpu = ctx, ctx.kind == 'cuda'
-        self.folder = tempfile.mkdtemp(prefix='envbuild-torch7-')
-        self.count = 0
+        self.folder = tempfile.mkdtemp(prefix='torch7-', dir=ctx.folder)
+        self.count, self.free, self.taken = 0, [], itertools.count(1)
         self.semantics = {'gradient': 'mean', 'exchange': 'the smoke test\'s own ring, between backward pass and update',
                           'driven': 'by orders to a LuaJIT of each rank'}
         script = self.path('smoke.lua')
@@ -220,23 +233,29 @@ class Adapter(object):
         self.process = subprocess.Popen(
             [LUAJIT, script, str(device), str(ctx.threads), repr(EPSILON), repr(KEPT)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, universal_newlines=True)
+        self.ask('ready')           # Torch is loaded, or said on its standard error why not
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
     def ask(self, *words):
         """One order, one answer; lines that libraries print in between are passed over."""
-        self.process.stdin.write(' '.join(str(word) for word in words) + '\n')
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write('\t'.join(str(word) for word in words) + '\n')
+            self.process.stdin.flush()
+        except (IOError, OSError):
+            pass                    # it is gone: what it said last, if anything, is still to be read
         for line in iter(self.process.stdout.readline, ''):
             if line.startswith('=ok '):
                 return line[4:].strip()
             if line.startswith('=error '):
                 raise RuntimeError('Torch: ' + line[7:].strip())
-        raise RuntimeError('LuaJIT ended with status %s' % self.process.wait())
+        status = self.process.wait()
+        raise RuntimeError('LuaJIT was killed by signal %d' % -status if status < 0 else 'LuaJIT ended with status %d' % status)
 
     def versions(self):
-        return {'name': 'torch7', 'version': self.ask('version'), 'cuda_build': None, 'cudnn': None, 'nccl': None,
+        """Torch knows no number of its own: it was never released, but counted as 7."""
+        return {'name': 'torch7', 'version': '7.0', 'cuda_build': None, 'cudnn': None, 'nccl': None,
                 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
@@ -258,12 +277,14 @@ class Adapter(object):
         if handle['shard']:
             images = self.ctx.shard(images, self.ctx.rank, self.ctx.world)
             labels = self.ctx.shard(labels, self.ctx.rank, self.ctx.world)
-        return _scaled(images), labels
+        self.put_array('images', _scaled(images))
+        self.put_array('labels', labels)
+        batch = Batch(self.free, self.taken)
+        self.ask('put', batch.number, handle['name'], self.path('images'), self.path('labels'), len(labels))
+        return batch
 
     def step(self, handle, batch, lr):
-        self.put_array('images', batch[0])
-        self.put_array('labels', batch[1])
-        order = ['gradient', handle['name'], self.path('images'), self.path('labels'), len(batch[1])]
+        order = ['gradient', handle['name'], batch.number]
         if not handle['shard']:
             loss = float(self.ask(*order))
             self.ask('update', handle['name'], repr(float(lr)))
