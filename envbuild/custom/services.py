@@ -9,7 +9,7 @@ from envbuild.workspace import Workspace
 
 SCHEMA = 1
 _NAME = r"[a-z][a-z0-9-]*"
-_REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*([<>=!~][A-Za-z0-9.*+!<>=~, ]*)?"
+_REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*([<>=!~][A-Za-z0-9.*+!<>=~, ]*)?(; python_version [<>=]+ '[0-9.]+')?"
 _APT = r"[a-z0-9][a-z0-9+.-]+"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import custom, workspace
+from envbuild.lock.target import Target, read_requirement
 
 ROOT = Path(__file__).parents[2]
 SERVICES = custom.load_services(workspace.find(str(ROOT)))
@@ -38,3 +39,13 @@ def test_no_two_listen_on_one_port() -> None:
     ports = [port for service in SERVICES.values() for port in service.ports]
     assert len(ports) == len(set(ports))
     assert all(port > 1024 for port in ports), "a user without rights cannot listen below"
+
+
+def test_jupyter_starts_under_python_2_too_whose_tornado_computes_what_it_requires() -> None:
+    asked = [read_requirement(text) for text in SERVICES["jupyter"].pip]
+    wanted = {
+        version: {each.name for each in asked if Target(python=version, glibc="2.31").wants(each)}
+        for version in ("2.7", "3.11")
+    }
+    assert wanted["2.7"] == {"jupyterlab", "futures", "singledispatch", "backports_abc"}
+    assert wanted["3.11"] == {"jupyterlab"}
