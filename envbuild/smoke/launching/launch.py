@@ -142,10 +142,9 @@ class Launch(object):
         self.kill()
 
     def kill(self):
-        """End every rank that still runs, at once."""
+        """End every rank that still runs, at once, and what any of them started: that may outlive it."""
         for rank in self.ranks:
-            if rank.process.poll() is None:
-                rank.signal(signal.SIGKILL)
+            rank.signal(signal.SIGKILL)
         for rank in self.ranks:
             rank.process.wait()
 
