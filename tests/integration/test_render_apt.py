@@ -243,7 +243,7 @@ def test_a_proxy_of_apts_own_reaches_its_steps_and_stays_in_no_layer(
     )
     made = replace(lock.environment.base, repositories=hidden)
     lock = replace(lock, environment=replace(lock.environment, base=made))
-    with pytest.raises(BuildError, match=r"toy\.invalid"):
+    with pytest.raises(BuildError, match="source cannot be reached"):
         _cuda_image(engine, base, lock, tmp_path)
     proxy = site.url.replace("//", "//me:proxy-password@")
     settings = f'Acquire::http::Proxy::toy.invalid "{proxy}";\n'.encode()
