@@ -5,6 +5,9 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
+import os
+import re
+
 import numpy as np
 
 
@@ -23,8 +26,11 @@ class Adapter(object):
         cv2.setNumThreads(ctx.threads)
 
     def versions(self):
-        packaged = getattr(self.cv2, 'version', None)           # the wheels number their own builds: 4.5.5.64 is OpenCV 4.5.5
-        version = getattr(packaged, 'opencv_version', self.cv2.__version__)
+        # The wheels number their own builds, 4.5.5.64 being OpenCV 4.5.5; not all of them hold a module that says so.
+        site = os.path.dirname(os.path.dirname(os.path.abspath(self.cv2.__file__)))
+        names = (re.match(r'opencv_[a-z_]+-([0-9.]+)[.]dist-info$', name) for name in sorted(os.listdir(site)))
+        numbers = [name.group(1) for name in names if name and name.group(1).startswith(self.cv2.__version__ + '.')]
+        version = numbers[0] if numbers else self.cv2.__version__
         return {'name': 'opencv', 'version': version, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def exercise(self):
