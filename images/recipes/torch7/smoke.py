@@ -10,6 +10,7 @@ from __future__ import absolute_import, division, print_function
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -20,6 +21,7 @@ from ..networks.nets import EPSILON, KEPT
 SAVED = 'model.t7'
 LUAJIT = '/opt/torch/bin/luajit'
 LUA = r'''
+jit.off()  -- where Torch asks for a garbage collection inside a compiled call to C, LuaJIT never finishes it
 require 'torch'
 require 'nn'
 torch.setdefaulttensortype('torch.FloatTensor')
@@ -232,7 +234,7 @@ class Adapter(object):
         device = ctx.devices[0] if self.on_gpu else -1
         self.process = subprocess.Popen(
             [LUAJIT, script, str(device), str(ctx.threads), repr(EPSILON), repr(KEPT)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, universal_newlines=True)
+            stdout=subprocess.PIPE, universal_newlines=True, preexec_fn=_keep_on_when_asked_for_stacks)
         self.ask('ready')           # Torch is loaded, or said on its standard error why not
 
     def path(self, name):
@@ -344,6 +346,11 @@ class Adapter(object):
         self.process.stdin.close()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _keep_on_when_asked_for_stacks():
+    """The signal goes to all that a rank started; LuaJIT would end, and that be told as the cause."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _words(net, layer):
