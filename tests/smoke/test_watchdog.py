@@ -76,6 +76,18 @@ def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str],
     assert seconds < 40
 
 
+def test_what_a_killed_rank_had_started_ends_as_well(guest: Guest, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    planted = ("--adapter", FAULTY, "--option", "fault=killed-parent", "--counts", "2", "--phases", "oracle")
+    answer = guest.run("run", *planted, folder=tmp_path, env=guest.env(TMPDIR=str(scratch)))
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    until = time.monotonic() + 5
+    while _ranks(scratch) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert _ranks(scratch) == set()
+
+
 @pytest.mark.parametrize("version", FEW)
 def test_an_exception_reaches_the_report(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer, _seconds = _disaster(guest_of(version), tmp_path, "raises")
