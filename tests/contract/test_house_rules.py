@@ -65,14 +65,13 @@ def test_no_python_outside_the_guest_names_a_framework():
 def registry_hosts() -> set[str]:
     """Hosts of pip's built-in index, of this machine's pip configuration and of its apt sources, read now.
 
-    A vendor's repository that the matrix names as a fact may also be among this machine's apt sources: it stays a fact. What is
-    only a comment there (images of Debian tell so of which snapshot they were made) is nothing that apt asks.
+    A vendor's repository that the matrix names as a fact may also be among this machine's apt sources: it stays a fact.
     """
     hosts = {PyPI.netloc, PyPI.file_storage_domain}
     settings = procs.run([str(Path(procs.find("python3") or "python3")), "-m", "pip", "config", "list"]).output
     places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     texts = [settings, *(place.read_text(errors="replace") for place in places if place.is_file())]
-    for text in (re.sub(r"(?m)^#.*", "", text) for text in texts):
+    for text in texts:
         hosts |= set(re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text))
     return hosts - {urlsplit(repository.url).netloc for repository in facts().repositories}
 
