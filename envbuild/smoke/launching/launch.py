@@ -21,6 +21,10 @@ POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
+# glibc gives memory at the end of its heap back whenever 128 KiB of it are free, and has it zeroed again in the next step: by what
+# happened to lie there, a process was up to a third slower than the next, for as long as it ran. 32 MiB is the most that the second
+# may be: https://man7.org/linux/man-pages/man3/mallopt.3.html
+KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
 COMPILING = ('oracle', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
 STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
           'S': 'waiting', 'R': 'running'}
@@ -96,6 +100,8 @@ def environment(plan, rank, base):
     for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
         # On one machine, in a container without network, there is nothing else.
         env.setdefault(name, plan['interface'] or 'lo')
+    for name, value in KEPT_MEMORY.items():
+        env.setdefault(name, value)
     env.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')        # the same numbers as NVML and nvidia-smi
     home = env.get('HOME', '')
     if not home or not os.path.isdir(home) or not os.access(home, os.W_OK):
