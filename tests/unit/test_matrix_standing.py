@@ -111,7 +111,8 @@ def test_builds_are_those_of_what_it_stands_upon(read):
 
 
 def test_builds_for_different_systems_are_all_stood_upon(read):
-    here, there = (f"{name}: {{package: {name}, python: ['3.9'], cuda_libraries: none, glibc: '2.5'}}" for name in ("here", "there"))
+    row = "{name}: {{package: {name}, python: ['3.9'], cuda_libraries: none, glibc: '2.5'}}"
+    here, there = (row.format(name=name) for name in ("here", "there"))
     facts = read(base(f"      {here}\n      {there}"), above(', upon: {below: "1.0.1"}'))
     assert [variant.name for variant in framework(facts, "above").releases[0].variants] == ["here", "there"]
 
