@@ -90,7 +90,8 @@ def test_facts_are_those_of_the_matrix_today_and_choices_may_stay(made):
     assert "frameworks[0].recipe is alpha here, and gamma in the matrix" in against(frameworks=(framework(recipe="gamma"),))
     assert against(frameworks=(framework(cuda="9.0"),)) == ""  # a field that older locks do not have
     told = against(frameworks=(framework(options={"controller": "mpi"}),))
-    assert "frameworks[0].options" in told and "mpi in the matrix" in told
+    assert "frameworks[0].options" in told
+    assert "mpi in the matrix" in told
     assert "alpha allows beta<1, yet 1.0 is pinned" in against(frameworks=(framework(constraints=("beta<1",)),))
     assert against(frameworks=(framework(requirements=("alpha==1.0", "upon==2")),)) == ""
 
