@@ -44,7 +44,10 @@ def _settled(environment: Environment, whole_base: bool) -> Any:
 
 
 def _in_form_of(form: Any, value: Any) -> Any:
-    """``value`` without the keys that ``form``, written before they came into being, does not have; a row's options are no such."""
+    """``value`` without the keys that ``form``, written before they came into being, does not have.
+
+    A row's options are none of these: they are data, not form.
+    """
     if isinstance(form, dict) and isinstance(value, dict):
         return {key: item if key == "options" else _in_form_of(form[key], item) for key, item in value.items() if key in form}
     if isinstance(form, list) and isinstance(value, list) and len(form) == len(value):
