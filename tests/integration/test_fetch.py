@@ -61,4 +61,7 @@ def test_a_file_that_is_not_what_the_lock_says_is_told_with_its_environment(prog
     (problem,) = answer.document["error"]["problems"]
     assert problem["where"] == SMALL
     assert six["filename"] in problem["message"]
-    assert not (program.root / f"images/evidence/{SMALL}.json").exists()
+    evidence = json.loads((program.root / f"images/evidence/{SMALL}.json").read_text())
+    assert evidence["proofs"] == []
+    ((unproved,),) = [each["files"] for each in evidence["unproved"]]
+    assert (unproved["file"], unproved["why"]) == (six["filename"], "it is no longer offered")

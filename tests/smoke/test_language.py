@@ -15,7 +15,7 @@ from .conftest import GUEST, REPOSITORY, Guest
 ADAPTERS = sorted((REPOSITORY / "images/recipes").glob("*/smoke.py"))
 SOURCES = [*sorted(GUEST.rglob("*.py")), *ADAPTERS]
 INSIDE_TESTS = sorted((REPOSITORY / "tests/smoke/inside").glob("*.py"))
-TRAINING = ("make", "put", "step", "loss", "drain", "copies", "weights", "predict", "evidence")
+TRAINING = ("make", "put", "step", "loss", "drain", "copies", "weights", "assign", "predict", "save", "restore", "evidence")
 
 
 def test_vermin_finds_nothing_newer_than_2_7_and_3_5() -> None:
@@ -59,7 +59,7 @@ def test_an_adapter_can_be_read_without_its_framework(guest: Guest, installed: P
     program = (
         "import sys, types; guest = types.ModuleType('envbuild_smoke'); guest.__path__ = [sys.argv[1]]\n"
         "sys.modules['envbuild_smoke'] = guest\n"
-        "from envbuild_smoke import adapters, limits; kind = adapters.load(sys.argv[2])\n"
+        "from envbuild_smoke import adapters; from envbuild_smoke.environment import limits; kind = adapters.load(sys.argv[2])\n"
         "assert all(adapters.style_of(kind, device) in ('process', 'single') for device in ('cpu', 'cuda'))\n"
         "methods = ['exercise'] if limits.of(kind, {}).training else sys.argv[3:]\n"
         "sides = getattr(kind, 'sides', (kind,))\n"

@@ -191,6 +191,7 @@ def test_a_broken_adapter_is_an_error_that_leaves_a_report(guest: Guest, tmp_pat
     answer = guest.run("run", "--adapter", broken, folder=tmp_path)
     assert (answer.code, valid(answer)["status"]) == (1, "error")
     assert "SyntaxError" in valid(answer)["reason"]
+    assert "the smoke test itself failed" in answer.out
 
 
 def test_a_report_that_cannot_be_written_is_told_at_once(guest: Guest) -> None:

@@ -35,7 +35,7 @@ def new(options, image, found, argv, started):
 def empty():
     """A report that says nothing yet, for when not even `new` was reached."""
     return {'schema': SCHEMA, 'status': 'error', 'exit_code': FAIL, 'reason': '', 'started_utc': utc(), 'duration_s': 0.0, 'checks': [],
-            'notes': [], 'framework': None, 'runs': [], 'training': [], 'logs': {}}
+            'notes': [], 'framework': None, 'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'logs': {}}
 
 
 def framework(adapter, result):
@@ -105,7 +105,7 @@ def table(report):
     lines += tables.measured(report)
     lines += ['%s %s: %s' % (check['status'], check['id'], check['message']) + (' -> ' + check['next_step'] if check['next_step'] else '')
               for check in report['checks'] if check['status'] in ('fail', 'warn', 'inconclusive')]
-    lines += report['notes']
+    lines += report['notes'] + ([report['reason']] if report['status'] == 'error' and report['reason'] else [])
     warnings = sum(1 for check in report['checks'] if check['status'] == 'warn')
     lines.append('%s in %.0f s%s' % (report['status'].upper(), report['duration_s'], ', %d warning%s' % (
         warnings, '' if warnings == 1 else 's') if warnings else ''))

@@ -84,11 +84,9 @@ class Towers(object):
         handle = {'net': net, 'graph': tf.Graph(), 'places': [self.places[replica] for replica in replicas]}
         with handle['graph'].as_default():
             x, y = tf.placeholder(tf.float32, (None,) + shape_nhwc(net)), tf.placeholder(tf.int64, [None])
-            rate = tf.placeholder(tf.float32, [])
-            handle.update(x=x, y=y, rate=rate)
+            handle.update(x=x, y=y, rate=tf.placeholder(tf.float32, []))
             n, towers = len(handle['places']), []
-            xs, ys = tf.split(x, n), tf.split(y, n)
-            for place, tower_x, tower_y in zip(handle['places'], xs, ys):
+            for place, tower_x, tower_y in zip(handle['places'], tf.split(x, n), tf.split(y, n)):
                 with tf.device(place):
                     towers.append(self._tower(net, tower_x, tower_y))
             gradients = [tower['gradients'] for tower in towers]
@@ -99,7 +97,7 @@ class Towers(object):
             updates = handle['graph'].get_collection(tf.GraphKeys.UPDATE_OPS)       # of running means and variances
             for place, tower, mine in zip(handle['places'], towers, gradients):
                 with tf.device(place):
-                    optimizer = tf.train.MomentumOptimizer(rate, momentum)
+                    optimizer = tf.train.MomentumOptimizer(handle['rate'], momentum)
                     updates.append(optimizer.apply_gradients(list(zip(mine, tower['variables']))))
             with tf.device(handle['places'][0]):
                 handle['loss'] = tf.add_n([tower['loss'] for tower in towers]) / n

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from .. import nets
+from ..networks import nets
 from .numpy_ import Adapter as Healthy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
