@@ -30,6 +30,25 @@ def tearDownModule():
     shutil.rmtree(FOLDER)
 
 
+class OpenCvTest(unittest.TestCase):
+    def told(self, version, *installed):
+        """The version that is told of an OpenCV beside which these distributions lie."""
+        site = tempfile.mkdtemp(dir=FOLDER)
+        for name in ('cv2',) + installed:
+            os.mkdir(os.path.join(site, name))
+        side = _of('opencv')()
+        side.cv2 = type('Cv2', (object,), {'__version__': version, '__file__': os.path.join(site, 'cv2', '__init__.py')})
+        return side.versions()['version']
+
+    def test_a_wheel_s_own_number_is_that_of_its_metadata(self):
+        self.assertEqual(self.told('4.0.0', 'numpy-1.16.6.dist-info', 'opencv_python-4.0.0.21.dist-info'), '4.0.0.21')
+        self.assertEqual(self.told('3.4.18', 'opencv_contrib_python_headless-3.4.18.65.dist-info'), '3.4.18.65')
+
+    def test_without_metadata_of_the_same_release_it_is_opencv_s_own(self):
+        self.assertEqual(self.told('2.4.9.1'), '2.4.9.1')
+        self.assertEqual(self.told('4.5.5', 'opencv_python-4.5.50.1.dist-info'), '4.5.5')
+
+
 class _OldVariable(object):
     """What the smoke test may ask of a variable of TensorFlow 1.0, which has no `shape`."""
 

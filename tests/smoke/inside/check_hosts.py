@@ -123,6 +123,7 @@ class Ailments(unittest.TestCase):
     def test_a_machine_tells_what_ails_it(self):
         found = probe.facts()
         found['host'].update(mem_available_bytes=1 << 20, cores_usable=8)
+        found['variables'] = {}             # what this machine sets is its own
         options = {'device': 'auto', 'devices': 'auto', 'allow_cpu': False, 'expect': None, 'expect_gpus': None, 'threads': 0}
         told = agent.ailments(found, {'cuda': None, 'name': '', 'options': {}}, 2, options)
         self.assertEqual([(each['id'], each['status']) for each in told], [('RAM', 'warn')])
