@@ -47,12 +47,16 @@ def test_every_recipe_loads_and_asks_for_what_the_guest_needs() -> None:
         assert any(re.match(r"numpy\b", requirement) for requirement in recipe.requirements), recipe.name
 
 
-def test_what_saves_in_hdf5_asks_for_it() -> None:
+@pytest.mark.parametrize(("used", "package"), [(".h5'", "h5py"), ("pkl_utils", "setuptools")])
+def test_what_an_adapter_saves_with_is_asked_for_where_its_framework_does_not(used: str, package: str) -> None:
     found = recipes.load(WORKSPACE)
-    for recipe in found.values():
-        adapters = [(WORKSPACE.recipes / name / "smoke.py").read_text() for name in (recipe.name, *recipe.adapters)]
-        if any(".h5'" in adapter for adapter in adapters):
-            assert "h5py" in recipe.requirements, recipe.name
+    users = [
+        recipe
+        for recipe in found.values()
+        if any(used in (WORKSPACE.recipes / name / "smoke.py").read_text() for name in (recipe.name, *recipe.adapters))
+    ]
+    assert users
+    assert [recipe.name for recipe in users if package not in recipe.requirements] == []
 
 
 def test_every_recipe_is_of_a_framework_of_the_matrix() -> None:
