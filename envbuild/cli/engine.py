@@ -31,7 +31,7 @@ def up(session: Session) -> int:
     with display(session) as shown:
         now = embedded.up(session.workspace, shown.news)
     session.document({"schema": 1, "private": _document(now)})
-    session.out(f"the private engine answers at unix://{now.socket}")
+    session.out(f"the private engine answers at unix://{now.socket}; for docker: export DOCKER_HOST=unix://{now.socket}")
     return 0
 
 
@@ -83,7 +83,7 @@ def status(session: Session) -> int:
 
 def _private(now: Status) -> str:
     if now.running:
-        return f"private  running at unix://{now.socket} (pid {now.pid})"
+        return f"private  running at unix://{now.socket} (pid {now.pid}); for docker: export DOCKER_HOST=unix://{now.socket}"
     return "private  not running" + (f"; its images are in {now.data_root}" if now.data_exists else "")
 
 

@@ -42,6 +42,9 @@ _TAKEN_OVER = (
     "runtimes",
 )
 _CACHE_LIMIT = "30GB"
+_LOOPBACK = "127.0.0.1"
+# Debian's docker.io has it in /usr/sbin, Docker's own packages in /usr/bin or /usr/libexec/docker.
+_PROXY_FOLDERS = ("/usr/sbin", "/sbin", "/usr/libexec/docker", "/usr/lib/docker")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +53,7 @@ class Programs:
 
     dockerd: str
     unshare: str
+    proxy: str | None
 
     @staticmethod
     def find() -> Programs:
@@ -73,7 +77,8 @@ class Programs:
                     "`make demo` does this by itself.",
                 )
             found[program] = path
-        return Programs(dockerd=found["dockerd"], unshare=found["unshare"])
+        proxy = procs.find("docker-proxy", extra=_PROXY_FOLDERS)
+        return Programs(dockerd=found["dockerd"], unshare=found["unshare"], proxy=proxy)
 
 
 def data_option(data: Path) -> str:
@@ -106,11 +111,23 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
         "--iptables=false",
         "--ip6tables=false",
         "--ip-masq=false",
-        "--userland-proxy=false",
+        *_publishing(programs.proxy),
         f"--cgroup-parent={cgroup}",
         # systemd would read the process numbers of another namespace
         "--exec-opt=native.cgroupdriver=cgroupfs",
     ]
+
+
+def _publishing(proxy: str | None) -> list[str]:
+    """The options for published ports: dockerd's own forwarder listens on the host, on loopback unless an address is given.
+
+    The daemon writes no firewall rules (see ``network``), so a port can only be published by the forwarder: one process per
+    port, started by dockerd in its PID namespace, which ends with the engine. Without the program a published port does
+    not answer; Docker 28 does not even start with the option and without the program.
+    """
+    if proxy is None:
+        return ["--userland-proxy=false"]
+    return ["--userland-proxy=true", f"--userland-proxy-path={proxy}", f"--ip={_LOOPBACK}"]
 
 
 def configuration(host: Path = _HOST_CONFIGURATION) -> str:

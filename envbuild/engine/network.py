@@ -3,7 +3,7 @@
 Two engines that both manage iptables fight: at its start each one empties the chains that they share
 (https://github.com/moby/moby/blob/v20.10.24/libnetwork/drivers/bridge/bridge.go, removeIPChains). So the private engine
 runs with ``--iptables=false`` on a bridge of another name, and the three rules that its builds need are made and removed
-here, each marked with the bridge's name.
+here, each marked with the bridge's name. Published ports need no rule: docker-proxy forwards them (see ``daemon``).
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +121,53 @@ def test_one_private_engine_goes_on_when_another_goes_down(place, workspace, deb
     embedded.up(other)
     embedded.down(other, purge=True)
     assert engine.run(reference, ["true"]).code == 0
+
+
+SERVER = """
+use IO::Socket::INET;
+$| = 1;
+my $listener = IO::Socket::INET->new(LocalPort => 8000, Listen => 5, ReuseAddr => 1) or die "cannot listen: $!";
+while (my $client = $listener->accept) {
+    while (my $line = <$client>) { last if $line =~ /^\\s*$/ }
+    print $client "HTTP/1.0 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nready";
+    close $client;
+}
+"""
+
+
+@pytest.mark.parametrize("published", ["127.0.0.1:{port}:8000", "{port}:8000"])
+def test_a_published_port_answers_on_the_host(place, workspace, debian12, published):
+    """With docker's own program, as the README says; without an address only loopback listens."""
+    engine = start(place)
+    reference = hold(engine, workspace, debian12)
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    argv = ["docker", "run", "--rm", "-d", "-p", published.format(port=port), reference, "perl", "-e", SERVER]
+    environment = {**os.environ, "DOCKER_HOST": engine.endpoint}
+    started = subprocess.run(argv, check=False, env=environment, capture_output=True, text=True)
+    assert started.returncode == 0, started.stderr
+    assert ask(f"http://127.0.0.1:{port}/") == b"ready"
+    assert listeners(port) == [f"127.0.0.1:{port}"]
+    embedded.down(place)
+    assert listeners(port) == []
+
+
+def listeners(port: int) -> list[str]:
+    told = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[3] for line in told.splitlines()]
+
+
+def ask(url: str, seconds: float = 20.0) -> bytes:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
+                return answer.read()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def test_up_twice_is_one_engine(place):

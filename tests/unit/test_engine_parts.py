@@ -188,7 +188,7 @@ def test_names_fit_their_limits(tmp_path):
 
 def test_the_daemon_listens_on_its_socket_alone_and_touches_no_firewall():
     argv = daemon.argv(
-        daemon.Programs(dockerd="/d", unshare="/u"),
+        daemon.Programs(dockerd="/d", unshare="/u", proxy="/p"),
         config=Path("/c"), data=Path("/data"), endpoint="unix:///s", bridge="envb0", cgroup="/g",
     )  # fmt: skip
     assert [word for word in argv if word.startswith("--host")] == ["--host=unix:///s"]
