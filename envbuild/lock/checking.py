@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -85,12 +84,14 @@ def _check_prefix(
                 yield f"{prefix.name}: {kind} {artifact.filename}: {message}"
     by_name = {artifact.name: artifact for artifact in prefix.artifacts}
     yield from (f"{prefix.name}: {message}" for message in _check_pinned(prefix, frameworks))
+    ours = [name for plan in lock.environment.plans() if plan.name == prefix.name for name in plan.frameworks]
     for framework in frameworks:
-        if framework.name in prefix.frameworks:
-            asked = [(text, True) for text in framework.requirements] + [(text, False) for text in framework.constraints]
+        if framework.name in {*ours, *prefix.frameworks}:
+            # One whose files are missing yet is added to these pins later: they must suit it already.
+            is_there = framework.name in prefix.frameworks
+            asked = [(text, is_there) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
-    ours = (plan.frameworks for plan in lock.environment.plans() if plan.name == prefix.name)
-    recipes = [(text, True) for name in itertools.chain(*ours) for text in recipe_requirements.get(name, ())]
+    recipes = [(text, True) for name in ours for text in recipe_requirements.get(name, ())]
     yield from (f"{prefix.name}: {message}" for message in _check_asked("the recipe", dict.fromkeys(recipes), by_name, target))
     if lock.environment.custom is not None and prefix is lock.prefixes[0]:
         own = [(text, True) for text in lock.environment.custom.requirements()]

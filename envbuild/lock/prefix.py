@@ -80,8 +80,8 @@ class PrefixMaker:
     ) -> Prefix:
         """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
 
-        ``pins`` are files already locked, by name: none of them changes. Those of ``like`` change where they have to, and the
-        projects of ``upgrading`` wherever something better is offered.
+        ``pins`` are files already locked, by name: none of them changes, unless a row's bound excludes it. Those of ``like``
+        change where they have to, and the projects of ``upgrading`` wherever something better is offered.
         """
         pins = pins or {}
         for note in self._index.notes:
@@ -89,7 +89,8 @@ class PrefixMaker:
         recipes = [text for f in self.environment.frameworks for text in recipe_requirements.get(f.name, ())]
         asked = self._read([text for f in frameworks for text in f.requirements] + recipes)
         added = self._read(self._own.requirements()) if self._own else []
-        constraints = self._read([text for f in frameworks for text in f.constraints])
+        constraints = self._bounds(frameworks)
+        pins = {name: pin for name, pin in pins.items() if _allows(constraints, pin)}
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
         self._say(f"asking for {', '.join(sorted({str(r) for r in [*asked, *added]}))}")
         undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
@@ -110,6 +111,16 @@ class PrefixMaker:
             artifacts=tuple(pins.get(artifact.name, artifact) for artifact in self._artifacts(chosen)),
             build_artifacts=self._artifacts(tools),
         )
+
+    def _bounds(self, present: Sequence[Framework]) -> list[Requirement]:
+        """What the rows of all frameworks allow, also of those that are not ``present`` because their index does not answer.
+
+        An absent framework is added to this lock later, so nothing may be pinned now that its row excludes.
+        """
+        constraints = self._read([text for f in self.environment.frameworks for text in f.constraints])
+        absent = [f for f in self.environment.frameworks if f not in present]
+        later = self._read([text for f in absent for text in f.requirements])
+        return constraints + [Requirement(f"{r.name}{r.specifier}") for r in later if r.specifier]
 
     def _tools(self, chosen: Sequence[Candidate], installers: list[str], keep: _Keep) -> list[Candidate]:
         """Wheels only: the installers at their last versions, the rest as old as the packages they build."""
@@ -216,3 +227,9 @@ class PrefixMaker:
 
     def _say(self, message: str, *, log: bool = False) -> None:
         self._on_progress(Progress(stage="lock", message=message, log=log))
+
+
+def _allows(constraints: Sequence[Requirement], pin: Artifact) -> bool:
+    """Whether a file that is already locked keeps within the bounds on its project."""
+    bounds = [each.specifier for each in constraints if canonicalize_name(each.name) == canonicalize_name(pin.name)]
+    return all(bound.contains(pin.version, prereleases=True) for bound in bounds)

@@ -9,6 +9,9 @@ They are written down from the documents, not from the matrix, so that a wrong r
     - ask: "tf-1.12-cuda9"
       options: {gpu: "RTX 3090"}
       refused: {code: conflict, because: ["Ampere"]}         # words of the message or of the conflicting facts
+      source: "https://…"                                    # `offers`: words of the alternatives; `code` may be left out
+    - ask: "tf1.12"                         # a mistaken spelling: refused, and the hint says the right one
+      says: "tf-1.12"
       source: "https://…"
     - row: [cuda, "9.0"]                    # [table, row]: a row by its version, name or branch; a release of CUDA too
       is: {driver_min: "384.81"}
@@ -34,7 +37,7 @@ from envbuild.matrix.types import Matrix
 
 ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
-KINDS = {"ask": {"is", "warns", "refused", "options"}, "row": {"is"}, "build": {"is"}}
+KINDS = {"ask": {"is", "warns", "refused", "says", "options"}, "row": {"is"}, "build": {"is"}}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,9 @@ def questions() -> Iterator[Any]:
 @pytest.mark.parametrize("question", list(questions()))
 def test_question(facts: Matrix, question: dict[str, Any]) -> None:
     (kind,) = set(question) & set(KINDS)
-    assert set(question) <= {kind, "source", "note"} | KINDS[kind] and len(set(question) & {"is", "refused"}) == 1, question
+    assert set(question) <= {kind, "source", "note"} | KINDS[kind] and len(set(question) & {"is", "refused", "says"}) == 1, (
+        question
+    )
     assert question["source"].startswith(("https://", "http://", "pkg:")), "a question needs a public source"
     if kind == "ask":
         _ask(facts, question)
@@ -71,8 +76,14 @@ def _ask(facts: Matrix, question: dict[str, Any]) -> None:
         return
     with pytest.raises(EnvbuildError) as caught:
         resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
-    error, wanted = caught.value, question["refused"]
-    assert error.code == wanted["code"], error.message
+    error = caught.value
+    if "says" in question:
+        assert question["says"] in (error.hint or "").split(), error.hint
+        return
+    wanted = question["refused"]
+    assert error.code == wanted.get("code", error.code), error.message
+    offers = " ".join(item.name for item in error.alternatives)
+    assert all(part in offers for part in wanted.get("offers", ())), offers
     told = " ".join([error.message, error.hint or "", *(f"{item.row}: {item.reason}" for item in error.conflicts)])
     for part in wanted.get("because", ()):
         assert part in told, (part, told)
