@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from envbuild import codec, files
 from envbuild import lock as locks
 from envbuild.context import IndexLike, assemble, inputs_digest
-from envbuild.engine import Engine, apt, bases
+from envbuild.engine import Engine, apt, bases, packages
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 from envbuild.recipes import Recipe
@@ -19,19 +20,23 @@ from envbuild.render import render
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
+# Where an image has a name until it is verified: the builder must be given one, and none that anybody uses.
+UNVERIFIED = "envbuild/unverified"
+# Looks at an image (its id, and the id of its base) before it gets a tag, and raises where it must not get one.
+Check = Callable[[str, str], None]
 _UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies no day bounds: that of its files
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseRecord:
-    """The base that was really used; ``drift`` has a line for each difference from the lock."""
+    """The base that was really used; ``notes`` are what a user should know of it, such as that the lock does not pin it."""
 
     reference: str
     image: str
     how: str
     digest: str
-    drift: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,14 +77,16 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     no_cache: bool = False,
     aliases: Sequence[str] = (),
     repository: str = REPOSITORY,
+    check: Check = lambda _image, _base: None,
 ) -> BuildRecord:
     """Build the image of ``lock``, or keep the one that an earlier build made from the same.
 
-    ``aliases`` are further tags, such as the request as it was typed; those that are no tags are left out.
+    ``aliases`` are further tags, such as the request as it was typed; those that are no tags are left out. ``check`` sees every
+    image before a tag moves to it; where it raises, no tag has moved and the record is the old one.
 
-    Raises :class:`BuildError` (``base-unreachable`` before anything else is done, ``build-step``, ``index-unreachable``,
-    ``artifact-gone``, ``artifact-changed``, ``no-space``) and :class:`EngineError`. An interrupted build leaves the record and
-    the tags as they were.
+    Raises :class:`BuildError` (``base-unreachable`` and ``base-differs`` before anything else is done, ``packages-differ``,
+    ``build-step``, ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and
+    what ``check`` raises. An interrupted build leaves the record and the tags as they were.
     """
     name = lock.environment.name
     with files.locked(workspace.build_record(name).with_suffix(".running")):
@@ -89,10 +96,10 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         tags = tags_of(lock, inputs, aliases, repository)
         kept = None if no_cache else _held(engine, workspace, lock, inputs)
         if kept is not None:
-            return _kept(engine, workspace, kept, tags)
+            return _kept(engine, workspace, kept, tags, check)
         real = bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
-        for line in real.drift:
-            on_progress(Progress(stage="base", message=f"warning: the base differs from the lock: {line}", log=True))
+        for line in real.notes:
+            on_progress(Progress(stage="base", message=f"warning: {line}", log=True))
         bases.check_repositories(lock.environment)
         try:
             context = assemble(workspace, lock, recipes, rendering, index, on_progress)
@@ -104,10 +111,11 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         before = read_record(workspace, name)
         moment = time_of(lock)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
+        unverified = f"{UNVERIFIED}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         try:
             built = engine.build(
                 context,
-                tag=tags,
+                tag=unverified,
                 secrets=secrets,
                 build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(moment.timestamp()))},
                 on_progress=on_progress,
@@ -115,6 +123,13 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             )
         except BuildError as error:
             raise locks.of_lock(lock, _of_the_base(lock, error)) from error
+        try:
+            packages.require_pinned(engine, lock, built.id)
+            check(built.id, real.image_id)
+            for tag in tags:
+                engine.tag(built.id, tag)
+        finally:  # an image that was refused goes; its layers stay in the builder's cache
+            engine.remove_unused(unverified)
         image = engine.image(built.id)
         record = BuildRecord(
             name=name,
@@ -122,7 +137,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             inputs=inputs,
             image=built.id,
             tags=tags,
-            base=BaseRecord(reference=real.reference, image=real.image_id, how=real.how, digest=real.digest, drift=real.drift),
+            base=BaseRecord(reference=real.reference, image=real.image_id, how=real.how, digest=real.digest, notes=real.notes),
             engine=engine.info.name,
             built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             seconds=round(built.seconds, 1),
@@ -176,8 +191,10 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 
 
-def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str]) -> BuildRecord:
+def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str], check: Check) -> BuildRecord:
     missing = [tag for tag in tags if (found := engine.image(tag)) is None or found.id != record.image]
+    if missing:
+        check(record.image, record.base.image)
     for tag in missing:
         engine.tag(record.image, tag)
     whole = replace(record, tags=tuple(dict.fromkeys((*tags, *record.tags))))

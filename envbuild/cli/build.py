@@ -17,7 +17,10 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, **constraints: str | None) -> int:
-    """Build the image of NAME from its lock; an image built from the same inputs is not built again."""
+    """Build the image of NAME from its lock and verify it; an image built from the same inputs is not built again.
+
+    The image gets its tags when it is verified, so that no tag ever names one that differs from its lock.
+    """
     from envbuild import codec, pipeline
 
     with display(session) as shown:
@@ -25,8 +28,7 @@ def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, 
         resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
         locked = pipeline.require_lock(tools, resolution.environment.name)
         pipeline.render_environment(tools, locked.lock)
-        record = pipeline.build_environment(tools, locked.lock, aliases=options.alias(name, constraints), no_cache=no_cache)
-        pipeline.prove(tools, resolution.environment.name, locked.digest, "built")
+        record, _ = pipeline.build_environment(tools, locked, aliases=options.alias(name, constraints), no_cache=no_cache)
     session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(record)})
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")

@@ -8,27 +8,28 @@ from typing import Literal
 
 from envbuild.engine import apt, bootstrap
 from envbuild.engine.client import Engine
-from envbuild.errors import BuildError, EngineError, EnvbuildError
+from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.model import BaseLock, Bootstrap, Environment, Missing, OnProgress, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]
+_SHOWN = 5  # differences that a message names; the error holds all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RealisedBase:
     """The base that a build really starts from.
 
-    ``reference`` is what FROM names, ``digest`` the registry's for a pulled base and the image id for any other. ``drift``
-    tells, a line each, where it differs from the lock. ``apt_sources`` is the content of the build's apt secret, None where
-    the base has sources of its own.
+    ``reference`` is what FROM names, ``digest`` the registry's for a pulled base and the image id for any other. ``notes``
+    tell, a line each, what a user should know of it. ``apt_sources`` is the content of the build's apt secret, None where the
+    base has sources of its own.
     """
 
     reference: str
     image_id: str
     how: How
     digest: str
-    drift: tuple[str, ...]
+    notes: tuple[str, ...]
     apt_sources: bytes | None
 
 
@@ -167,6 +168,7 @@ def _bootstrapped(wanted: Bootstrap, engine: Engine, workspace: Workspace, on_pr
     sources: tuple[apt.Source, ...] | None = None
     if rootfs is None:
         rootfs, sources = _made(wanted, workspace, on_progress)
+    require_same(wanted, rootfs.bootstrap)
     name = bootstrap.reference(rootfs.bootstrap)
     found = engine.image(name)
     image_id = (
@@ -185,7 +187,7 @@ def _bootstrapped(wanted: Bootstrap, engine: Engine, workspace: Workspace, on_pr
         image_id=image_id,
         how="bootstrapped",
         digest=image_id,
-        drift=tuple(drift(wanted, rootfs.bootstrap)),
+        notes=(),
         apt_sources=bootstrap.source_lines(sources if sources is not None else _mirror_or_none(workspace, wanted.suite)),
     )
 
@@ -209,22 +211,34 @@ def _mirror_or_none(workspace: Workspace, suite: str) -> tuple[apt.Source, ...]:
         return ()
 
 
-def drift(wanted: Bootstrap, real: Bootstrap) -> list[str]:
-    """Where the packages of ``real`` differ from the locked ones, a line each, by name."""
+def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
+    """Raise :class:`BuildError` (``base-differs``) unless ``real`` holds the very packages that the lock pins."""
+    if problems := differences(wanted, real):
+        told = "; ".join(map(str, problems[:_SHOWN])) + (f"; and {len(problems) - _SHOWN} more" if problems[_SHOWN:] else "")
+        raise BuildError(
+            f"The base {wanted.suite} that can be made here is not the one that the lock pins: {told}. No tag was moved.",
+            code="base-differs",
+            hint="`envbuild lock NAME --upgrade --base-image` pins the packages of today.",
+            problems=problems,
+        )
+
+
+def differences(wanted: Bootstrap, real: Bootstrap) -> list[Problem]:
+    """Where the packages of ``real`` differ from the pinned ones, by name."""
     locked = {package.name: package for package in wanted.packages}
     present = {package.name: package for package in real.packages}
-    lines: list[str] = []
+    told: dict[str, str] = {}
     for name in sorted(locked.keys() | present.keys()):
         before, now = locked.get(name), present.get(name)
         if before is None:
-            lines.append(f"{name}: not in the lock, now {now.version if now else ''}")
+            told[name] = f"not pinned, found {now.version if now else ''}"
         elif now is None:
-            lines.append(f"{name}: {before.version} in the lock, now absent")
+            told[name] = f"pinned {before.version}, found none"
         elif before.version != now.version:
-            lines.append(f"{name}: {before.version} in the lock, now {now.version}")
+            told[name] = f"pinned {before.version}, found {now.version}"
         elif now.sha256 and before.sha256 and before.sha256 != now.sha256:
-            lines.append(f"{name}: {now.version} has another sha256 than in the lock")
-    return lines
+            told[name] = f"pinned {before.version} with sha256 {before.sha256}, found it with sha256 {now.sha256}"
+    return [Problem(where=name, line=0, message=message) for name, message in told.items()]
 
 
 def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: Engine, on_progress: OnProgress) -> RealisedBase:
@@ -258,7 +272,7 @@ def _unpinned(
         image_id=real.image_id,
         how=real.how,
         digest=real.digest,
-        drift=(note,),
+        notes=(note,),
         apt_sources=real.apt_sources,
     )
 
@@ -277,7 +291,7 @@ def _realised(engine: Engine, reference: str, how: How, digest: str) -> Realised
         image_id=found.id if found is not None else "",
         how=how,
         digest=digest,
-        drift=(),
+        notes=(),
         apt_sources=None,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class Verified:
 
     report: Mapping[str, Any]
     replayed: bool
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,14 +55,16 @@ def require_image(tools: Tools, name: str) -> str:
     return record.image
 
 
-def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool) -> Verified:
+def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
     """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
 
-    With ``replay`` an answer stored for this image and lock is taken instead of looking again.
+    With ``replay`` an answer stored for this image and lock is taken instead of looking again. ``base`` is the image that it
+    was built from, where no record of a build tells it yet.
     """
     from envbuild import build, verify
     from envbuild.engine import apt
 
+    began = time.monotonic()
     name = lock.environment.name
     key = {"image": image, "lock": digest}
     known = stored.recall(tools.workspace, name, "verify", key) if replay else None
@@ -72,7 +76,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             image,
             tools.on_progress,
             secrets=verify.secret_strings(tools.index.build_secrets() | apt.build_secrets()),
-            base=record.base.image if record is not None and record.image == image else None,
+            base=base or (record.base.image if record is not None and record.image == image else None),
         )
         known = {"ok": report.ok, "report": codec.encode(report)}
         stored.keep(tools.workspace, name, "verify", key, known)
@@ -84,11 +88,12 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
         raise VerifyError(
             f"The image of {name} does not hold what its lock says.",
             problems=[Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]],
-            hint=f"Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
-            "if it stays, the lock or the recipe is wrong.",
+            hint=("No tag was moved to it. " if base else "")
+            + f"Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
+            + "if it stays, the lock or the recipe is wrong.",
         )
     prove(tools, name, digest, "verified")
-    return Verified(report=known["report"], replayed=replayed)
+    return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
 
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:

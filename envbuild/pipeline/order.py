@@ -61,10 +61,11 @@ class Made:
 
 @dataclass(kw_only=True, slots=True)
 class _Note:
-    """What the body of a stage says about itself."""
+    """What the body of a stage says about itself; ``elsewhere`` are seconds of it that another stage's note tells."""
 
     outcome: Outcome = "done"
     detail: str = ""
+    elsewhere: float = 0.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -79,7 +80,8 @@ class _Log:
         began = time.monotonic()
         note = _Note()
         yield note
-        done = StageNote(stage=name, outcome=note.outcome, detail=note.detail, seconds=time.monotonic() - began)
+        seconds = max(0.0, time.monotonic() - began - note.elsewhere)
+        done = StageNote(stage=name, outcome=note.outcome, detail=note.detail, seconds=seconds)
         self.notes.append(done)
         self.listener(done)
 
@@ -105,7 +107,7 @@ def make(
     with files.locked(lock_file, lambda: tools.say("make", waiting)):
         locked = _lock_and_render(tools, environment, log)
         record = _build(tools, locked, log, options.aliases)
-        smoked = _judge(tools, locked, record, log, options)
+        smoked = _smoke(tools, locked, record, log, options)
     return Made(
         environment=environment,
         lock=locked.lock,
@@ -136,19 +138,22 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log) -> stage
 
 
 def _build(tools: Tools, locked: stages.Locked, log: _Log, aliases: Sequence[str]) -> BuildRecord:
+    """The image, verified before any tag names it: the two stages are told apart in the notes all the same."""
     with log.stage("build") as note:
-        record = stages.build_environment(tools, locked.lock, aliases=aliases)
+        record, verified = stages.build_environment(tools, locked, aliases=aliases)
         note.outcome = "kept" if record.kept else "done"
         note.detail = f"{record.tags[0]}, by {tools.engine_name}"
-        judge.prove(tools, locked.lock.environment.name, locked.digest, "built")
+        note.elsewhere = verified.seconds if verified else 0.0
+    with log.stage("verify") as note:
+        fresh = verified is not None and not verified.replayed
+        verified = verified or judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
+        note.outcome = "done" if fresh or not verified.replayed else "replayed"
+        note.detail = "the image holds what the lock says"
+        note.elsewhere = -verified.seconds if fresh else 0.0
     return record
 
 
-def _judge(tools: Tools, locked: stages.Locked, record: BuildRecord, log: _Log, options: MakeOptions) -> Smoked:
-    with log.stage("verify") as note:
-        verified = judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
-        note.outcome = "replayed" if verified.replayed else "done"
-        note.detail = "the image holds what the lock says"
+def _smoke(tools: Tools, locked: stages.Locked, record: BuildRecord, log: _Log, options: MakeOptions) -> Smoked:
     with log.stage("smoke") as note:
         smoked = judge.smoke_image(tools, locked.lock, locked.digest, record.image, options.smoke, replay=True)
         note.outcome = "replayed" if smoked.replayed else "done"

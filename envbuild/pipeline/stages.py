@@ -17,6 +17,7 @@ from envbuild.workspace import can_be_name
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.custom import UserRecipe
+    from envbuild.pipeline.judge import Verified
     from envbuild.recipes import Recipe
     from envbuild.resolve import Explanation, Request
 
@@ -291,21 +292,37 @@ def render_environment(tools: Tools, lock: Lock) -> Rendered:
     return Rendered(folder=folder, files=text, kept=not changed)
 
 
-def build_environment(tools: Tools, lock: Lock, *, aliases: Sequence[str] = (), no_cache: bool = False) -> BuildRecord:
-    """The image of ``lock``; what was built from the same inputs and is still in the engine is not built again."""
-    from envbuild import build
+def build_environment(
+    tools: Tools, locked: Locked, *, aliases: Sequence[str] = (), no_cache: bool = False
+) -> tuple[BuildRecord, Verified | None]:
+    """The verified image of a lock, with what verifying said; None where an image was kept with all its tags.
 
-    return build.build(
+    What was built from the same inputs and is still in the engine is not built again. No tag moves to an image before it is
+    verified: :class:`VerifyError` (exit 8) where it does not hold what the lock says.
+    """
+    from envbuild import build
+    from envbuild.pipeline import judge
+
+    seen: list[Verified] = []
+
+    def check(image: str, base: str) -> None:
+        judge.prove(tools, locked.lock.environment.name, locked.digest, "built")
+        seen.append(judge.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
+
+    record = build.build(
         tools.engine,
         tools.workspace,
-        lock,
+        locked.lock,
         tools.recipes,
         tools.templates,
         tools.index,
         tools.on_progress,
         aliases=tuple(aliases),
         no_cache=no_cache,
+        check=check,
     )
+    judge.prove(tools, locked.lock.environment.name, locked.digest, "built")
+    return record, seen[0] if seen else None
 
 
 def held_evidence(tools: Tools, name: str) -> tuple[str, ...]:

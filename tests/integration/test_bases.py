@@ -77,7 +77,7 @@ def test_a_suite_is_bootstrapped_as_planned_and_can_install_packages(engine, wor
     lock = BaseLock(image="debian:x", digest=None, bootstrap=planned)
     real = bases.provide(lock, decided, engine, workspace, ignore_progress)
     assert real.how == "bootstrapped"
-    assert real.drift == ()
+    assert real.notes == ()
     assert real.apt_sources is not None
     again = bases.provide(lock, decided, engine, workspace, ignore_progress)
     assert again.image_id == real.image_id
@@ -123,7 +123,7 @@ def test_the_same_packages_are_the_same_bytes_wherever_they_are_made(place, work
     ] == []
 
 
-def test_a_lock_that_the_mirror_has_moved_on_from_still_builds_and_says_so(engine, workspace, debian12):
+def test_a_base_that_is_not_the_pinned_one_stops_the_build(engine, workspace, debian12):
     if debian12.how != "bootstrapped":
         pytest.skip("the engine pulled the base: there is no package list to drift")
     lock = bases.pin(environment(), engine, workspace, ignore_progress)
@@ -131,9 +131,10 @@ def test_a_lock_that_the_mirror_has_moved_on_from_still_builds_and_says_so(engin
     assert lock.bootstrap is not None
     first, *rest = lock.bootstrap.packages
     older = dataclasses.replace(lock.bootstrap, packages=(dataclasses.replace(first, version="0.1"), *rest))
-    real = bases.provide(dataclasses.replace(lock, bootstrap=older), environment(), engine, workspace, ignore_progress)
-    assert real.image_id == debian12.image_id
-    assert real.drift == (f"{first.name}: 0.1 in the lock, now {first.version}",)
+    with pytest.raises(BuildError) as stopped:
+        bases.provide(dataclasses.replace(lock, bootstrap=older), environment(), engine, workspace, ignore_progress)
+    assert stopped.value.code == "base-differs"
+    assert [str(each) for each in stopped.value.problems] == [f"{first.name}: pinned 0.1, found {first.version}"]
 
 
 @pytest.mark.slow
@@ -371,7 +372,7 @@ def test_a_base_that_could_not_be_pinned_is_taken_as_it_is_and_noted(engine, pla
     decided = environment(image=registry.image, suite="")
     lock = BaseLock(image=registry.image, digest=None, bootstrap=None)
     real = bases.provide(lock, decided, engine, place, ignore_progress)
-    assert real.drift == (f"{registry.image}: not pinned in the lock, now {registry.digest}",)
+    assert real.notes == (f"{registry.image}: not pinned in the lock, now {registry.digest}",)
 
 
 def test_a_local_image_is_locked_by_its_id(engine, place, debian12):

@@ -12,8 +12,8 @@ import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, workspace_with_recipe
 
 from envbuild import build, context, recipes
-from envbuild.engine import Engine, bases
-from envbuild.errors import BuildError
+from envbuild.engine import Engine, bases, packages
+from envbuild.errors import BuildError, VerifyError
 from envbuild.index import Index
 from envbuild.model import AptRepository, BaseLock, Lock, Progress, ignore_progress
 from envbuild.workspace import Workspace
@@ -180,6 +180,51 @@ def test_a_tag_that_was_taken_away_is_given_back(engine, built, place, locked, t
     image = engine.image(record.tags[0])
     assert image is not None
     assert image.id == record.image
+
+
+def test_an_image_that_is_refused_gets_no_tag_and_moves_none(engine, built, place, locked, templates):
+    record, _ = built
+    seen: list[str] = []
+
+    def refuse(image: str, base: str) -> None:
+        assert base == record.base.image
+        seen.append(image)
+        raise VerifyError("it is not what the lock says")
+
+    before = {tag: engine.image(tag).id for tag in record.tags}
+    adapter = place.recipes / "toy" / "smoke.py"
+    text = adapter.read_text()
+    try:
+        adapter.write_text(text + "# refused\n")
+        with pytest.raises(VerifyError):
+            again(engine, place, locked, templates, check=refuse)
+    finally:
+        adapter.write_text(text)
+    assert seen
+    assert seen[0] != record.image
+    assert engine.image(seen[0]) is None  # nothing of it is left over
+    assert engine.client.images.list(build.UNVERIFIED) == []
+    assert {tag: engine.image(tag).id for tag in record.tags} == before
+    assert build.read_record(place, record.name) == record
+
+
+def test_packages_in_another_version_than_pinned_stop_the_build_before_any_tag(engine, built, place, locked, templates):
+    record, _ = built
+    if locked.base.bootstrap is None:
+        pytest.skip("the engine pulled the base: its packages are pinned by its digest")
+    first, *rest = locked.base.bootstrap.packages
+    wrong = dataclasses.replace(first, version="0.1")
+    bootstrap = dataclasses.replace(locked.base.bootstrap, packages=(wrong, *rest))
+    older = dataclasses.replace(locked, base=dataclasses.replace(locked.base, bootstrap=bootstrap))
+    before = {tag: engine.image(tag).id for tag in record.tags}
+    with pytest.raises(BuildError) as stopped:
+        again(engine, place, older, templates)
+    assert stopped.value.code == "base-differs"
+    with pytest.raises(BuildError) as stopped:
+        packages.require_pinned(engine, older, record.image)
+    assert stopped.value.code == "packages-differ"
+    assert f"{first.name}: pinned 0.1, found {first.version}" in stopped.value.message
+    assert {tag: engine.image(tag).id for tag in record.tags} == before
 
 
 def test_a_changed_adapter_rebuilds_the_last_layers_only(engine, built, place, locked, templates):

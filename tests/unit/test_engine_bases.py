@@ -13,7 +13,7 @@ import pytest
 
 from envbuild import codec
 from envbuild.engine import Engine, apt, archive, bases, bootstrap
-from envbuild.errors import EngineError
+from envbuild.errors import BuildError, EngineError
 from envbuild.model import (
     Base,
     BaseLock,
@@ -75,18 +75,27 @@ def rootfs(status: str) -> bytes:
     return whole.getvalue()
 
 
-def test_drift_names_every_difference():
-    lines = bases.drift(made_of(a="1", b="1", c="1"), made_of(a="1", b="2", d="1"))
-    assert lines == ["b: 1 in the lock, now 2", "c: 1 in the lock, now absent", "d: not in the lock, now 1"]
+def test_a_base_that_is_not_the_pinned_one_stops_with_every_difference():
+    with pytest.raises(BuildError) as stopped:
+        bases.require_same(made_of(a="1", b="1", c="1"), made_of(a="1", b="2", d="1"))
+    assert (stopped.value.code, stopped.value.exit_code) == ("base-differs", 7)
+    assert [str(each) for each in stopped.value.problems] == [
+        "b: pinned 1, found 2",
+        "c: pinned 1, found none",
+        "d: not pinned, found 1",
+    ]
+    assert "b: pinned 1, found 2" in stopped.value.message
+    assert "--base-image" in stopped.value.hint
 
 
-def test_no_drift_in_any_order():
-    assert bases.drift(made_of(a="1", b="2"), made_of(b="2", a="1")) == []
+def test_the_same_packages_are_the_same_base_in_any_order():
+    bases.require_same(made_of(a="1", b="2"), made_of(b="2", a="1"))
 
 
-def test_another_file_of_the_same_version_is_drift():
+def test_another_file_of_the_same_version_is_another_base():
     other = replace(made_of(), packages=(DebianPackage(name="a", version="1", sha256="f" * 64),))
-    assert bases.drift(made_of(a="1"), other) == ["a: 1 has another sha256 than in the lock"]
+    with pytest.raises(BuildError, match=r"a: pinned 1 with sha256 .*, found it with sha256 ffff"):
+        bases.require_same(made_of(a="1"), other)
 
 
 def test_the_key_follows_the_packages_and_not_their_order():

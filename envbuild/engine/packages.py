@@ -1,0 +1,58 @@
+"""Whether the distribution's packages in an image are those that its lock pins: asked before the image gets a tag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envbuild.engine.client import Engine
+from envbuild.errors import BuildError, Problem
+from envbuild.model import Lock
+
+_SHOWN = 5
+_QUERY = ("-W", "-f=installed ${db:Status-Abbrev} ${Package} ${Version}\n")
+
+
+def pinned(lock: Lock) -> dict[str, str]:
+    """Name and version of each package that must be in the image of ``lock`` as pinned."""
+    environment = lock.environment
+    found = {each.name: each.version for each in (lock.base.bootstrap.packages if lock.base.bootstrap else ())}
+    found |= {each.name: each.version for each in environment.base.packages}
+    asked = environment.custom.system_packages() if environment.custom else ()
+    return found | {name: version for name, _, version in (text.partition("=") for text in asked) if version}
+
+
+def installed(engine: Engine, image: str) -> dict[str, str] | None:
+    """Name and version of each package that dpkg has installed in ``image``; None where it has no dpkg."""
+    result = engine.run(image, [*_QUERY], entrypoint=["dpkg-query"], user="0:0", network="none")
+    lines = [line.split() for line in result.output.splitlines() if line.startswith("installed ii ")]
+    return {name: version for _, _, name, version in lines} if result.code == 0 else None
+
+
+def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Problem]:
+    """A line for each package of ``wanted`` that is absent from ``found``, or there in another version."""
+    return [
+        Problem(where=name, line=0, message=f"pinned {version}, found {found.get(name, 'none')}")
+        for name, version in sorted(wanted.items())
+        if found.get(name) != version
+    ]
+
+
+def require_pinned(engine: Engine, lock: Lock, image: str) -> None:
+    """Raise :class:`BuildError` (``packages-differ``) where a package of ``image`` is not as the lock pins it."""
+    wanted = pinned(lock)
+    if not wanted:
+        return
+    if problems := differences(wanted, installed(engine, image) or {}):
+        raise differ(lock.environment.name, problems)
+
+
+def differ(name: str, problems: list[Problem]) -> BuildError:
+    """The error for packages of an image that are not as its lock pins them."""
+    told = "; ".join(f"{problem.where}: {problem.message}" for problem in problems[:_SHOWN])
+    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return BuildError(
+        f"The system packages of {name} are not those that its lock pins: {told}{more}. No tag was moved.",
+        code="packages-differ",
+        hint="`envbuild lock NAME --relock` takes the packages of today; look at what changes in the lock.",
+        problems=problems,
+    )
