@@ -20,9 +20,9 @@ test: $(VENV)/.installed-dev machine ## Everything a change must pass, real buil
 	@$(MAKE) --no-print-directory lint
 	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest -q -m "not prove" $(SUITES) $(ARGS)
 
-prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: the long tests, and every file of every lock (hours; resumable)
+prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: the long tests, then all that committed environments lack in evidence (hours; resumable)
 	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest $(SUITES) $(ARGS)
-	@$(BIN)/envbuild fetch --all
+	@$(BIN)/envbuild evidence --all --prove --record --start-engine
 
 lint: $(VENV)/.installed-dev ## Style, types, layers, and the guest's language level
 	@$(BIN)/ruff check .

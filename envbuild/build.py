@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from envbuild import codec, files
 from envbuild import lock as locks
-from envbuild.context import IndexLike, assemble, inputs_digest
+from envbuild.context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest
 from envbuild.engine import Engine, apt, bases, packages
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
@@ -45,7 +45,8 @@ class BuildRecord:
 
     ``layers`` are the same in every build of the same inputs upon the same base, as long as the distribution's packages are;
     ``image`` is, too, where ``dated`` is true: BuildKit from 0.11 on lets an image bear a given time instead of the present.
-    ``kept`` is true where nothing had changed and the earlier image was kept.
+    ``kept`` is true where nothing had changed and the earlier image was kept. ``rendering`` and ``guest`` are the sha256 that
+    evidence of this image names.
     """
 
     name: str
@@ -63,6 +64,8 @@ class BuildRecord:
     kept: bool
     layers: tuple[str, ...] = ()
     dated: bool = False
+    rendering: str = ""
+    guest: str = ""
 
 
 def build(  # noqa: PLR0917 - what a build is made from, in the order of the stages
@@ -94,9 +97,11 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)
         tags = tags_of(lock, inputs, aliases, repository)
+        rendered = rendering_digest(workspace, lock, {path: text.encode() for path, text in rendering.items()})
+        guest = guest_digest(workspace, lock, recipes)
         kept = None if no_cache else _held(engine, workspace, lock, inputs)
         if kept is not None:
-            return _kept(engine, workspace, kept, tags, check)
+            return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
         real = bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
         for line in real.notes:
             on_progress(Progress(stage="base", message=f"warning: {line}", log=True))
@@ -147,6 +152,8 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             kept=False,
             layers=image.layers if image is not None else (),
             dated=image is not None and image.created.startswith(moment.isoformat()[:19]),
+            rendering=rendered,
+            guest=guest,
         )
         files.write_atomic(workspace.build_record(name), codec.dumps(record))
         _drop_superseded(engine, before, record)
@@ -198,7 +205,7 @@ def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Seque
     for tag in missing:
         engine.tag(record.image, tag)
     whole = replace(record, tags=tuple(dict.fromkeys((*tags, *record.tags))))
-    if whole != record:
+    if whole != read_record(workspace, record.name):
         files.write_atomic(workspace.build_record(record.name), codec.dumps(whole))
     return replace(whole, kept=True)
 

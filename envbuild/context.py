@@ -48,6 +48,27 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
     return whole.hexdigest()
 
 
+def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> str:
+    """One sha256 over the guest as the environment of ``lock`` gets it: the smoke package and its recipes' adapters."""
+    return _digest({path: source.read_bytes() for path, source in guest_files(workspace, lock, recipes).items()})
+
+
+def rendering_digest(workspace: Workspace, lock: Lock, rendering: Mapping[str, bytes]) -> str:
+    """One sha256 over the rendered files, and over the files of the user's own that they copy into the image."""
+    users = {
+        path: f"{files.sha256_of(source)} {_mode_of(source):o}".encode()
+        for path, source in users_files(workspace, lock).items()
+    }
+    return _digest({**rendering, **users})
+
+
+def _digest(parts: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for path, content in sorted(parts.items()):
+        whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
     """The smoke package, the adapters of the environment's recipes and those they name: path in the context → file here."""
     guest = {

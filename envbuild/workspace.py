@@ -19,7 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 class Workspace:
     """``root`` holds facts and recipes (perhaps read-only); ``output`` takes what tools write; ``home`` is ours.
 
-    In a writable checkout locks, renderings and evidence go to the checkout; with an installed package, below ``home``.
+    In a writable checkout locks and renderings go to the checkout; with an installed package, below ``home``. What was proved
+    goes below ``state``, and into the checkout only where that is asked for.
     ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning. ``recipe`` is a
     user's own recipe, None where none is being made: its lock lies beside it, and all else that is written for it in
     ``.envbuild/`` there.
@@ -138,8 +139,12 @@ class Workspace:
         return self.recipe.with_suffix(".lock.json") if self.recipe else self.environment(name) / "lock.json"
 
     def evidence_file(self, name: str) -> Path:
-        """What was proved of ``name``."""
-        return self.output / "evidence" / f"{name}.json"
+        """What this machine proved of ``name``."""
+        return self.state / "evidence" / f"{name}.json"
+
+    def committed_evidence(self, name: str) -> Path:
+        """What the repository says was proved of ``name``; a user's own recipe has none."""
+        return self.images / "evidence" / f"{name}.json"
 
     def build_record(self, name: str) -> Path:
         """What the last build of ``name`` here made, and from what."""

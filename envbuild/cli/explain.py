@@ -20,7 +20,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     tools = pipeline.Tools(session.workspace).at(request)
     explanation = pipeline.explain_request(tools, request, options.chosen(constraints))
     if explanation.resolution is not None:
-        answer = resolve.answer(explanation.resolution, pipeline.held_evidence(tools, explanation.resolution.environment.name))
+        answer = resolve.answer(explanation.resolution, pipeline.held_kinds(tools, explanation.resolution.environment.name))
         session.out(wording.environment(answer))
         wording.warnings(session, explanation.resolution.warnings)
     if explanation.choices:

@@ -34,6 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "data": ("data", "The public data sets that the smoke test can train on: list, fetch."),
     "launch": ("launch", "The smoke test on several machines, by mpirun, torchrun, Slurm or Kubernetes."),
     "make": ("make", "All of it: resolve, lock, render, build, verify, smoke, report."),
+    "evidence": ("evidence", "What was proved of environments: show it, prove it again, record it in the repository."),
     "sbom": ("sbom", "What a lock pins, as a CycloneDX bill of materials."),
     "audit": ("audit", "Known vulnerabilities of what a lock pins."),
     "report": ("report", "A stored smoke report as table, Markdown, JUnit or HTML."),

@@ -84,7 +84,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
                 write=not asked.dry_run,
             )
             if upgraded.written and not upgraded.after.lock.missing:
-                pipeline.prove(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked", with_engine=False)
+                pipeline.prove_lock(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked")
         lock_upgrade.tell(session, upgraded, tools.spoken(upgraded.after.lock.environment.name))
         documents.append(lock_upgrade.document(upgraded))
     session.document({"schema": 1, "upgrades": documents})
@@ -104,7 +104,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
                 environment = pipeline.todays_decision(tools, environment) or environment
             locked = pipeline.lock_environment(tools, environment, relock=relock)
             if not locked.lock.missing:
-                pipeline.prove(tools, locked.lock.environment.name, locked.digest, "locked", with_engine=False)
+                pipeline.prove_lock(tools, locked.lock.environment.name, locked.digest, "locked")
         lock = locked.lock
         wording.warnings(session, resolution.warnings)
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)

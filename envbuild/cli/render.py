@@ -37,7 +37,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, check: boo
     for name in canonical:
         locked = pipeline.require_lock(tools, name)
         rendered = pipeline.render_environment(tools, locked.lock)
-        pipeline.prove(tools, name, locked.digest, "rendered", with_engine=False)
+        pipeline.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
         session.out(f"{name}{' (kept)' if rendered.kept else ''}")
         for file in sorted(rendered.files):
             session.out(f"  {rendered.folder / file}")

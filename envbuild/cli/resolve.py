@@ -23,7 +23,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
     tools = pipeline.Tools(session.workspace).at(request)
     resolution = pipeline.resolve_request(tools, request, options.chosen(constraints))
-    answer = resolve.answer(resolution, pipeline.held_evidence(tools, resolution.environment.name))
+    answer = resolve.answer(resolution, pipeline.held_kinds(tools, resolution.environment.name))
     session.document(answer)
     session.out(wording.environment(answer))
     wording.warnings(session, resolution.warnings)

@@ -24,7 +24,7 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     tools = pipeline.Tools(session.workspace).at([name])
     resolution = pipeline.resolve_request(tools, [name], options.chosen(constraints))
     canonical = resolution.environment.name
-    answer = resolve.answer(resolution, pipeline.held_evidence(tools, canonical))
+    answer = resolve.answer(resolution, pipeline.held_kinds(tools, canonical))
     standing = pipeline.standing(tools, canonical)
     session.document({**answer, **standing})
     session.out(wording.environment(answer))

@@ -8,13 +8,16 @@ from envbuild.lazily import exported
 
 if TYPE_CHECKING:
     from envbuild.pipeline.fetching import Fetched, fetch
-    from envbuild.pipeline.judge import Smoked, Verified, prove, read_report, require_image, smoke_image, verify_image
+    from envbuild.pipeline.judge import Smoked, Verified, read_report, require_image, smoke_image, verify_image
     from envbuild.pipeline.launching import Launch, image_of, launch_text, run_launch
     from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.named import list_stacks
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
     from envbuild.pipeline.portfolio import listed
+    from envbuild.pipeline.proving import held_kinds, prove_image, prove_lock, prove_rendering
+    from envbuild.pipeline.recording import EvidenceRow, evidence_names, prune_evidence, record_evidence, survey_evidence
     from envbuild.pipeline.rendering import Difference
+    from envbuild.pipeline.reproving import Attempt, prove_again
     from envbuild.pipeline.stages import (
         Constraints,
         Locked,
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
         build_environment,
         check_lock,
         explain_request,
-        held_evidence,
         lock_environment,
         read_locked,
         render_environment,
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
     from envbuild.pipeline.upgrading import Upgraded, upgrade_environment
 
 __all__ = [
+    "Attempt",
     "Constraints",
     "Difference",
+    "EvidenceRow",
     "Fetched",
     "Launch",
     "Locked",
@@ -58,10 +62,11 @@ __all__ = [
     "check_lock",
     "check_one",
     "doubts",
+    "evidence_names",
     "explain_request",
     "fetch",
     "first_choice",
-    "held_evidence",
+    "held_kinds",
     "image_of",
     "kept",
     "launch_text",
@@ -70,9 +75,14 @@ __all__ = [
     "lock_environment",
     "make",
     "names",
-    "prove",
+    "prove_again",
+    "prove_image",
+    "prove_lock",
+    "prove_rendering",
+    "prune_evidence",
     "read_locked",
     "read_report",
+    "record_evidence",
     "render_environment",
     "render_text",
     "require_image",
@@ -84,6 +94,7 @@ __all__ = [
     "standing",
     "start",
     "stored_reports",
+    "survey_evidence",
     "todays_decision",
     "upgrade_environment",
     "verify_image",
@@ -94,12 +105,15 @@ __getattr__ = exported(
     fetching="Fetched fetch",
     listing="catalogue doubts",
     launching="Launch image_of launch_text run_launch",
-    judge="Smoked Verified prove read_report require_image smoke_image verify_image",
+    judge="Smoked Verified read_report require_image smoke_image verify_image",
     named="list_stacks",
     order="Made MakeOptions StageNote make",
     portfolio="listed",
+    proving="held_kinds prove_image prove_lock prove_rendering",
+    recording="EvidenceRow evidence_names prune_evidence record_evidence survey_evidence",
     rendering="Difference",
-    stages="Constraints Locked Rendered build_environment check_lock explain_request held_evidence lock_environment "
+    reproving="Attempt prove_again",
+    stages="Constraints Locked Rendered build_environment check_lock explain_request lock_environment "
     "read_locked render_environment render_text require_lock resolve_buildable resolve_request todays_decision",
     starting="Started first_choice start",
     sweep="check_all check_one kept names standing stored_reports",

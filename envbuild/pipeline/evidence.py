@@ -1,28 +1,57 @@
-"""What was proved of an environment: written by ``make``, bound to the lock's hash, never part of the lock."""
+"""The form of evidence: what was proved of an environment, and what each proof rests on.
+
+Nothing here asks the matrix, a lock or an engine. :mod:`envbuild.pipeline.proving` knows when something was proved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from envbuild import codec, files
 from envbuild.pipeline import stored
-from envbuild.workspace import Workspace
 
 Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
 # The order in which an environment earns them, and in which they are written.
 KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
+Part = Literal["lock", "rendering", "guest"]
+# What a proof of each kind rests on: it is stale as soon as one of these has another hash. docs/decisions/0012 has the reasons.
+RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
+    "locked": ("lock",),
+    "downloaded": ("lock",),
+    "rendered": ("lock", "rendering"),
+    "built": ("lock", "rendering"),
+    "verified": ("lock", "rendering"),
+    "smoke-cpu": ("lock", "rendering", "guest"),
+    "smoke-gpu": ("lock", "rendering", "guest"),
+}
+_LATER: Any = {"left_out_if_default": True}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """The hashes (sha256) of what a proof can be about: the lock, the rendered files, the guest as this environment gets it."""
+
+    lock: str
+    rendering: str
+    guest: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """One thing proved: when (UTC date), by which engine (empty where none took part), of which lock (sha256)."""
+    """One thing proved: when (UTC date), by which engine (empty where none took part), and of what (hashes).
+
+    ``rendering`` and ``guest`` are empty, and left out in the file, where the kind does not rest on them.
+    """
 
     kind: Kind
     date: str
     engine: str
     lock: str
+    rendering: str = field(default="", metadata=_LATER)
+    guest: str = field(default="", metadata=_LATER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +75,88 @@ class Unproved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The evidence file of one environment. JSON leaves ``unproved`` out where there is none."""
+    """The evidence file of one environment; JSON leaves out what is empty but ``proofs``.
+
+    ``contradicted`` is in the cache folder only: a run on this machine failed what the committed evidence says was proved.
+    """
 
     schema: int
     name: str
     proofs: tuple[Proof, ...]
-    unproved: tuple[Unproved, ...] = field(default=(), metadata={"left_out_if_default": True})
+    unproved: tuple[Unproved, ...] = field(default=(), metadata=_LATER)
+    contradicted: tuple[Proof, ...] = field(default=(), metadata=_LATER)
+
+
+def proof(kind: Kind, subject: Subject, *, date: str, engine: str) -> Proof:
+    """A proof that names the hashes that its kind rests on, and no others."""
+    parts = {part: getattr(subject, part) for part in RESTS_ON[kind]}
+    return Proof(kind=kind, date=date, engine=engine, **parts)
+
+
+def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
+    """What ``proof`` rests on and is no longer so; empty while it holds. A proof that names no hash of a part is stale."""
+    return tuple(part for part in RESTS_ON[proof.kind] if getattr(proof, part) != getattr(subject, part))
+
+
+def current(held: Evidence, subject: Subject) -> Evidence:
+    """``held`` without what is stale."""
+    return replace(
+        held,
+        proofs=tuple(each for each in held.proofs if not stale_parts(each, subject)),
+        unproved=tuple(each for each in held.unproved if each.lock == subject.lock),
+        contradicted=tuple(each for each in held.contradicted if not stale_parts(each, subject)),
+    )
+
+
+def joined(committed: Evidence, cached: Evidence) -> Evidence:
+    """Committed evidence with what this machine found out since: its own proofs, and what it contradicts."""
+    refuted = {each.kind for each in cached.contradicted}
+    proofs = [each for each in committed.proofs if each.kind not in refuted]
+    known = {replace(each, date="") for each in proofs}
+    proofs += [each for each in cached.proofs if replace(each, date="") not in known]
+    proved = {each.kind for each in proofs}
+    tried = {each.kind: each for each in (*committed.unproved, *cached.unproved)}
+    return replace(
+        committed,
+        proofs=_ordered(proofs),
+        unproved=tuple(each for kind, each in tried.items() if kind not in proved),
+        contradicted=cached.contradicted,
+    )
+
+
+def kinds(held: Evidence, subject: Subject) -> tuple[Kind, ...]:
+    """The kinds that hold, in order."""
+    found = {each.kind for each in current(held, subject).proofs}
+    return tuple(kind for kind in KINDS if kind in found)
+
+
+def with_proof(held: Evidence, proof: Proof) -> Evidence:
+    """``held`` and ``proof``; the same where this engine has proved it of the same before."""
+    if any(replace(each, date="") == replace(proof, date="") for each in held.proofs):
+        proofs = held.proofs
+    else:
+        proofs = _ordered([*held.proofs, proof])
+    return replace(
+        held,
+        proofs=proofs,
+        unproved=tuple(each for each in held.unproved if each.kind != proof.kind),
+        contradicted=tuple(each for each in held.contradicted if each.kind != proof.kind),
+    )
+
+
+def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
+    """``held`` and what kept a proof from being had, in place of what was noted before; the date alone changes nothing."""
+    if any(replace(each, date=unproved.date) == unproved for each in held.unproved):
+        return held
+    kept = (each for each in held.unproved if each.kind != unproved.kind)
+    return replace(held, unproved=(*kept, unproved))
+
+
+def without(held: Evidence, contradiction: Proof) -> Evidence:
+    """``held`` after a run failed what proofs of this kind say."""
+    kept = tuple(each for each in held.contradicted if each.kind != contradiction.kind)
+    proofs = tuple(each for each in held.proofs if each.kind != contradiction.kind)
+    return replace(held, proofs=proofs, contradicted=(*kept, contradiction))
 
 
 def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
@@ -60,59 +165,28 @@ def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
     return "smoke-gpu" if isinstance(mode, Mapping) and mode.get("device") == "cuda" else "smoke-cpu"
 
 
-def read(workspace: Workspace, name: str) -> tuple[Proof, ...]:
-    """The proofs on file for ``name``, stale ones included; none where there is no file.
+def read(path: Path, name: str) -> Evidence:
+    """The evidence in ``path``, stale proofs included; an empty one where there is no file.
 
     Raises :class:`InvalidInputError` for a file that is not evidence.
     """
-    return load(workspace, name).proofs
-
-
-def load(workspace: Workspace, name: str) -> Evidence:
-    """The whole file, or an empty one; raises as :func:`read` does."""
-    path = workspace.evidence_file(name)
-    shipped = workspace.images / "evidence" / path.name
-    path = path if path.exists() else shipped
     if not path.exists():
         return Evidence(schema=1, name=name, proofs=())
     return codec.decode(Evidence, stored.read_json(path), path.name)
 
 
-def kinds(proofs: Sequence[Proof], lock: str) -> tuple[str, ...]:
-    """The kinds that hold for the lock with this hash, in order; a proof of another lock proves nothing of this one."""
-    held = {proof.kind for proof in proofs if proof.lock == lock}
-    return tuple(kind for kind in KINDS if kind in held)
-
-
-def record(workspace: Workspace, name: str, proof: Proof) -> bool:
-    """Add ``proof``, dropping those of other locks; false (and nothing written) where this engine has proved it before."""
-    before = load(workspace, name)
-    kept = [old for old in before.proofs if old.lock == proof.lock]
-    if any((old.kind, old.engine) == (proof.kind, proof.engine) for old in kept):
+def write(path: Path, held: Evidence) -> bool:
+    """Make ``path`` hold this, or be gone where there is nothing to hold; false where it already was so."""
+    if not (held.proofs or held.unproved or held.contradicted):
+        existed = path.exists()
+        path.unlink(missing_ok=True)
+        return existed
+    text = codec.dumps(held)
+    if path.exists() and path.read_bytes() == text.encode():
         return False
-    proofs = sorted([*kept, proof], key=lambda each: (KINDS.index(each.kind), each.engine))
-    open_ = tuple(each for each in before.unproved if each.lock == proof.lock and each.kind != proof.kind)
-    _write(workspace, Evidence(schema=1, name=name, proofs=tuple(proofs), unproved=open_))
+    files.write_atomic(path, text)
     return True
 
 
-def leave_open(workspace: Workspace, name: str, unproved: Unproved) -> None:
-    """Note what kept a proof from being had, in the place of what was noted before; the date alone changes nothing."""
-    before = load(workspace, name)
-    others = [old for old in before.unproved if old.lock == unproved.lock]
-    same = [old for old in others if old.kind == unproved.kind]
-    if not (same and replace(same[0], date=unproved.date) == unproved):
-        kept = (each for each in others if each.kind != unproved.kind)
-        _write(workspace, replace(before, unproved=(*kept, unproved)))
-
-
-def withdraw(workspace: Workspace, name: str, kind: Kind) -> None:
-    """Take back a proof that a later run has contradicted."""
-    before = load(workspace, name)
-    after = tuple(old for old in before.proofs if old.kind != kind)
-    if after != before.proofs:
-        _write(workspace, replace(before, proofs=after))
-
-
-def _write(workspace: Workspace, evidence: Evidence) -> None:
-    files.write_atomic(workspace.evidence_file(evidence.name), codec.dumps(evidence))
+def _ordered(proofs: Sequence[Proof]) -> tuple[Proof, ...]:
+    return tuple(sorted(proofs, key=lambda each: (KINDS.index(each.kind), each.engine)))

@@ -5,7 +5,6 @@ What was checked is noted by hash as it is done, so that an interrupted run goes
 
 from __future__ import annotations
 
-import datetime
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from envbuild import files
 from envbuild.errors import BuildError, EnvbuildError, UsageError
 from envbuild.model import Artifact, Lock, Missing, Progress
-from envbuild.pipeline import evidence, judge, stages
+from envbuild.pipeline import evidence, proving, stages
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -52,7 +51,8 @@ class Fetched:
     """What became of one environment's files. ``failed`` are those that could not be had, in words; empty where all were.
 
     ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before.
-    ``unpinned`` are those that the lock does not know, without which nothing is proved.
+    ``unpinned`` are those that the lock does not know, without which nothing is proved. ``contradicted`` is true where a
+    file is gone or is another one: that is no matter of this machine's network.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Fetched:
     known: int
     failed: tuple[str, ...]
     unpinned: tuple[str, ...] = ()
+    contradicted: bool = False
 
 
 def pins(lock: Lock) -> tuple[Pin, ...]:
@@ -183,17 +184,14 @@ class _Run:
         failed = [self._failed[pin.sha256] for pin in mine if pin.sha256 in self._failed]
         lock = self._locked[name].lock
         pinned = {framework for prefix in lock.prefixes for framework in prefix.frameworks}
-        if any(error.code in _CONTRADICTS for error in failed):
-            evidence.withdraw(self._tools.workspace, name, "downloaded")
+        contradicted = any(error.code in _CONTRADICTS for error in failed)
+        if contradicted:
+            proving.contradict(self._tools, name, "downloaded")
         digest = self._locked[name].digest
         if not failed and pinned >= {framework.name for framework in lock.environment.frameworks}:
-            judge.prove(self._tools, name, digest, "downloaded", with_engine=False)
+            proving.prove_lock(self._tools, name, digest, "downloaded")
         else:
-            today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-            unchecked = tuple(self._unchecked(lock, mine))
-            evidence.leave_open(
-                self._tools.workspace, name, evidence.Unproved(kind="downloaded", date=today, lock=digest, files=unchecked)
-            )
+            proving.leave_open(self._tools, name, digest, "downloaded", tuple(self._unchecked(lock, mine)))
         messages = tuple(dict.fromkeys(error.message for error in failed))
         told = Fetched(
             name=name,
@@ -202,6 +200,7 @@ class _Run:
             known=known,
             failed=messages,
             unpinned=tuple(gap.what for gap in _unpinned(lock)),
+            contradicted=contradicted,
         )
         self.told[name] = told
         self._on_done(told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
 from envbuild.model import Lock
-from envbuild.pipeline import evidence, stored
+from envbuild.pipeline import evidence, proving, stored
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     else:
         replayed = True
     if not known["ok"]:
-        evidence.withdraw(tools.workspace, name, "verified")
+        proving.contradict(tools, name, "verified")
         raise VerifyError(
             f"The image of {name} does not hold what its lock says.",
             problems=[Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]],
@@ -92,7 +91,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             + f"Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
             + "if it stays, the lock or the recipe is wrong.",
         )
-    prove(tools, name, digest, "verified")
+    proving.prove_image(tools, build.read_record(tools.workspace, name), image, "verified")
     return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
 
 
@@ -124,7 +123,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         stored.keep(tools.workspace, name, "smoke", key, answer)
     smoked = _smoked(answer, replayed=False)
     if len(lock.environment.frameworks) == 1 or smoked.report.get("parts"):  # one of several alone proves nothing of the whole
-        _note_smoke(tools, name, digest, smoked)
+        _note_smoke(tools, name, image, smoked)
     return smoked
 
 
@@ -149,16 +148,11 @@ def read_report(path: Path) -> dict[str, Any]:
     return value
 
 
-def _note_smoke(tools: Tools, name: str, digest: str, smoked: Smoked) -> None:
+def _note_smoke(tools: Tools, name: str, image: str, smoked: Smoked) -> None:
+    from envbuild import build
+
     kind = evidence.kind_of_smoke(smoked.report)
     if smoked.status == "pass":
-        prove(tools, name, digest, kind)
+        proving.prove_image(tools, build.read_record(tools.workspace, name), image, kind)
     elif smoked.status == "fail":
-        evidence.withdraw(tools.workspace, name, kind)
-
-
-def prove(tools: Tools, name: str, digest: str, kind: evidence.Kind, *, with_engine: bool = True) -> None:
-    """Record one proof of ``name``'s lock with this digest, dated today (UTC); an older one by the same engine stands."""
-    engine = tools.engine.info.name if with_engine else ""
-    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    evidence.record(tools.workspace, name, evidence.Proof(kind=kind, date=today, engine=engine, lock=digest))
+        proving.contradict(tools, name, kind)

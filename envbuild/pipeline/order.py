@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from envbuild import files
 from envbuild.model import Environment, Lock
-from envbuild.pipeline import judge, stages
+from envbuild.pipeline import judge, proving, stages
 from envbuild.pipeline.judge import Smoked
 from envbuild.pipeline.stages import Constraints
 from envbuild.pipeline.tools import Tools
@@ -128,12 +128,12 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log) -> stage
         note.outcome = "kept" if locked.kept else "done"
         note.detail = f"{count} files by sha256" + (f", {missing} not pinned" if missing else "")
         if not missing:
-            judge.prove(tools, environment.name, locked.digest, "locked", with_engine=False)
+            proving.prove_lock(tools, environment.name, locked.digest, "locked")
     with log.stage("render") as note:
         rendered = stages.render_environment(tools, locked.lock)
         note.outcome = "kept" if rendered.kept else "done"
         note.detail = str(rendered.folder)
-        judge.prove(tools, environment.name, locked.digest, "rendered", with_engine=False)
+        proving.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
     return locked
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import evidence, named, own, rendering
+from envbuild.pipeline import named, own, rendering
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -301,12 +301,11 @@ def build_environment(
     verified: :class:`VerifyError` (exit 8) where it does not hold what the lock says.
     """
     from envbuild import build
-    from envbuild.pipeline import judge
+    from envbuild.pipeline import judge, proving
 
     seen: list[Verified] = []
 
     def check(image: str, base: str) -> None:
-        judge.prove(tools, locked.lock.environment.name, locked.digest, "built")
         seen.append(judge.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
 
     record = build.build(
@@ -321,11 +320,7 @@ def build_environment(
         no_cache=no_cache,
         check=check,
     )
-    judge.prove(tools, locked.lock.environment.name, locked.digest, "built")
+    proving.prove_image(tools, record, record.image, "built")
+    if seen:
+        proving.prove_image(tools, record, record.image, "verified")
     return record, seen[0] if seen else None
-
-
-def held_evidence(tools: Tools, name: str) -> tuple[str, ...]:
-    """The kinds of evidence that hold for the lock now on disk, which is known by the hash of its bytes."""
-    path = tools.workspace.lock_file(name)
-    return evidence.kinds(evidence.read(tools.workspace, name), files.sha256_of(path)) if path.exists() else ()

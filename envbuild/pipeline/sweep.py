@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild.errors import EnvbuildError
-from envbuild.pipeline import evidence, own, rendering, stages
+from envbuild.pipeline import evidence, own, proving, rendering, stages
 from envbuild.pipeline.portfolio import listed
 from envbuild.pipeline.rendering import Difference
 from envbuild.pipeline.tools import Tools
@@ -59,20 +59,18 @@ def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
 
 
 def _check_evidence(tools: Tools) -> list[Difference]:
-    workspace = tools.workspace
-    places = dict.fromkeys((workspace.images / "evidence", workspace.evidence_file("x").parent))
     found = []
-    for path in sorted(file for place in places if place.is_dir() for file in place.glob("*.json")):
+    for path in sorted(tools.workspace.committed_evidence("x").parent.glob("*.json")):
         try:
-            locked = stages.read_locked(tools, path.stem)
-            held = evidence.load(workspace, path.stem)
+            subject = proving.subject_of(tools, path.stem)
+            held = evidence.read(path, path.stem)
         except EnvbuildError as error:
             found.append(Difference(kind="unreadable", path=path, note=error.message))
             continue
-        if locked is None:
+        if subject is None:
             found.append(Difference(kind="orphan", path=path, note="there is no such environment"))
-        elif ({each.lock for each in held.proofs} | {each.lock for each in held.unproved}) - {locked.digest}:
-            found.append(Difference(kind="differs", path=path, note="it is evidence of another lock"))
+        elif held != evidence.current(held, subject):
+            found.append(Difference(kind="differs", path=path, note="stale proofs: `envbuild evidence --all --prune`"))
     return found
 
 
@@ -100,9 +98,7 @@ def standing(tools: Tools, name: str) -> dict[str, Any]:
         "path": str(locked.path),
         "sha256": locked.digest,
         "missing": codec.encode(locked.lock.missing),
-        "unproved": codec.encode(
-            [each for each in evidence.load(tools.workspace, name).unproved if each.lock == locked.digest]
-        ),
+        "unproved": codec.encode(proving.held(tools, name).unproved),
     }
     folder = tools.workspace.rendering(name)
     found = rendering.differences(folder, stages.render_text(tools, locked.lock))

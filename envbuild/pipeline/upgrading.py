@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
 from envbuild.model import BaseLock, Environment, Lock, Missing
-from envbuild.pipeline import evidence, stages
+from envbuild.pipeline import proving, stages
 from envbuild.pipeline.stages import Locked
 from envbuild.pipeline.tools import Tools
 
@@ -64,9 +64,9 @@ def upgrade_environment(
     else:
         lock = base.repinned()
     difference = locks.compare(before.lock, lock)
+    proved = proving.held_kinds(tools, environment.name)
     if write and not difference.empty:
         locks.write(tools.workspace.written_lock(environment.name), lock)
-    proved = evidence.kinds(evidence.read(tools.workspace, environment.name), before.digest)
     return Upgraded(
         before=before,
         after=replace(before, lock=lock, digest=locks.digest(lock), path=tools.workspace.written_lock(environment.name)),

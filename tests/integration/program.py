@@ -111,7 +111,7 @@ class Program:
 
     def leftovers(self) -> list[str]:
         """Hidden temporary files where tools write, which a kill may leave and the next run must not trip over."""
-        places = (self.root / "images/environments", self.root / "images/evidence")
+        places = (self.root / "images/environments", self.root / "images/evidence", self.home / "evidence")
         return [str(path) for place in places for path in place.rglob(".*") if path.is_file()]
 
 

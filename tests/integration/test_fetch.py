@@ -37,7 +37,7 @@ def test_an_interrupted_run_goes_on_where_it_was_and_proves_what_it_had(program:
         done["files"] - done["known"] for done in fetched.values()
     )
     for name in (SMALL, LARGER):
-        evidence = json.loads((program.root / f"images/evidence/{name}.json").read_text())
+        evidence = json.loads((program.home / f"evidence/{name}.json").read_text())
         assert [proof["kind"] for proof in evidence["proofs"]] == ["downloaded"]
 
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_not_what_the_lock_says_is_told_with_its_environment(prog
     (problem,) = answer.document["error"]["problems"]
     assert problem["where"] == SMALL
     assert six["filename"] in problem["message"]
-    evidence = json.loads((program.root / f"images/evidence/{SMALL}.json").read_text())
+    evidence = json.loads((program.home / f"evidence/{SMALL}.json").read_text())
     assert evidence["proofs"] == []
     ((unproved,),) = [each["files"] for each in evidence["unproved"]]
     assert (unproved["file"], unproved["why"]) == (six["filename"], "it is no longer offered")

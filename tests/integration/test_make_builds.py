@@ -71,7 +71,7 @@ def passed_on_cpu(answer: Answer) -> dict:
 
 
 def evidence_of(program: Program, name: str) -> set[str]:
-    content = json.loads((program.root / f"images/evidence/{name}.json").read_text())
+    content = json.loads((program.home / f"evidence/{name}.json").read_text())
     lock = program.run("show", name, "--json").expect(0).document["lock"]["sha256"]
     assert all(proof["lock"] == lock for proof in content["proofs"])
     return {proof["kind"] for proof in content["proofs"]}

@@ -103,7 +103,7 @@ def test_a_broken_lock_is_5_and_says_how_to_make_it_again(own):
 def test_evidence_that_cannot_be_read_is_5(own):
     name = own.run("resolve", CURRENT, "--json", timeout=60).expect(0).document["name"]
     own.run("lock", CURRENT, env=NO_ENGINE, timeout=300).expect(0)
-    path = own.root / f"images/evidence/{name}.json"
+    path = own.root / f"images/evidence/{name}.json"  # the committed one
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("[")
     one_error(own.run("show", CURRENT, timeout=60).expect(5).err)

@@ -11,7 +11,7 @@ import verify_locks
 from envbuild import lock as locks
 from envbuild.errors import BuildError, UsageError
 from envbuild.model import Lock, Missing, Progress, RemoteFile
-from envbuild.pipeline import Tools, evidence, fetching, stages
+from envbuild.pipeline import Tools, fetching, proving, stages
 from envbuild.workspace import Workspace
 
 
@@ -64,13 +64,21 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         "require_lock",
         lambda _, name: stages.Locked(lock=known[name], digest=locks.digest(known[name]), path=tmp_path, kept=True),
     )
+    for name, lock in known.items():
+        hold(tools, name, lock)
+    tools.__dict__["recipes"] = {}
     monkeypatch.setattr(fetching, "_WAIT_S", 0.0)
     tools.__dict__["index"] = Index()
     return tools
 
 
+def hold(tools: Tools, name: str, lock: Lock) -> None:
+    """Put the lock where proofs of ``name`` are compared with it."""
+    locks.write(tools.workspace.written_lock(name), lock)
+
+
 def proved(tools: Tools, name: str) -> tuple[str, ...]:
-    return tuple(proof.kind for proof in evidence.read(tools.workspace, name))
+    return proving.held_kinds(tools, name)
 
 
 def broken(code: str) -> BuildError:
@@ -111,11 +119,8 @@ def test_two_files_of_one_name_do_not_go_into_one_folder(world, tmp_path):
 def test_a_download_that_broke_off_is_tried_again_and_one_that_cannot_be_had_stops_nothing_else(world):
     first, second, *_ = (pin.filename for pin in fetching.pins(stages.require_lock(world, "small").lock))
     world.index.refuses = {first: [broken("index-unreachable")], second: [broken("artifact-gone")]}
-    evidence.record(
-        world.workspace,
-        "small",
-        evidence.Proof(kind="downloaded", date="2026-01-01", engine="", lock=stages.require_lock(world, "small").digest),
-    )
+    proving.prove_lock(world, "small", stages.require_lock(world, "small").digest, "downloaded")
+    assert proved(world, "small") == ("downloaded",)
     small, large = fetching.fetch(world, ["small", "large"])
     assert (small.failed, large.failed) == (("It broke.",), ())
     assert proved(world, "small") == ()
@@ -160,12 +165,13 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
     )
     lock = replace(lock, environment=replace(lock.environment, base=base), missing=(gap,))
     held = stages.Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
+    hold(world, "small", lock)
     monkeypatch.setattr(stages, "require_lock", lambda *_: held)
     first = lock.prefixes[0].artifacts[0].filename
     broken_ = {name: [broken("index-unreachable")] * 3 for name in (first, "python-3.6.6.tar.bz2")}
     world.__dict__["index"] = Index({name: list(errors) for name, errors in broken_.items()})
     fetching.fetch(world, ["small"])
-    (open_,) = evidence.load(world.workspace, "small").unproved
+    (open_,) = proving.held(world, "small").unproved
     assert (open_.kind, open_.lock) == ("downloaded", held.digest)
     assert [(each.file, each.host, each.why) for each in open_.files] == [
         (first, "", "its host could not be reached"),  # this machine's own index is named nowhere
@@ -174,7 +180,8 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
     ]
     whole = replace(lock, missing=())
     held = stages.Locked(lock=whole, digest=locks.digest(whole), path=Path(), kept=True)
+    hold(world, "small", whole)
     world.__dict__["index"] = Index()
     fetching.fetch(world, ["small"])
-    assert evidence.load(world.workspace, "small").unproved == ()
+    assert proving.held(world, "small").unproved == ()
     assert proved(world, "small") == ("downloaded",)

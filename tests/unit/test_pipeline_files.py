@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
+from envbuild import codec
 from envbuild.errors import InvalidInputError
 from envbuild.pipeline import evidence, rendering, stored
+from envbuild.pipeline.evidence import Evidence, Subject
 from envbuild.pipeline.portfolio import listed
 from envbuild.workspace import Workspace
 
@@ -20,17 +21,56 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(root=tmp_path / "root", output=tmp_path / "out", home=tmp_path / "home")
 
 
-def proof(kind: evidence.Kind, lock: str = "a" * 64, date: str = "2026-01-02") -> evidence.Proof:
-    return evidence.Proof(kind=kind, date=date, engine="", lock=lock)
+NOW = Subject(lock="a" * 64, rendering="b" * 64, guest="c" * 64)
+NOTHING = Evidence(schema=1, name="x", proofs=())
 
 
-def test_evidence_is_a_set_in_the_order_it_is_earned(workspace):
-    assert evidence.record(workspace, "x", proof("built"))
-    assert evidence.record(workspace, "x", proof("locked"))
-    assert not evidence.record(workspace, "x", proof("locked", date="2027-01-01"))
-    found = evidence.read(workspace, "x")
-    assert [each.kind for each in found] == ["locked", "built"]
-    assert found[0].date == "2026-01-02"
+def proof(kind: evidence.Kind, date: str = "2026-01-02", engine: str = "", of: Subject = NOW) -> evidence.Proof:
+    return evidence.proof(kind, of, date=date, engine=engine)
+
+
+def with_all(*proofs: evidence.Proof, held: Evidence = NOTHING) -> Evidence:
+    for each in proofs:
+        held = evidence.with_proof(held, each)
+    return held
+
+
+def test_evidence_is_a_set_in_the_order_it_is_earned():
+    held = with_all(proof("built"), proof("locked"), proof("locked", date="2027-01-01"))
+    assert [(each.kind, each.date) for each in held.proofs] == [("locked", "2026-01-02"), ("built", "2026-01-02")]
+
+
+def test_a_proof_names_what_its_kind_rests_on_and_no_more():
+    assert (proof("locked").rendering, proof("built").guest) == ("", "")
+    assert "rendering" not in codec.encode(proof("downloaded"))
+    assert codec.encode(proof("smoke-cpu"))["guest"] == NOW.guest
+
+
+@pytest.mark.parametrize(
+    ("part", "left"),
+    [
+        ("lock", ()),
+        ("rendering", ("locked", "downloaded")),
+        ("guest", ("locked", "downloaded", "rendered", "built", "verified")),
+    ],
+)
+def test_what_rests_on_a_part_is_stale_as_soon_as_it_changes(part, left):
+    held = with_all(*map(proof, evidence.KINDS))
+    assert evidence.kinds(held, NOW) == evidence.KINDS
+    changed = dataclasses.replace(NOW, **{part: "d" * 64})
+    assert evidence.kinds(held, changed) == left
+    assert {each.kind for each in evidence.current(held, changed).proofs} == set(left)
+
+
+def test_a_proof_that_names_no_rendering_is_stale():
+    old = dataclasses.replace(proof("built"), rendering="")
+    assert evidence.stale_parts(old, NOW) == ("rendering",)
+    assert evidence.kinds(with_all(old), NOW) == ()
+
+
+def test_every_kind_rests_on_the_lock():
+    assert set(evidence.RESTS_ON) == set(evidence.KINDS)
+    assert all("lock" in parts for parts in evidence.RESTS_ON.values())
 
 
 @pytest.mark.parametrize(
@@ -46,47 +86,47 @@ def test_a_smoke_report_is_evidence_of_gpus_only_where_they_were_used(report, ki
     assert evidence.kind_of_smoke(report) == kind
 
 
-def test_each_engine_proves_for_itself(workspace):
-    first = dataclasses.replace(proof("built"), engine="one")
-    assert evidence.record(workspace, "x", first)
-    assert not evidence.record(workspace, "x", dataclasses.replace(first, date="2027-01-01"))
-    assert evidence.record(workspace, "x", dataclasses.replace(first, engine="another"))
-    assert [each.engine for each in evidence.read(workspace, "x")] == ["another", "one"]
-    assert evidence.kinds(evidence.read(workspace, "x"), first.lock) == ("built",)
+def test_each_engine_proves_for_itself():
+    held = with_all(proof("built", engine="one"), proof("built", "2027-01-01", "one"), proof("built", engine="another"))
+    assert [(each.engine, each.date[:4]) for each in held.proofs] == [("another", "2026"), ("one", "2026")]
+    assert evidence.kinds(held, NOW) == ("built",)
 
 
-def test_evidence_of_another_lock_proves_nothing_and_is_dropped(workspace):
-    evidence.record(workspace, "x", proof("built"))
-    assert evidence.kinds(evidence.read(workspace, "x"), "b" * 64) == ()
-    evidence.record(workspace, "x", proof("locked", lock="b" * 64))
-    assert [(each.kind, each.lock[0]) for each in evidence.read(workspace, "x")] == [("locked", "b")]
+def test_what_a_run_contradicts_counts_no_longer_until_it_is_proved_again():
+    committed = with_all(proof("locked"), proof("smoke-cpu"))
+    cached = evidence.without(NOTHING, proof("smoke-cpu"))
+    assert evidence.kinds(evidence.joined(committed, cached), NOW) == ("locked",)
+    cached = evidence.with_proof(cached, proof("smoke-cpu", "2027-01-01"))
+    assert cached.contradicted == ()
+    joined = evidence.joined(committed, cached)
+    assert [(each.kind, each.date[:4]) for each in joined.proofs] == [("locked", "2026"), ("smoke-cpu", "2026")]
 
 
-def test_evidence_is_withdrawn_when_contradicted(workspace):
-    evidence.record(workspace, "x", proof("smoke-cpu"))
-    evidence.withdraw(workspace, "x", "smoke-cpu")
-    assert evidence.read(workspace, "x") == ()
+def test_what_could_not_be_proved_is_told_until_it_is():
+    unproved = evidence.Unproved(kind="downloaded", date="2026-01-02", lock=NOW.lock, files=())
+    held = evidence.with_unproved(NOTHING, unproved)
+    assert evidence.with_unproved(held, dataclasses.replace(unproved, date="2027-01-01")) == held
+    assert evidence.joined(held, with_all(proof("downloaded"))).unproved == ()
+    assert evidence.with_proof(held, proof("downloaded")).unproved == ()
+    assert evidence.current(held, dataclasses.replace(NOW, lock="d" * 64)).unproved == ()
 
 
-def test_evidence_that_came_with_the_package_is_read_and_ours_goes_elsewhere(workspace):
-    shipped = workspace.images / "evidence/x.json"
-    shipped.parent.mkdir(parents=True)
-    shipped.write_text(json.dumps({"schema": 1, "name": "x", "proofs": [vars_of(proof("locked"))]}))
-    evidence.record(workspace, "x", proof("built"))
-    assert [each.kind for each in evidence.read(workspace, "x")] == ["locked", "built"]
-    assert len(json.loads(shipped.read_text())["proofs"]) == 1
+def test_evidence_is_written_when_it_changes_and_gone_when_there_is_none(tmp_path):
+    path = tmp_path / "x.json"
+    assert evidence.write(path, with_all(proof("locked")))
+    assert not evidence.write(path, with_all(proof("locked")))
+    assert evidence.read(path, "x") == with_all(proof("locked"))
+    assert evidence.write(path, NOTHING)
+    assert not path.exists()
+    assert not evidence.write(path, NOTHING)
+    assert evidence.read(path, "x") == NOTHING
 
 
-def vars_of(one: evidence.Proof) -> dict[str, str]:
-    return {name: getattr(one, name) for name in ("kind", "date", "engine", "lock")}
-
-
-def test_broken_evidence_is_one_error_with_its_place(workspace):
-    path = workspace.evidence_file("x")
-    path.parent.mkdir(parents=True)
+def test_broken_evidence_is_one_error_with_its_place(tmp_path):
+    path = tmp_path / "x.json"
     path.write_text('{"schema": 1,\n oops')
     with pytest.raises(InvalidInputError) as caught:
-        evidence.read(workspace, "x")
+        evidence.read(path, "x")
     assert caught.value.problems[0].line == 2
 
 

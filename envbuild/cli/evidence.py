@@ -1,0 +1,170 @@
+"""``envbuild evidence NAME``: what was proved of environments, what of it is stale, and the ways to prove it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild import errors
+from envbuild.cli import options, wording
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import Attempt, EvidenceRow, Tools
+    from envbuild.pipeline.evidence import Kind
+
+
+def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    from envbuild.pipeline.evidence import KINDS
+
+    words = [word.strip() for word in value.split(",") if word.strip()]
+    chosen = {click.Choice(KINDS).convert(word, param, ctx) for word in words}
+    return tuple(kind for kind in KINDS if kind in chosen) if words else KINDS
+
+
+@click.command("evidence")
+@options.naming("names", several=True, required=False, metavar="NAME…")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder, or committed evidence.")
+@click.option("--match", "pattern", default="", metavar="GLOB", help="Only those whose canonical name matches; implies --all.")
+@click.option("--prove", is_flag=True, help="Prove what they lack by running the stages; resumable.")
+@click.option("--kinds", default="", metavar="WORD,…", callback=_kinds, help="What --prove proves; default all kinds.")
+@click.option("--keep-images", is_flag=True, help="Keep the images that --prove builds; else each is removed once judged.")
+@click.option("--prune", is_flag=True, help="Remove stale proofs, from the repository and from the cache folder.")
+@click.option("--record", is_flag=True, help="Copy what this machine proved from the cache folder to images/evidence/.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 5 where the repository holds stale proofs.")
+@options.engine
+@options.constraints
+@options.common
+@click.pass_obj
+def command(  # noqa: PLR0917 - click's signature
+    session: Session,
+    /,
+    names: tuple[str, ...],
+    every: bool,
+    pattern: str,
+    prove: bool,
+    kinds: tuple[Kind, ...],
+    keep_images: bool,
+    prune: bool,
+    record: bool,
+    check: bool,
+    start_engine: bool,
+    **constraints: str | None,
+) -> int:
+    """Show what was proved of each NAME, and mark proofs that are stale because the lock, rendering or guest has changed.
+
+    Every verb keeps what it proves in the cache folder. --record copies it to images/evidence/, to be committed.
+    """
+    from envbuild import pipeline
+
+    if bool(names) == (every or bool(pattern)):
+        raise errors.UsageError("Name environments, or give --all.", hint="`envbuild evidence --all` shows every environment.")
+    if check and (prove or record):
+        raise errors.UsageError(
+            "--check writes nothing: it goes with neither --prove nor --record.", hint="Prove or record first, then check."
+        )
+    attempts: list[Attempt] = []
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at(names)
+        wanted = pipeline.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
+        if prove:
+            from envbuild.smoketest import SmokeOptions
+
+            def tell(done: Attempt) -> None:
+                shown.line(_line(done))
+
+            attempts = pipeline.prove_again(
+                tools,
+                wanted,
+                kinds,
+                smoke=SmokeOptions(),
+                keep_images=keep_images,
+                on_done=tell,
+            )
+    changed = pipeline.prune_evidence(tools, wanted) if prune and not check else []
+    changed += pipeline.record_evidence(tools, wanted) if record else []
+    rows = [pipeline.survey_evidence(tools, name) for name in wanted]
+    if check:
+        _check(rows)
+        session.document({"schema": 1, "checked": wanted})
+        session.out(f"{len(wanted)} environment{'s' if len(wanted) != 1 else ''}: no committed proof is stale")
+        return 0
+    failed = [each for each in attempts if each.state == "failed"]
+    if failed:
+        raise _not_proved(failed, attempts)
+    _tell(session, tools, rows, attempts, list(dict.fromkeys(changed)), quiet=prune or record)
+    return 0
+
+
+def _tell(
+    session: Session, tools: Tools, rows: list[EvidenceRow], attempts: list[Attempt], changed: list[Path], *, quiet: bool
+) -> None:
+    from envbuild import codec
+
+    root = tools.workspace.root
+    places = [str(path.relative_to(root)) if path.is_relative_to(root) else str(path) for path in changed]
+    document: dict[str, Any] = {"schema": 1, "environments": codec.encode(rows)}
+    if attempts:
+        document["attempts"] = codec.encode(attempts)
+    session.document({**document, "changed": places})
+    if not quiet:
+        table = [["NAME", "PROVED", "STALE", "NOT RECORDED"], *(_row(row) for row in rows)]
+        session.out(wording.columns(table))
+    for place in places:
+        session.out(f"written: {place}" if (root / place).exists() else f"removed: {place}")
+    if quiet and not places:
+        session.out("Nothing to change.")
+
+
+def _row(row: EvidenceRow) -> list[str]:
+    by_cause: dict[str, dict[str, None]] = {}
+    for each in row.stale:
+        by_cause.setdefault(", ".join(each.changed), {})[each.proof.kind] = None
+    stale = [f"{' '.join(kinds)} ({cause} changed)" for cause, kinds in by_cause.items()]
+    refuted = [f"{kind} (contradicted here)" for kind in row.contradicted]
+    unrecorded = dict.fromkeys(each.kind for each in row.unrecorded)
+    return [row.name, " ".join(row.kinds) or "-", ", ".join([*stale, *refuted]) or "-", " ".join(unrecorded) or "-"]
+
+
+def _line(done: Attempt) -> str:
+    if done.state == "proved":
+        return f"{done.name}: {' '.join(done.held)}"
+    word = "failed" if done.state == "failed" else "not possible here"
+    return f"{done.name}: {word}: {' '.join(done.lacking)}: {done.why}"
+
+
+def _check(rows: list[EvidenceRow]) -> None:
+    """Raise :class:`InvalidInputError` (``stale-evidence``) for stale proofs in the repository."""
+    problems = []
+    for row in rows:
+        stale = [each for each in row.stale if each.place == "repository"]
+        problems += [
+            errors.Problem(where=row.name, line=0, message=f"{each.proof.kind}: {', '.join(each.changed)} changed since")
+            for each in stale
+        ]
+        if row.orphan and not stale:
+            problems.append(errors.Problem(where=row.name, line=0, message="there is no such environment"))
+    if problems:
+        raise errors.InvalidInputError(
+            f"{len(problems)} committed proof{'s are' if len(problems) > 1 else ' is'} stale.",
+            code="stale-evidence",
+            problems=problems,
+            hint="`envbuild evidence --all --prune` removes them; `envbuild evidence NAME --prove --record` proves them again.",
+        )
+
+
+def _not_proved(failed: list[Attempt], attempts: list[Attempt]) -> errors.EnvbuildError:
+    worst = max(failed, key=lambda each: each.exit_code)
+    kinds: dict[int, type[errors.EnvbuildError]] = {
+        kind.exit_code: kind
+        for kind in (errors.InvalidInputError, errors.BuildError, errors.VerifyError, errors.SmokeFailedError)
+    }
+    return kinds.get(worst.exit_code, errors.SmokeFailedError)(
+        f"{len(failed)} of {len(attempts)} environments failed.",
+        code="not-proved",
+        problems=[errors.Problem(where=each.name, line=0, message=each.why) for each in failed],
+        hint="What was proved is kept: the same command goes on from there. `envbuild make NAME` shows one failure in full.",
+    )

@@ -1,0 +1,127 @@
+"""When something counts as proved: proofs go to the cache folder, and into the repository by ``evidence --record`` alone."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild import files
+from envbuild.errors import EnvbuildError
+from envbuild.model import Progress
+from envbuild.pipeline import evidence, rendering
+from envbuild.pipeline.evidence import Evidence, Kind, Subject, Unchecked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.model import Lock
+
+
+def subject_of(tools: Tools, name: str) -> Subject | None:
+    """What proofs of ``name`` can be about now: its lock, its rendering and its guest as they are on disk. None without a lock.
+
+    Raises :class:`InvalidInputError` for a lock that cannot be read.
+    """
+    from envbuild import context
+    from envbuild.lock import read
+
+    path = tools.workspace.lock_file(name)
+    if not path.exists():
+        return None
+    lock = read(path)
+    written = rendering.read(tools.workspace.rendering(name))
+    try:
+        rendered = context.rendering_digest(tools.workspace, lock, written) if written else ""
+    except EnvbuildError:
+        rendered = ""  # a file of the user's own that the image copies is gone: what rests on it is stale
+    return Subject(
+        lock=files.sha256_of(path),
+        rendering=rendered,
+        guest=context.guest_digest(tools.workspace, lock, tools.recipes),
+    )
+
+
+def held(tools: Tools, name: str) -> Evidence:
+    """What is proved of ``name`` and holds now: the committed evidence and this machine's, without what is stale."""
+    committed, cached = files_of(tools, name)
+    if not (committed.exists() or cached.exists()):
+        return Evidence(schema=1, name=name, proofs=())
+    subject = subject_of(tools, name)
+    if subject is None:
+        return Evidence(schema=1, name=name, proofs=())
+    return evidence.joined(*(evidence.current(evidence.read(path, name), subject) for path in (committed, cached)))
+
+
+def held_kinds(tools: Tools, name: str) -> tuple[str, ...]:
+    """The kinds of evidence that hold for ``name``, in order."""
+    found = {each.kind for each in held(tools, name).proofs}
+    return tuple(kind for kind in evidence.KINDS if kind in found)
+
+
+def files_of(tools: Tools, name: str) -> tuple[Path, Path]:
+    """Where evidence of ``name`` is kept: in the repository, and in the cache folder."""
+    return tools.workspace.committed_evidence(name), tools.workspace.evidence_file(name)
+
+
+def prove_lock(tools: Tools, name: str, digest: str, kind: Kind) -> None:
+    """Record one proof of the lock with this digest alone."""
+    _record(tools, name, kind, Subject(lock=digest, rendering="", guest=""), engine="")
+
+
+def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, str]) -> None:
+    """Record that the files ``written`` were rendered from ``lock``, whose digest is given."""
+    from envbuild import context
+
+    found = context.rendering_digest(tools.workspace, lock, {path: text.encode() for path, text in written.items()})
+    _record(tools, lock.environment.name, "rendered", Subject(lock=digest, rendering=found, guest=""), engine="")
+
+
+def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind) -> None:
+    """Record one proof of ``image``, of the lock, rendering and guest that ``record`` says it was made from.
+
+    Nothing is recorded where they have changed since, or where the record is of another image.
+    """
+    if record is None or record.image != image:
+        return
+    subject = Subject(lock=record.lock, rendering=record.rendering, guest=record.guest)
+    if not _record(tools, record.name, kind, subject, engine=tools.engine.info.name):
+        message = f"warning: not recorded as evidence ({kind}): lock, rendering or guest have changed since the image was built"
+        tools.on_progress(Progress(stage="evidence", message=message, log=True))
+
+
+def contradict(tools: Tools, name: str, kind: Kind) -> None:
+    """Note that a run has failed what proofs of ``kind`` say; the committed ones count no longer on this machine."""
+    subject = subject_of(tools, name)
+    if subject is not None:
+        failed = evidence.proof(kind, subject, date=_today(), engine="")
+        path = tools.workspace.evidence_file(name)
+        evidence.write(path, evidence.without(evidence.current(evidence.read(path, name), subject), failed))
+
+
+def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tuple[Unchecked, ...]) -> None:
+    """Note what kept a proof of the lock with this digest from being had."""
+    subject = subject_of(tools, name)
+    if subject is None or subject.lock != digest:
+        return
+    unproved = evidence.Unproved(kind=kind, date=_today(), lock=digest, files=unchecked)
+    path = tools.workspace.evidence_file(name)
+    evidence.write(path, evidence.with_unproved(evidence.current(evidence.read(path, name), subject), unproved))
+
+
+def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str) -> bool:
+    """Add a proof of ``proved`` to the cache; false, and nothing written, where that is not what is on disk now."""
+    new = evidence.proof(kind, proved, date=_today(), engine=engine)
+    try:
+        subject = subject_of(tools, name)
+    except EnvbuildError:
+        subject = None  # somebody damages the lock meanwhile: the next run says so
+    if subject is None or evidence.stale_parts(new, subject):
+        return False
+    path = tools.workspace.evidence_file(name)
+    evidence.write(path, evidence.with_proof(evidence.current(evidence.read(path, name), subject), new))
+    return True
+
+
+def _today() -> str:
+    return datetime.datetime.now(tz=datetime.UTC).date().isoformat()

@@ -1,0 +1,136 @@
+"""Evidence of many environments: what holds, what is stale, and what of it goes into the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from envbuild.errors import UnknownNameError, UsageError
+from envbuild.pipeline import evidence, proving, stages, sweep
+from envbuild.pipeline.evidence import Evidence, Kind, Part, Proof, Unproved
+from envbuild.pipeline.stages import Constraints
+from envbuild.pipeline.tools import Tools
+
+Place = Literal["repository", "cache"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StaleProof:
+    """A proof on file that no longer holds: where it is kept, and what of it rests on something that has changed."""
+
+    proof: Proof
+    place: Place
+    changed: tuple[Part, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvidenceRow:
+    """The evidence of one environment. ``unrecorded`` holds, and is in the cache folder alone.
+
+    ``orphan`` is true where there is evidence of an environment that has no lock: all of it is stale.
+    """
+
+    name: str
+    kinds: tuple[Kind, ...]
+    proofs: tuple[Proof, ...]
+    unrecorded: tuple[Proof, ...]
+    stale: tuple[StaleProof, ...]
+    unproved: tuple[Unproved, ...]
+    contradicted: tuple[Kind, ...]
+    orphan: bool
+
+
+def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints, *, pattern: str = "") -> list[str]:
+    """The canonical names that ``texts`` mean; without any, every environment that has a folder, or committed evidence.
+
+    Raises :class:`UnknownNameError` (``nothing-matches``) where ``pattern``, a glob, leaves none.
+    """
+    if texts:
+        found = [stages.resolve_request(tools.at([text]), [text], constraints).environment.name for text in texts]
+    else:
+        committed = tools.workspace.committed_evidence("x").parent
+        found = sorted({*sweep.names(tools), *(path.stem for path in committed.glob("*.json"))})
+    matching = [name for name in dict.fromkeys(found) if not pattern or fnmatchcase(name, pattern)]
+    if not matching and pattern:
+        raise UnknownNameError(
+            f"No environment matches {pattern!r}.", code="nothing-matches", hint="`envbuild evidence --all` lists the names."
+        )
+    return matching
+
+
+def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
+    """The evidence of ``name``, stale proofs told apart; raises :class:`InvalidInputError` for a file that cannot be read."""
+    subject = proving.subject_of(tools, name)
+    order: tuple[Place, Place] = ("repository", "cache")
+    places = dict(zip(order, proving.files_of(tools, name), strict=True))
+    on_file = {place: evidence.read(path, name) for place, path in places.items()}
+    if subject is None:
+        nothing = Evidence(schema=1, name=name, proofs=())
+        holding = dict.fromkeys(on_file, nothing)
+    else:
+        holding = {place: evidence.current(each, subject) for place, each in on_file.items()}
+    stale = tuple(
+        StaleProof(proof=proof, place=place, changed=evidence.stale_parts(proof, subject) if subject else ("lock",))
+        for place, each in on_file.items()
+        for proof in each.proofs
+        if proof not in holding[place].proofs
+    )
+    joined = evidence.joined(holding["repository"], holding["cache"])
+    found = {proof.kind for proof in joined.proofs}
+    return EvidenceRow(
+        name=name,
+        kinds=tuple(kind for kind in evidence.KINDS if kind in found),
+        proofs=joined.proofs,
+        unrecorded=tuple(proof for proof in joined.proofs if proof not in on_file["repository"].proofs),
+        stale=stale,
+        unproved=joined.unproved,
+        contradicted=tuple(each.kind for each in joined.contradicted),
+        orphan=subject is None and places["repository"].exists(),
+    )
+
+
+def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
+    """Copy what the cache folder knows of ``names`` into the repository, drop what is stale there; the files that changed.
+
+    Raises :class:`UsageError` (``not-a-checkout``) where the facts and recipes are an installed package's.
+    """
+    _require_checkout(tools)
+    changed = []
+    for name in names:
+        committed, cached = proving.files_of(tools, name)
+        subject = proving.subject_of(tools, name)
+        if subject is None:
+            continue
+        held = [evidence.current(evidence.read(path, name), subject) for path in (committed, cached)]
+        if evidence.write(committed, replace(evidence.joined(*held), contradicted=())):
+            changed.append(committed)
+    return changed
+
+
+def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
+    """Remove what is stale, from the repository and from the cache folder; the files that changed."""
+    changed = []
+    for name in names:
+        subject = proving.subject_of(tools, name)
+        for path in proving.files_of(tools, name):
+            if not path.exists() or (tools.own is not None and path == tools.workspace.committed_evidence(name)):
+                continue
+            before = evidence.read(path, name)
+            after = evidence.current(before, subject) if subject else Evidence(schema=1, name=name, proofs=())
+            if after != before and evidence.write(path, after):
+                changed.append(path)
+    return changed
+
+
+def _require_checkout(tools: Tools) -> None:
+    workspace = tools.workspace
+    if tools.own is not None or workspace.output != workspace.images:
+        what = "An environment of your own" if tools.own is not None else "An installed envbuild"
+        raise UsageError(
+            f"{what} has no repository to record evidence in.",
+            code="not-a-checkout",
+            hint="Proofs stay in the cache folder and count there. Record in a checkout: --root FOLDER, or run it there.",
+        )

@@ -1,0 +1,156 @@
+"""Proofs that environments lack, made by running the stages: resumable, since each proof is kept as soon as it is had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from envbuild.errors import EnvbuildError, InvalidInputError
+from envbuild.pipeline import fetching, judge, proving, rendering, stages
+from envbuild.pipeline.evidence import Kind
+from envbuild.pipeline.judge import Smoked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.smoketest import SmokeOptions
+
+_OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "smoke-cpu", "smoke-gpu")
+# What this machine cannot do is no failure of an environment: nothing was found out about it.
+_OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """What became of one environment: the kinds that hold now, and what was asked for and is not proved.
+
+    ``state`` is ``proved`` where nothing is left, ``impossible`` where this machine cannot prove the rest, else ``failed``.
+    """
+
+    name: str
+    state: Literal["proved", "impossible", "failed"]
+    held: tuple[str, ...]
+    lacking: tuple[Kind, ...]
+    why: str = ""
+    exit_code: int = 0
+
+
+def prove_again(
+    tools: Tools,
+    names: Sequence[str],
+    kinds: Sequence[Kind],
+    *,
+    smoke: SmokeOptions,
+    keep_images: bool,
+    on_done: Callable[[Attempt], None],
+) -> list[Attempt]:
+    """Prove those of ``kinds`` that each of ``names`` lacks. What fails is told and stops nothing else.
+
+    An image that was not there before is removed as soon as it is judged, unless ``keep_images``.
+    Raises :class:`EngineError` where images are to be built and no engine answers.
+    """
+    lacking = {name: _lacking(tools, name, kinds) for name in names}
+    to_fetch = [name for name in names if "downloaded" in lacking[name]]
+    told = {done.name: done for done in fetching.fetch(tools, to_fetch)} if to_fetch else {}
+    attempts = []
+    for name in names:
+        problem: EnvbuildError | None = None
+        smoked: Smoked | None = None
+        try:
+            _offline(tools, name, lacking[name])
+            of_images = [kind for kind in lacking[name] if kind in _OF_IMAGES]
+            if of_images:
+                smoked = _of_images(tools, name, of_images, smoke, keep_images=keep_images)
+        except EnvbuildError as error:
+            if error.exit_code in {6, 130}:
+                raise
+            problem = error
+        attempt = _attempt(tools, name, kinds, problem, told.get(name), smoked)
+        attempts.append(attempt)
+        on_done(attempt)
+    return attempts
+
+
+def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+    from envbuild import host
+
+    held = proving.held_kinds(tools, name)
+    wanted = [kind for kind in kinds if kind not in held]
+    locked = stages.read_locked(tools, name)
+    of_gpu = locked is not None and locked.lock.environment.cuda is not None and bool(host.gpus())
+    # One smoke test is run: on the GPUs where the image and this machine have them, else on the CPU.
+    return tuple(kind for kind in wanted if kind != ("smoke-cpu" if of_gpu else "smoke-gpu"))
+
+
+def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
+    locked = stages.require_lock(tools, name)
+    if "locked" in lacking and not locked.lock.missing:
+        proving.prove_lock(tools, name, locked.digest, "locked")
+    if "rendered" in lacking:
+        text = stages.render_text(tools, locked.lock)
+        found = rendering.differences(tools.workspace.rendering(name), text)
+        if found:
+            raise InvalidInputError(
+                f"The files of {name} are not what its lock renders to: {', '.join(each.path.name for each in found)}.",
+                code="stale-rendering",
+                hint=f"Write them again with `envbuild render {tools.spoken(name)}`, then prove.",
+            )
+        proving.prove_rendering(tools, locked.lock, locked.digest, text)
+
+
+def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOptions, *, keep_images: bool) -> Smoked | None:
+    """Build, verify and smoke-test, as far as ``lacking`` asks for; the verdict where there was a smoke test."""
+    from envbuild import build
+
+    locked = stages.require_lock(tools, name)
+    before = build.read_record(tools.workspace, name)
+    had = before is not None and tools.engine.image(before.image) is not None
+    record, verified = stages.build_environment(tools, locked)
+    try:
+        if verified is None and set(lacking) - {"built"}:
+            judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
+        if set(lacking) - {"built", "verified"}:
+            on_cpu = locked.lock.environment.cuda is not None and "smoke-cpu" in lacking
+            options = replace(smoke, allow_cpu=True, expect="cpu") if on_cpu else smoke
+            return judge.smoke_image(tools, locked.lock, locked.digest, record.image, options, replay=True)
+        return None
+    finally:
+        if not (had or keep_images):
+            _remove(tools, record)
+
+
+def _remove(tools: Tools, record: BuildRecord) -> None:
+    for tag in record.tags:
+        tools.engine.remove_unused(tag)
+
+
+def _attempt(  # noqa: PLR0917 - what each step of the work left
+    tools: Tools,
+    name: str,
+    kinds: Sequence[Kind],
+    problem: EnvbuildError | None,
+    fetched: fetching.Fetched | None,
+    smoked: Smoked | None,
+) -> Attempt:
+    lacking = _lacking(tools, name, kinds)
+    held = proving.held_kinds(tools, name)
+    if not lacking:
+        return Attempt(name=name, state="proved", held=held, lacking=())
+    if problem is not None:
+        impossible = problem.code in _OUT_OF_REACH
+        code = 0 if impossible else problem.exit_code
+        state: Literal["impossible", "failed"] = "impossible" if impossible else "failed"
+        return Attempt(name=name, state=state, held=held, lacking=lacking, why=problem.message, exit_code=code)
+    if smoked is not None and smoked.status in {"fail", "error"}:
+        return Attempt(name=name, state="failed", held=held, lacking=lacking, why=smoked.sentence, exit_code=smoked.exit_code)
+    if fetched is not None and fetched.contradicted:
+        return Attempt(name=name, state="failed", held=held, lacking=lacking, why=fetched.failed[0], exit_code=7)
+    reasons = []
+    if "locked" in lacking:
+        reasons.append("the lock has not pinned everything")
+    if "downloaded" in lacking and fetched is not None:
+        reasons += fetched.failed or [f"not pinned: {', '.join(fetched.unpinned)}"]
+    if smoked is not None:
+        reasons.append(smoked.sentence)
+    return Attempt(name=name, state="impossible", held=held, lacking=lacking, why="; ".join(reasons))

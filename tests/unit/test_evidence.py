@@ -1,0 +1,265 @@
+"""What verbs prove is kept in the cache folder, is stale when what it rests on changes, and is recorded on demand alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import verify_locks
+
+from envbuild import codec
+from envbuild import lock as locks
+from envbuild.build import BaseRecord, BuildRecord
+from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
+from envbuild.model import Missing
+from envbuild.pipeline import Tools, evidence, proving, recording, reproving, stages, sweep
+from envbuild.pipeline.stages import Constraints
+from envbuild.recipes import Recipe
+from envbuild.workspace import Workspace
+
+NAME = verify_locks.lock().environment.name
+WRITTEN = {"Dockerfile": "FROM x\n", "requirements.txt": "a==1\n"}
+
+
+class Engine:
+    """Answers to its name; holds every image."""
+
+    class info:
+        name = "Docker 1 (toy)"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Tools:
+    """A checkout with one environment, locked and rendered."""
+    images = tmp_path / "root/images"
+    guest = tmp_path / "guest"
+    guest.mkdir(parents=True)
+    (guest / "run.py").write_text("print(1)\n")
+
+    class Here(Workspace):
+        guest = property(lambda _: tmp_path / "guest")  # type: ignore[assignment]
+
+    tools = Tools(Here(root=tmp_path / "root", output=images, home=tmp_path / "home"))
+    locks.write(tools.workspace.written_lock(NAME), verify_locks.lock())
+    for name, text in WRITTEN.items():
+        (images / "environments" / NAME / name).write_text(text)
+    known: dict[str, Recipe] = {}
+    tools.__dict__.update(recipes=known, engine=Engine())
+    return tools
+
+
+def built(tools: Tools) -> BuildRecord:
+    subject = proving.subject_of(tools, NAME)
+    base = BaseRecord(reference="x", image="x", how="pull", digest="", drift=())
+    return BuildRecord(
+        name=NAME, lock=subject.lock, inputs="", image="sha256:1", tags=("t",), base=base, engine="e", built_at="", seconds=0,
+        steps=0, cached=0, size=0, kept=False, rendering=subject.rendering, guest=subject.guest,
+    )  # fmt: skip
+
+
+def prove_everything(tools: Tools) -> BuildRecord:
+    lock = verify_locks.lock()
+    digest = locks.digest(lock)
+    for kind in ("locked", "downloaded"):
+        proving.prove_lock(tools, NAME, digest, kind)
+    proving.prove_rendering(tools, lock, digest, WRITTEN)
+    record = built(tools)
+    for kind in ("built", "verified", "smoke-cpu"):
+        proving.prove_image(tools, record, record.image, kind)
+    return record
+
+
+EVERYTHING = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu")
+
+
+def test_what_is_proved_changes_nothing_in_the_checkout(world):
+    before = sorted(world.workspace.root.rglob("*"))
+    prove_everything(world)
+    assert sorted(world.workspace.root.rglob("*")) == before
+    assert proving.held_kinds(world, NAME) == EVERYTHING
+    (proof,) = [each for each in proving.held(world, NAME).proofs if each.kind == "smoke-cpu"]
+    assert proof.engine == "Docker 1 (toy)"
+    assert len({proof.lock, proof.rendering, proof.guest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda images, _: (images / "Dockerfile").write_text("FROM y\n"), ("locked", "downloaded")),
+        (lambda images, _: (images / "requirements-more.txt").write_text("b==1\n"), ("locked", "downloaded")),
+        (lambda images, _: (images / "requirements.txt").rename(images / "other.txt"), ("locked", "downloaded")),
+        (lambda _, guest: (guest / "run.py").write_text("print(2)\n"), EVERYTHING[:-1]),
+        (lambda images, _: (images / "lock.json").unlink(), ()),
+    ],
+)
+def test_a_change_makes_stale_what_rests_on_it_and_prune_removes_that(world, change, left):
+    prove_everything(world)
+    recording.record_evidence(world, [NAME])
+    assert recording.survey_evidence(world, NAME).stale == ()
+    assert sweep._check_evidence(world) == []
+    change(world.workspace.environment(NAME), world.workspace.guest)
+    row = recording.survey_evidence(world, NAME)
+    assert row.kinds == left == proving.held_kinds(world, NAME)
+    assert {each.proof.kind for each in row.stale if each.place == "repository"} == set(EVERYTHING) - set(left)
+    assert len(sweep._check_evidence(world)) == 1
+    assert len(recording.prune_evidence(world, [NAME])) == 2
+    assert recording.survey_evidence(world, NAME).stale == ()
+    assert sweep._check_evidence(world) == []
+    assert recording.prune_evidence(world, [NAME]) == []
+    assert world.workspace.committed_evidence(NAME).exists() == bool(left)
+
+
+def test_a_changed_lock_leaves_nothing(world):
+    prove_everything(world)
+    lock = verify_locks.lock()
+    gap = Missing(what="a thing", why="a reason")
+    locks.write(world.workspace.written_lock(NAME), replace(lock, missing=(*lock.missing, gap)))
+    assert proving.held_kinds(world, NAME) == ()
+
+
+def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world):
+    record = built(world)
+    said = []
+    world.on_progress = said.append
+    (world.workspace.guest / "run.py").write_text("print(2)\n")
+    proving.prove_image(world, record, record.image, "smoke-cpu")
+    assert proving.held_kinds(world, NAME) == ()
+    assert "changed since the image was built" in said[0].message
+    proving.prove_image(world, record, record.image, "built")  # an image is built of lock and rendering, whatever judges it
+    proving.prove_image(world, record, "sha256:another", "verified")
+    proving.prove_image(world, None, record.image, "verified")
+    assert proving.held_kinds(world, NAME) == ("built",)
+
+
+def test_what_fails_here_counts_no_longer_and_is_recorded_as_such(world):
+    prove_everything(world)
+    recording.record_evidence(world, [NAME])
+    committed = world.workspace.committed_evidence(NAME)
+    before = committed.read_text()
+    proving.contradict(world, NAME, "smoke-cpu")
+    assert committed.read_text() == before
+    assert proving.held_kinds(world, NAME) == EVERYTHING[:-1]
+    assert recording.survey_evidence(world, NAME).contradicted == ("smoke-cpu",)
+    assert recording.record_evidence(world, [NAME]) == [committed]
+    kinds = [proof["kind"] for proof in json.loads(committed.read_text())["proofs"]]
+    assert kinds == list(EVERYTHING[:-1])
+    assert "contradicted" not in json.loads(committed.read_text())
+
+
+def test_recording_twice_changes_nothing(world):
+    prove_everything(world)
+    assert recording.survey_evidence(world, NAME).unrecorded == proving.held(world, NAME).proofs
+    assert recording.record_evidence(world, [NAME]) == [world.workspace.committed_evidence(NAME)]
+    assert recording.survey_evidence(world, NAME).unrecorded == ()
+    world.workspace.evidence_file(NAME).unlink()
+    prove_everything(world)
+    assert recording.record_evidence(world, [NAME]) == []
+
+
+def test_an_installed_package_has_nowhere_to_record(world, tmp_path):
+    world.workspace = replace(world.workspace, output=tmp_path / "elsewhere")
+    with pytest.raises(UsageError) as caught:
+        recording.record_evidence(world, [NAME])
+    assert caught.value.code == "not-a-checkout"
+
+
+def test_names_are_all_or_those_that_match(world):
+    orphan = world.workspace.committed_evidence("gone-1.0")
+    evidence.write(orphan, evidence.with_proof(evidence.read(orphan, "gone-1.0"), PROOF))
+    assert recording.evidence_names(world, (), Constraints()) == sorted([NAME, "gone-1.0"])
+    assert recording.evidence_names(world, (), Constraints(), pattern="gone*") == ["gone-1.0"]
+    with pytest.raises(UnknownNameError):
+        recording.evidence_names(world, (), Constraints(), pattern="none*")
+    row = recording.survey_evidence(world, "gone-1.0")
+    assert (row.orphan, row.kinds, len(row.stale)) == (True, (), 1)
+    assert recording.prune_evidence(world, ["gone-1.0"]) == [orphan]
+    assert not orphan.exists()
+
+
+PROOF = evidence.proof("locked", evidence.Subject(lock="a" * 64, rendering="", guest=""), date="2026-01-01", engine="")
+
+
+def test_a_file_that_is_no_evidence_is_told(world):
+    path = world.workspace.committed_evidence(NAME)
+    path.parent.mkdir()
+    path.write_text(json.dumps({**codec.encode(evidence.read(path.with_name("none"), NAME)), "more": 1}))
+    with pytest.raises(InvalidInputError):
+        recording.survey_evidence(world, NAME)
+
+
+@pytest.fixture
+def stage(world, monkeypatch):
+    """The stages answer at once; ``stage`` says how."""
+    lock = verify_locks.lock()
+    locked = stages.Locked(lock=lock, digest=locks.digest(lock), path=world.workspace.lock_file(NAME), kept=True)
+    monkeypatch.setattr(stages, "require_lock", lambda *_: locked)
+    monkeypatch.setattr(stages, "render_text", lambda *_: dict(WRITTEN))
+    answers: dict[str, EnvbuildError] = {}
+
+    def build(*_):
+        if "built" in answers:
+            raise answers["built"]
+        record = built(world)
+        proving.prove_image(world, record, record.image, "built")
+        return record, None
+
+    monkeypatch.setattr(stages, "build_environment", build)
+    monkeypatch.setattr(
+        reproving.judge, "verify_image", lambda t, *_, **__: proving.prove_image(t, built(t), "sha256:1", "verified")
+    )
+
+    def smoke(tools, *_, **__):
+        proving.prove_image(tools, built(tools), "sha256:1", "smoke-cpu")
+        return reproving.Smoked(status="pass", exit_code=0, sentence="Passed.", hint="", report={}, paths={}, replayed=False)
+
+    monkeypatch.setattr(reproving.judge, "smoke_image", smoke)
+    monkeypatch.setattr(Engine, "image", lambda *_: True, raising=False)
+    monkeypatch.setattr(Engine, "remove_unused", lambda *_: True, raising=False)
+    return answers
+
+
+def again(tools: Tools, *kinds: evidence.Kind) -> reproving.Attempt:
+    from envbuild.smoketest import SmokeOptions
+
+    told: list[reproving.Attempt] = []
+    (attempt,) = reproving.prove_again(tools, [NAME], kinds, smoke=SmokeOptions(), keep_images=False, on_done=told.append)
+    assert told == [attempt]
+    return attempt
+
+
+def test_what_is_lacking_is_proved_and_no_more(world, stage):
+    assert again(world, "rendered").held == ("rendered",)
+    assert again(world, "built").held == ("rendered", "built")
+    stage["built"] = InvalidInputError("must not be asked")
+    assert again(world, "rendered", "built").state == "proved"
+
+
+def test_what_this_machine_cannot_do_is_no_failure(world, stage):
+    stage["built"] = BuildError("out of reach", code="base-unreachable")
+    attempt = again(world, "rendered", "built", "verified")
+    assert (attempt.state, attempt.lacking, attempt.exit_code) == ("impossible", ("built", "verified"), 0)
+    stage["built"] = BuildError("a step failed")
+    attempt = again(world, "built")
+    assert (attempt.state, attempt.exit_code, attempt.why) == ("failed", 7, "a step failed")
+
+
+def test_a_rendering_that_is_not_the_locks_is_not_proved(world, stage, monkeypatch):
+    assert stage == {}
+    monkeypatch.setattr(stages, "render_text", lambda *_: {"Dockerfile": "FROM z\n"})
+    attempt = again(world, "rendered")
+    assert (attempt.state, attempt.exit_code) == ("failed", 5)
+    assert proving.held_kinds(world, NAME) == ()
+
+
+def test_an_inconclusive_smoke_test_proves_nothing(world, stage, monkeypatch):
+    assert stage == {}
+    smoked = reproving.Smoked(
+        status="inconclusive", exit_code=10, sentence="No GPU.", hint="", report={}, paths={}, replayed=False
+    )
+    monkeypatch.setattr(reproving.judge, "smoke_image", lambda *_, **__: smoked)
+    attempt = again(world, "smoke-cpu")
+    assert (attempt.state, attempt.lacking, attempt.why) == ("impossible", ("smoke-cpu",), "No GPU.")
+    monkeypatch.setattr(reproving.judge, "smoke_image", lambda *_, **__: replace(smoked, status="error", exit_code=9))
+    assert again(world, "smoke-cpu").exit_code == 9
