@@ -52,7 +52,7 @@ def world(tmp_path: Path) -> Tools:
 
 def built(tools: Tools) -> BuildRecord:
     subject = proving.subject_of(tools, NAME)
-    base = BaseRecord(reference="x", image="x", how="pull", digest="", drift=())
+    base = BaseRecord(reference="x", image="x", how="pull", digest="", notes=())
     return BuildRecord(
         name=NAME, lock=subject.lock, inputs="", image="sha256:1", tags=("t",), base=base, engine="e", built_at="", seconds=0,
         steps=0, cached=0, size=0, kept=False, rendering=subject.rendering, guest=subject.guest,
