@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from envbuild import codec, files
 from envbuild import lock as locks
-from envbuild.context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest
+from envbuild.context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
 from envbuild.engine import Engine, apt, bases, packages
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
@@ -102,6 +102,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         kept = None if no_cache else _held(engine, workspace, lock, inputs)
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
+        require_tools(lock)
         real = bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
         for line in real.notes:
             on_progress(Progress(stage="base", message=f"warning: {line}", log=True))

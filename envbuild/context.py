@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +14,7 @@ from typing import Protocol
 from envbuild import files, sbom, sources
 from envbuild import lock as locks
 from envbuild.custom import copying
+from envbuild.errors import InvalidInputError
 from envbuild.model import Artifact, Lock, OnProgress, Progress
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
@@ -34,8 +37,8 @@ class IndexLike(Protocol):
 def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:
     """One sha256 over everything that the image is made from.
 
-    The tools that only the build uses (uv, pip) are left out: the lock, not they, decides what is in the image. So is the bill
-    of materials, which says in another form what the lock says.
+    The files of the build's tools (uv, pip) are left out, since the lock names them by hash. So is the bill of materials, which
+    says in another form what the lock says.
     """
     whole = hashlib.sha256()
     parts = {path: text.encode() for path, text in rendering.items()}
@@ -113,8 +116,9 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     """Write the build context of ``lock`` anew and return its folder.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) where a tool of the build or the source of a
-    framework has to be fetched and cannot be.
+    framework has to be fetched and cannot be, and :class:`InvalidInputError` (``unpinned-tool``) where the lock pins no tool.
     """
+    require_tools(lock)
     name = lock.environment.name
     on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
     final = workspace.context(name)
@@ -127,8 +131,11 @@ def assemble(  # noqa: PLR0917 - what a context is made from
             _put(part, path, text.encode())
         for path, source in guest_files(workspace, lock, recipes).items():
             _put(part, path, source.read_bytes())
-        for path, source in _tools(workspace, lock, index, on_progress).items():
-            _put(part, path, source.read_bytes(), mode=0o755 if path == "tools/uv" else 0o644)
+        for artifact in lock.tools:
+            wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
+            _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
+        for path, source in _tool_wheels(workspace, lock, index, on_progress).items():
+            _put(part, path, source.read_bytes())
         for path, source in _sources(workspace, lock, on_progress).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(0o644)
@@ -143,10 +150,36 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     return final
 
 
-def _tools(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> dict[str, Path]:
-    import uv
+def require_tools(lock: Lock) -> None:
+    """Raise :class:`InvalidInputError` (``unpinned-tool``) where ``lock`` does not pin a program that its build needs."""
+    if missing := locks.missing_tools(lock):
+        name = lock.environment.name
+        raise InvalidInputError(
+            f"The lock of {name} does not pin {', '.join(missing)}, which installs its packages.",
+            code="unpinned-tool",
+            hint=f"`envbuild lock {name}` adds that pin and changes no other.",
+        )
 
-    tools: dict[str, Path] = {"tools/uv": Path(uv.find_uv_bin())}
+
+def _program(wheel: Path, name: str) -> bytes:
+    """The program ``name`` out of the ``wheel`` that it comes in: one file below ``*.data/scripts/``."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            found = [each for each in archive.namelist() if re.fullmatch(rf"[^/]+\.data/scripts/{re.escape(name)}", each)]
+            if len(found) == 1:
+                return archive.read(found[0])
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise InvalidInputError(f"{wheel.name} cannot be read as a wheel: {error}.", code="broken-tool") from error
+    raise InvalidInputError(
+        f"{wheel.name} holds no program named {name}.",
+        code="broken-tool",
+        hint="Correct the row of that tool in matrix/build_tools.yaml, and lock the environment again.",
+    )
+
+
+def _tool_wheels(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> dict[str, Path]:
+    """The wheels that the interpreters of old prefixes run, each for its own Python."""
+    tools: dict[str, Path] = {}
     for prefix in lock.prefixes:
         for artifact in prefix.build_artifacts if prefix.backend == "pip" else ():
             if artifact.name in _TOOL_WHEELS:
@@ -158,13 +191,15 @@ def _tools(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnPr
 
 def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[str, Path]:
     """The archives of the frameworks that are built from their repository."""
-    return {
-        f"sources/{framework.name}.tar": sources.archive(
-            framework.options["repository"], framework.options["revision"], workspace.downloads / "sources", on_progress
-        )
-        for framework in lock.environment.frameworks
-        if "repository" in framework.options
-    }
+    pinned = {(each.repository, each.revision): each.sha256 for each in lock.sources}
+    found = {}
+    for framework in lock.environment.frameworks:
+        if "repository" in framework.options:
+            where = framework.options["repository"], framework.options["revision"]
+            found[f"sources/{framework.name}.tar"] = sources.archive(
+                *where, workspace.downloads / "sources", on_progress, sha256=pinned.get(where, "")
+            )
+    return found
 
 
 def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:

@@ -24,15 +24,17 @@ _GIT = ("git", "-c", "url.https://github.com/.insteadOf=git://github.com/", "-c"
 _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 
 
-def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress) -> Path:
+def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress, *, sha256: str = "") -> Path:
     """A tar of the files of ``repository`` at ``revision``, below ``source/``: fetched now or by an earlier run.
 
-    The same commit makes the same bytes. Raises :class:`BuildError` (``source-unreachable``).
+    The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, the lock's, or,
+    where the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
+    :class:`BuildError` (``source-unreachable``; ``hash-differs`` where what was fetched now is not what the lock pins).
     """
     name = repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
     target = folder / f"{name}-{hashlib.sha256(f'{repository} {revision}'.encode()).hexdigest()[:12]}.tar"
     with files.locked(target.with_suffix(".running")):
-        if target.exists():
+        if _is_whole(target, sha256):
             return target
         on_progress(Progress(stage="source", message=f"fetching {repository} at {revision}"))
         try:
@@ -41,10 +43,37 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
                 tree, part = Path(scratch, "tree"), Path(scratch, "tar")
                 _check_out(repository, revision, tree, on_progress)
                 _pack(tree, part)
+                found = files.sha256_of(part)
+                if sha256 and found != sha256:
+                    raise _another(repository, revision, found, sha256)
                 part.rename(target)
+                files.write_atomic(_note(target), f"{found}\n")
         except OSError as error:
             raise files.explain_os_error(error, target) from error
     return target
+
+
+def _note(target: Path) -> Path:
+    """Where the hash of an archive is written once it is whole."""
+    return target.with_suffix(".sha256")
+
+
+def _is_whole(target: Path, sha256: str) -> bool:
+    """Whether the archive is there and is still the file that was made; one without a known hash counts as none."""
+    try:
+        wanted = sha256 or _note(target).read_text(encoding="ascii").strip()
+        return files.sha256_of(target) == wanted
+    except (OSError, ValueError):
+        return False
+
+
+def _another(repository: str, revision: str, found: str, wanted: str) -> BuildError:
+    return BuildError(
+        f"The archive of {repository} at {revision} is not the expected file: sha256 {found}, not {wanted}.",
+        code="hash-differs",
+        hint="Look for settings of git on this machine that change files on checkout (core.autocrlf, filters); "
+        "if there are none, distrust the repository.",
+    )
 
 
 def _check_out(repository: str, revision: str, tree: Path, on_progress: OnProgress) -> None:

@@ -93,5 +93,5 @@ def _row(change: Change) -> list[str]:
 
 
 def _total(lock: Lock) -> str:
-    files = [artifact for prefix in lock.prefixes for artifact in (*prefix.artifacts, *prefix.build_artifacts)]
+    files = [*lock.tools, *(file for prefix in lock.prefixes for file in (*prefix.artifacts, *prefix.build_artifacts))]
     return f"{len(files)} files, {wording.size(sum(artifact.size or 0 for artifact in files))}"

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from envbuild.lock.blame import of_lock
     from envbuild.lock.checking import check, contradictions
     from envbuild.lock.comparison import Change, Difference, compare
+    from envbuild.lock.expected import missing_tools
     from envbuild.lock.making import complete, make
     from envbuild.lock.store import digest, dumps, read, write
     from envbuild.lock.upstream import HARMLESS, Finding, ask
@@ -25,6 +26,7 @@ __all__ = [
     "digest",
     "dumps",
     "make",
+    "missing_tools",
     "of_lock",
     "read",
     "write",
@@ -35,6 +37,7 @@ __getattr__ = exported(
     blame="of_lock",
     checking="check contradictions",
     comparison="Change Difference compare",
+    expected="missing_tools",
     making="complete make",
     store="digest dumps read write",
     upstream="HARMLESS Finding ask",

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import Conflict, Problem
 from envbuild.lock import facts, shape
-from envbuild.lock.expected import DEFAULT_INDEX
+from envbuild.lock.expected import DEFAULT_INDEX, tool_names
 from envbuild.lock.offers import version_of
 from envbuild.lock.store import dumps
 from envbuild.lock.target import Target, read_requirement
@@ -21,6 +21,7 @@ from envbuild.model import Artifact, Environment, Framework, Lock, Prefix
 
 ByFramework = Mapping[str, Sequence[str]]
 _NOTHING: ByFramework = {}
+_ANY_PYTHON = "3.11"  # programs in wheels are for every Python: only the C library of their tags counts
 
 
 def check(
@@ -50,6 +51,7 @@ def check(
     frameworks = (*lock.environment.frameworks, *(facts.stricter(lock.environment, today) if today else ()))
     for prefix in lock.prefixes:
         messages.extend(_check_prefix(lock, prefix, frameworks, recipe_requirements))
+    messages.extend(_check_tools(lock))
     messages = list(dict.fromkeys(messages))
     return [Problem(where=where, line=0, message=message) for message in messages]
 
@@ -60,7 +62,7 @@ def contradictions(locks: Sequence[Lock]) -> list[Problem]:
     problems = []
     for lock in locks:
         name = lock.environment.name
-        for artifact in (a for prefix in lock.prefixes for a in (*prefix.artifacts, *prefix.build_artifacts)):
+        for artifact in (*lock.tools, *(a for prefix in lock.prefixes for a in (*prefix.artifacts, *prefix.build_artifacts))):
             sha256, first = said.setdefault((artifact.index, artifact.filename), (artifact.sha256, name))
             if sha256 != artifact.sha256:
                 message = f"{artifact.filename} has sha256 {artifact.sha256} here, and {sha256} in the lock of {first}"
@@ -96,6 +98,25 @@ def _check_prefix(
     if lock.environment.custom is not None and prefix is lock.prefixes[0]:
         own = [(text, True) for text in lock.environment.custom.requirements()]
         yield from (f"{prefix.name}: {message}" for message in _check_asked("envbuild.yaml", own, by_name, target))
+
+
+def _check_tools(lock: Lock) -> Iterator[str]:
+    """What the tools of the build have to be; that one is missing is no fault, as `envbuild lock` adds it."""
+    target = Target(python=_ANY_PYTHON, glibc=lock.environment.system.glibc)
+    names = [artifact.name for artifact in lock.tools]
+    for name in sorted(set(names) - set(tool_names(lock.prefixes))):
+        yield f"it pins {name} among its tools, which its build does not use"
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"it pins the tool {name} {names.count(name)} times"
+    for artifact in lock.tools:
+        for message in _check_artifact(artifact, target):
+            yield f"tool {artifact.filename}: {message}"
+    built = {(f.options.get("repository"), f.options.get("revision")) for f in lock.environment.frameworks}
+    for source in lock.sources:
+        if (source.repository, source.revision) not in built:
+            yield f"it pins the source {source.repository} at {source.revision}, of which nothing is built"
+        if not re.fullmatch(r"[0-9a-f]{64}", source.sha256):
+            yield f"source {source.repository}: {source.sha256!r} is not a sha256"
 
 
 def _check_pinned(prefix: Prefix, frameworks: Sequence[Framework]) -> Iterator[str]:

@@ -15,7 +15,9 @@ Role = Literal["package", "build tool"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One package of one prefix. ``before`` is None for one that was added, ``after`` for one that was removed."""
+    """One package of one prefix; ``prefix`` is empty for the tools of the whole build.
+
+    ``before`` is None for one that was added, ``after`` for one that was removed."""
 
     prefix: str
     role: Role
@@ -57,6 +59,8 @@ def _changes(before: Lock, after: Lock) -> Iterator[Change]:
     for name in dict.fromkeys((*old, *new)):
         for role in ("package", "build tool"):
             yield from _of_prefix(name, role, _files(old.get(name), role), _files(new.get(name), role))
+    held, wanted = ({artifact.name: artifact for artifact in lock.tools} for lock in (before, after))
+    yield from _of_prefix("", "build tool", held, wanted)
 
 
 def _files(prefix: Prefix | None, role: Role) -> dict[str, Artifact]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
-from envbuild.model import BaseLock, Environment, Framework, Missing, PrefixPlan
+from envbuild.model import Artifact, BaseLock, Environment, Framework, Lock, Missing, Prefix, PrefixPlan, SourceArchive
 
 DEFAULT_INDEX = "default"
 # uv installs into 3.6 and newer ("does not support -I" below that); older interpreters need the last pip that knew them, and
@@ -24,6 +25,36 @@ def backend_of(python: str) -> Literal["uv", "pip"]:
     """What installs packages for this interpreter."""
     major, minor = python.split(".")[:2]
     return "uv" if (int(major), int(minor)) >= _OLDEST_FOR_UV else "pip"
+
+
+def tool_names(prefixes: Iterable[Prefix]) -> tuple[str, ...]:
+    """The programs that a build takes from ``Lock.tools``; pip is not among them, each prefix pins the one for its Python."""
+    return tuple(sorted({prefix.backend for prefix in prefixes} - {"pip"}))
+
+
+def missing_tools(lock: Lock) -> tuple[str, ...]:
+    """The programs that a build of ``lock`` needs and that it does not pin: locks did not pin them before 2026-11-22."""
+    held = {artifact.name for artifact in lock.tools}
+    return tuple(name for name in tool_names(lock.prefixes) if name not in held)
+
+
+def tools_of(prefixes: Iterable[Prefix], offered: Iterable[Artifact], held: Iterable[Artifact] = ()) -> tuple[Artifact, ...]:
+    """What installing ``prefixes`` takes of the ``offered`` programs. One that is ``held`` already stays."""
+    found = {artifact.name: artifact for artifact in (*offered, *held)}
+    return tuple(found[name] for name in tool_names(prefixes) if name in found)
+
+
+def sources_of(
+    environment: Environment, offered: Iterable[SourceArchive], held: Iterable[SourceArchive] = ()
+) -> tuple[SourceArchive, ...]:
+    """The archives of the frameworks that are built from a repository, as far as their hashes are known."""
+    found = {(each.repository, each.revision): each for each in (*offered, *held)}
+    wanted = {
+        (framework.options["repository"], framework.options.get("revision", ""))
+        for framework in environment.frameworks
+        if "repository" in framework.options
+    }
+    return tuple(found[key] for key in sorted(wanted) if key in found)
 
 
 def gap_of(framework: Framework) -> Missing:

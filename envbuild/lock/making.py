@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from envbuild.errors import BuildError
-from envbuild.lock.expected import build_image_gap, gap_of, is_pinned, unpinned
+from envbuild.lock.expected import build_image_gap, gap_of, is_pinned, sources_of, tools_of, unpinned
 from envbuild.lock.prefix import ByFramework, PrefixMaker
-from envbuild.model import BaseLock, Environment, Framework, Lock, Missing, OnProgress, Prefix, Progress, ignore_progress
+from envbuild.model import (
+    Artifact,
+    BaseLock,
+    Environment,
+    Framework,
+    Lock,
+    Missing,
+    OnProgress,
+    Prefix,
+    Progress,
+    SourceArchive,
+    ignore_progress,
+)
 
 if TYPE_CHECKING:
     from envbuild.index import Index
@@ -28,12 +40,15 @@ def make(
     pin_base: PinBase,
     downloads: Path,
     ignored: ByFramework = _NOTHING,
+    tools: Sequence[Artifact] = (),
+    sources: Sequence[SourceArchive] = (),
     like: Lock | None = None,
     upgrading: Sequence[Requirement] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """Choose and pin every Python package of ``environment``, in each of its prefixes; the base is pinned by ``pin_base``.
 
+    ``tools`` and ``sources`` are the programs and the archives that the matrix pins; the lock takes those that its build needs.
     What packages ask of ``ignored`` projects is not followed. The files of ``like``, an earlier lock, are taken again wherever
     they still fit, but for the projects of ``upgrading``: those are chosen anew, within their bounds if they have any, and then
     however new they are.
@@ -52,7 +67,14 @@ def make(
         prefixes.append(maker.make(present, recipe_requirements, like=earlier.get(plan.name), upgrading=upgrading))
     base, base_gap = _pin_base(environment, pin_base, on_progress)
     missing = (*unpinned(environment), *gaps, *base_gap)
-    return Lock(environment=environment, base=base, prefixes=tuple(prefixes), missing=missing)
+    return Lock(
+        environment=environment,
+        base=base,
+        prefixes=tuple(prefixes),
+        missing=missing,
+        tools=tools_of(prefixes, tools, like.tools if like else ()),
+        sources=sources_of(environment, sources),
+    )
 
 
 def complete(
@@ -63,11 +85,14 @@ def complete(
     pin_base: PinBase,
     downloads: Path,
     ignored: ByFramework = _NOTHING,
+    tools: Sequence[Artifact] = (),
+    sources: Sequence[SourceArchive] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
 
-    An equal lock where nothing new could be had. No index is asked, and none has to answer, where none was missing.
+    So are the ``tools`` and ``sources`` of the matrix that its build needs and that it does not pin yet. An equal lock where
+    nothing new could be had. No index is asked, and none has to answer, where none was missing.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)
@@ -84,7 +109,14 @@ def complete(
             base = found
             ours = {*unpinned(environment), *map(gap_of, environment.frameworks), *still}
             missing = [gap for gap in missing if gap in ours]
-    return Lock(environment=environment, base=base, prefixes=tuple(prefixes), missing=tuple(missing))
+    return Lock(
+        environment=environment,
+        base=base,
+        prefixes=tuple(prefixes),
+        missing=tuple(missing),
+        tools=tools_of(prefixes, tools, lock.tools),
+        sources=sources_of(environment, sources, lock.sources),
+    )
 
 
 def _retry(maker: PrefixMaker, recipe_requirements: ByFramework, absent: Sequence[Framework], prefix: Prefix) -> Prefix | None:

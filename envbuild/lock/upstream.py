@@ -21,6 +21,9 @@ Kind = Literal["gone", "changed", "refuses-python", "yanked", "yanked-yet-asked-
 HARMLESS: frozenset[Kind] = frozenset({"yanked-yet-asked-for"})
 
 
+_HOST_PYTHON = "3.11"  # a program is taken out of its wheel here, by envbuild, and not installed by the image's Python
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """One thing that an index says against a pin of the lock of ``environment``; ``project`` is the page that says it."""
@@ -71,6 +74,9 @@ def _pins(locks: Iterable[Lock]) -> Iterator[_Pin]:
             for artifact in _files(prefix):
                 name = lock.environment.name
                 yield _Pin(environment=name, artifact=artifact, target=target, exact=artifact.name in exact)
+        host = Target(python=_HOST_PYTHON, glibc=lock.environment.system.glibc)
+        for artifact in lock.tools:
+            yield _Pin(environment=lock.environment.name, artifact=artifact, target=host, exact=True)
 
 
 def _files(prefix: Prefix) -> Iterable[Artifact]:

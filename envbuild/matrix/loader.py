@@ -16,7 +16,8 @@ from envbuild.strictyaml import Table, load, raise_for
 SCHEMA = 1
 _THEN = ": what the rows say of each other is checked once each can be read"
 _TABLES = (
-    *("systems", "pythons", "archives", "architectures", "drivers", "driver_rules"),
+    *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
+    "driver_rules",
     *("repositories", "cuda", "cudnn", "nccl", "gpus"),
 )
 
@@ -110,6 +111,12 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
         systems=tuple(sorted(systems, key=lambda row: (-row.preference, row.name))),
         pythons=tuple(sorted(pythons, key=lambda row: (-row.preference, row.version))),
         archives=tuple(tables.rows(context, files, "archives", lambda row: row.name, tables.archive)),
+        build_tools=tuple(tables.rows(context, files, "build_tools", lambda row: row.name, tables.build_tool)),
+        source_archives=tuple(
+            tables.rows(
+                context, files, "source_archives", lambda row: f"{row.repository} {row.revision}", tables.source_archive
+            )
+        ),
         architectures=tuple(tables.rows(context, files, "architectures", lambda row: row.key, tables.architecture)),
         drivers=descending(tables.rows(context, files, "drivers", lambda row: row.branch, tables.driver), lambda r: r.branch),
         driver_rules=tuple(tables.rows(context, files, "driver_rules", lambda row: row.cuda_major, tables.driver_rule)),

@@ -98,6 +98,38 @@ class ArchiveRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BuildTool:
+    """A program that installs packages during builds: a wheel of the host's package index that holds it under ``scripts/``."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str
+    size: int
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"build tool {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceArchiveRow:
+    """The sha256 of the archive that envbuild makes of ``repository`` at ``revision``."""
+
+    repository: str
+    revision: str
+    sha256: str
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"source archive {self.repository} {self.revision}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PythonSupply:
     """A way to get a Python on any system whose glibc is at least ``glibc``.
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 from envbuild.matrix.platform import (
     Architecture,
     ArchiveRow,
+    BuildTool,
     CudaRelease,
     CudaRow,
     DriverRow,
@@ -22,6 +23,7 @@ from envbuild.matrix.platform import (
     PythonRow,
     PythonSupply,
     RepositoryRow,
+    SourceArchiveRow,
     SystemPython,
     SystemRow,
 )
@@ -46,6 +48,7 @@ Files = list[tuple[Table, Provenance]]
 APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
+_LARGEST_TOOL = 1 << 30  # bytes: a program that installs packages is no larger
 HOSTS = ("aarch64",)  # processors that images are not built for
 GPU_CLASSES = ("datacenter", "workstation", "consumer", "soc")
 DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "legacy")
@@ -152,6 +155,31 @@ def archive(context: Context, table: Table, defaults: Provenance) -> ArchiveRow:
     return ArchiveRow(
         name=table.text("name", pattern=NAME),
         url=table.text("url", pattern=URL),
+        sha256=table.text("sha256", pattern=r"[0-9a-f]{64}"),
+        origin=context.origin(table, defaults),
+    )
+
+
+def build_tool(context: Context, table: Table, defaults: Provenance) -> BuildTool:
+    """A row of ``build_tools``."""
+    row = BuildTool(
+        name=table.text("name", pattern=r"[a-z0-9]+(-[a-z0-9]+)*"),
+        version=table.text("version", pattern=NUMBERS),
+        filename=table.text("filename", pattern=r"[A-Za-z0-9][A-Za-z0-9._+-]*\.whl"),
+        sha256=table.text("sha256", pattern=r"[0-9a-f]{64}"),
+        size=table.integer("size", least=1, most=_LARGEST_TOOL),
+        origin=context.origin(table, defaults),
+    )
+    if not row.filename.startswith(f"{row.name.replace('-', '_')}-{row.version}-"):
+        table.problem(f"the file name does not say {row.name} {row.version}", "filename")
+    return row
+
+
+def source_archive(context: Context, table: Table, defaults: Provenance) -> SourceArchiveRow:
+    """A row of ``source_archives``."""
+    return SourceArchiveRow(
+        repository=table.text("repository", pattern=URL),
+        revision=table.text("revision", pattern=r"[0-9a-f]{40}"),
         sha256=table.text("sha256", pattern=r"[0-9a-f]{64}"),
         origin=context.origin(table, defaults),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from envbuild.matrix.platform import (
     Architecture,
     ArchiveRow,
+    BuildTool,
     CudaRow,
     DriverRow,
     DriverRule,
@@ -20,6 +21,7 @@ from envbuild.matrix.platform import (
     Provenance,
     PythonRow,
     RepositoryRow,
+    SourceArchiveRow,
     SystemRow,
 )
 from envbuild.model import CudaLibraries, PythonFrom
@@ -178,6 +180,8 @@ class Matrix:
     systems: tuple[SystemRow, ...]
     pythons: tuple[PythonRow, ...]
     archives: Sequence[ArchiveRow]
+    build_tools: tuple[BuildTool, ...]
+    source_archives: tuple[SourceArchiveRow, ...]
     architectures: tuple[Architecture, ...]
     drivers: tuple[DriverRow, ...]
     driver_rules: tuple[DriverRule, ...]

@@ -18,7 +18,7 @@ from envbuild.model.environment import (
     RemoteFile,
     System,
 )
-from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage, Lock, Missing, Prefix
+from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage, Lock, Missing, Prefix, SourceArchive
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.model.resolution import Details, Reason, Resolution, Upon
 from envbuild.model.words import SCHEMA, CudaLibraries, Provider, PythonFrom, Status
@@ -53,6 +53,7 @@ __all__ = [
     "RemoteFile",
     "Resolution",
     "Service",
+    "SourceArchive",
     "Status",
     "System",
     "Upon",

@@ -35,6 +35,15 @@ class Prefix:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SourceArchive:
+    """The tar of one revision of a repository: its ``sha256`` is that of the file that :mod:`envbuild.sources` makes of it."""
+
+    repository: str
+    revision: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DebianPackage:
     """A package of a bootstrapped base, as the mirror's own index describes it."""
 
@@ -77,9 +86,15 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """Decision and pins. Only a lock whose ``missing`` is empty counts as locked."""
+    """Decision and pins. Only a lock whose ``missing`` is empty counts as locked.
+
+    ``tools`` are wheels of programs that install packages during the build and do not stay in the image, such as uv.
+    ``sources`` are the archives of frameworks that are built from a repository, where their hash is known.
+    """
 
     environment: Environment
     base: BaseLock
     prefixes: tuple[Prefix, ...]
     missing: tuple[Missing, ...]
+    tools: tuple[Artifact, ...] = field(default=(), metadata={"left_out_if_default": True})
+    sources: tuple[SourceArchive, ...] = field(default=(), metadata={"left_out_if_default": True})

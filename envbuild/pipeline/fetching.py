@@ -69,8 +69,7 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
     environment = lock.environment
     found = [
         Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each, url="")
-        for prefix in lock.prefixes
-        for each in (*prefix.artifacts, *prefix.build_artifacts)
+        for each in (*lock.tools, *(a for prefix in lock.prefixes for a in (*prefix.artifacts, *prefix.build_artifacts)))
     ]
     pythons = [plan.python for plan in environment.plans()]
     base = environment.base

@@ -221,7 +221,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         check_lock(tools, found)
         # What a user's recipe says beyond its pins is taken over as it is now.
         lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
-        if lock.missing and not _built_from(tools, found):
+        if _may_be_completed(tools, found):
             lock = locks.complete(lock, **lock_inputs(tools, environment))
     else:
         lock = locks.make(environment, **lock_inputs(tools, environment))
@@ -232,8 +232,18 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
     return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
 
 
+def _may_be_completed(tools: Tools, locked: Locked) -> bool:
+    """Whether the lock lacks something that may be had now.
+
+    Its tools always can: the matrix pins them. Asking the network for the rest is idle where an image was made without it.
+    """
+    from envbuild import lock as locks
+
+    return bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
+
+
 def _built_from(tools: Tools, locked: Locked) -> bool:
-    """Whether an image was made from exactly this lock: then asking the network for its missing parts again is idle."""
+    """Whether an image was made from exactly this lock."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, locked.lock.environment.name)
@@ -251,6 +261,8 @@ def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
         "index": tools.index,
         "pin_base": lambda target: bases.pin(tools, target),
         "downloads": tools.workspace.downloads,
+        "tools": tools.build_tools,
+        "sources": tools.source_archives,
         "on_progress": tools.on_progress,
     }
 

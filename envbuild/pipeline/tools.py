@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from envbuild.errors import EngineError
-from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model import Artifact, OnProgress, Progress, SourceArchive, ignore_progress
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -61,6 +61,30 @@ class Tools:
         from envbuild import matrix
 
         return matrix.load(self.workspace)
+
+    @property
+    def build_tools(self) -> tuple[Artifact, ...]:
+        """The programs that the matrix pins for builds, as the wheels that they come in."""
+        return tuple(
+            Artifact(
+                name=row.name,
+                version=row.version,
+                filename=row.filename,
+                sha256=row.sha256,
+                index="default",
+                project=row.name,
+                size=row.size,
+            )
+            for row in self.matrix.build_tools
+        )
+
+    @property
+    def source_archives(self) -> tuple[SourceArchive, ...]:
+        """The archives of repositories whose hashes the matrix knows."""
+        return tuple(
+            SourceArchive(repository=row.repository, revision=row.revision, sha256=row.sha256)
+            for row in self.matrix.source_archives
+        )
 
     @functools.cached_property
     def recipes(self) -> Mapping[str, Recipe]:

@@ -81,6 +81,12 @@ TABLES: dict[str, Table] = {
     "pythons": Table(
         rows=lambda m: m.pythons, names=lambda row: (row.version,), columns=("version", "released", "end_of_life")
     ),
+    "build_tools": Table(rows=lambda m: m.build_tools, names=lambda row: (row.name,), columns=("name", "version", "filename")),
+    "source_archives": Table(
+        rows=lambda m: m.source_archives,
+        names=lambda row: (row.repository, row.revision),
+        columns=("repository", "revision", "sha256"),
+    ),
     "archives": Table(rows=lambda m: m.archives, names=lambda row: (row.name,), columns=("name", "url")),
     "repositories": Table(rows=lambda m: m.repositories, names=lambda row: (row.name,), columns=("name", "url")),
     "frameworks": Table(rows=lambda m: m.frameworks, names=_framework_names, columns=("name", "short", "title")),

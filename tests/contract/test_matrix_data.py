@@ -32,7 +32,8 @@ FRAMEWORKS = sorted(Path(name).stem for name in FILES if "/frameworks/" in name)
 SDIST = "source"
 STATUSES = {"ok", "known-bad", "unknown", "base-deleted", "end-of-life"}
 TABLES = (
-    *("systems", "pythons", "archives", "architectures", "drivers", "driver_rules"),
+    *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
+    "driver_rules",
     *("repositories", "cuda", "cudnn", "nccl", "gpus"),
 )
 

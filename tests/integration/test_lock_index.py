@@ -131,7 +131,10 @@ def test_page_size_part_and_download(site, tmp_path, form):
     asked = len(site["asked"])
     artifact = Artifact(name="demo", version="1.0", filename=NAME, sha256=SHA, index="default", project="demo", size=None)
     assert index.fetch_artifact(artifact, tmp_path / "d") == path
+    assert Index().fetch_artifact(artifact, tmp_path / "d") == path
     assert len(site["asked"]) == asked, "page and file were at hand"
+    path.write_bytes(b"damaged")
+    assert Index().fetch_artifact(artifact, tmp_path / "d").read_bytes() == CONTENT
 
 
 def test_a_server_without_parts_says_so(site):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import tarfile
 from pathlib import Path
@@ -59,6 +60,32 @@ def test_what_was_fetched_once_needs_no_repository_again(clone: Path, tmp_path: 
     first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
     clone.rename(clone.with_name("gone"))
     assert sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress) == first
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_an_archive_that_changed_in_the_cache_is_fetched_again(clone: Path, tmp_path: Path, pinned: bool) -> None:
+    first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
+    whole = first.read_bytes()
+    wanted = hashlib.sha256(whole).hexdigest() if pinned else ""
+    first.write_bytes(whole.replace(b"#!/bin/sh", b"#!/bin/no"))
+    again = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress, sha256=wanted)
+    assert (again, again.read_bytes()) == (first, whole)
+
+
+def test_an_archive_of_which_no_hash_is_known_is_fetched_again(clone: Path, tmp_path: Path) -> None:
+    """Such as one of an envbuild that wrote none, or of a run that was killed between the two files."""
+    first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
+    whole = first.read_bytes()
+    first.with_suffix(".sha256").unlink()
+    first.write_bytes(b"anything")
+    assert sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress).read_bytes() == whole
+
+
+def test_what_a_repository_gives_must_be_what_the_lock_pins(clone: Path, tmp_path: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress, sha256="0" * 64)
+    assert caught.value.code == "hash-differs"
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".running"]
 
 
 def test_a_source_out_of_reach_says_how_to_give_one_s_own(clone: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,41 @@ class NoIndex:
         return {}
 
 
-class OneWheel(NoIndex):
-    def __init__(self, folder: Path) -> None:
+class Wheels(NoIndex):
+    """An index with wheels of one file each: a program, where the wheel is said to have one."""
+
+    def __init__(self, folder: Path, program: str = "{name}-{version}.data/scripts/{name}") -> None:
         self.folder = folder
+        self.program = program
         self.asked: list[str] = []
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: object = None) -> Path:
         self.asked.append(artifact.name)
         path = self.folder / artifact.filename
-        path.write_bytes(artifact.name.encode())
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr(self.program.format(name=artifact.name, version=artifact.version), artifact.name)
         return path
+
+
+UV = Artifact(
+    name="uv",
+    version="0.13.9",
+    filename="uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+    sha256="0" * 64,
+    index="default",
+    project="uv",
+    size=1,
+)
 
 
 @pytest.fixture
 def lock() -> Lock:
-    return make_lock()
+    return dataclasses.replace(make_lock(), tools=(UV,))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Wheels:
+    return Wheels(tmp_path)
 
 
 @pytest.fixture
@@ -105,26 +126,25 @@ def test_the_adapters_that_a_recipe_s_own_one_imports_come_with_it(place, lock):
     assert f"smoke/adapters/{own}.py" in files
 
 
-def test_a_context_is_whole_normalised_and_made_anew(place, lock):
-    folder = context.assemble(
-        place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress
-    )
+def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
+    folder = context.assemble(place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress)
     (folder / "stale").write_text("from an earlier build")
-    again = context.assemble(place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+    again = context.assemble(place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress)
     assert again == folder == place.context(lock.environment.name)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"Dockerfile", "requirements.txt", "lock.json", "tools/uv", "smoke/__main__.py"} <= names
     assert "stale" not in names
+    assert (folder / "tools" / "uv").read_bytes() == b"uv"
     assert (folder / "tools" / "uv").stat().st_mode & 0o777 == 0o755
     assert (folder / "lock.json").stat().st_mode & 0o777 == 0o644
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock):
+def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock, index):
     """BuildKit sends only what differs in size or time from the last build: another text of the same length must differ."""
 
     def times(text: str) -> dict[str, int]:
-        folder = context.assemble(place, lock, {}, {"Dockerfile": text, "requirements.txt": "a\n"}, NoIndex(), ignore_progress)
+        folder = context.assemble(place, lock, {}, {"Dockerfile": text, "requirements.txt": "a\n"}, index, ignore_progress)
         return {path.relative_to(folder).as_posix(): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
     before, again, after = times("FROM x\n"), times("FROM x\n"), times("FROM y\n")
@@ -132,30 +152,54 @@ def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock):
     assert {name for name in before if before[name] != after[name]} == {"Dockerfile"}
 
 
-def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, tmp_path):
+def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, index):
     def tool(name: str) -> Artifact:
         return dataclasses.replace(lock.prefixes[0].artifacts[0], name=name, filename=f"{name}-1-py2.py3-none-any.whl")
 
     tools = tuple(tool(name) for name in ("pip", "virtualenv", "wheel"))
     prefix = dataclasses.replace(lock.prefixes[0], backend="pip", build_artifacts=tools)
-    index = OneWheel(tmp_path)
     folder = context.assemble(
-        place, dataclasses.replace(lock, prefixes=(prefix,)), {}, {"Dockerfile": ""}, index, ignore_progress
+        place, dataclasses.replace(lock, prefixes=(prefix,), tools=()), {}, {"Dockerfile": ""}, index, ignore_progress
     )
     assert index.asked == ["pip", "virtualenv"]
-    assert (folder / "tools" / "pip.whl").read_bytes() == b"pip"
-    assert (folder / "tools" / "virtualenv.whl").read_bytes() == b"virtualenv"
+    for name in ("pip", "virtualenv"):
+        assert zipfile.ZipFile(folder / "tools" / f"{name}.whl").namelist() == [f"{name}-1.0.data/scripts/{name}"]
+    assert not (folder / "tools" / "uv").exists()
 
 
-def test_each_of_several_prefixes_gets_the_tools_that_know_its_python(place, lock, tmp_path):
+def test_each_of_several_prefixes_gets_the_tools_that_know_its_python(place, lock, index):
     (env,) = lock.prefixes
     prefixes = []
     for name in ("old", "older"):
         pip = dataclasses.replace(env.artifacts[0], name="pip", filename=f"pip-{name}-py2.py3-none-any.whl")
         prefixes.append(dataclasses.replace(env, name=name, backend="pip", build_artifacts=(pip,)))
-    lock = dataclasses.replace(lock, prefixes=tuple(prefixes))
-    folder = context.assemble(place, lock, {}, {"Dockerfile": ""}, OneWheel(tmp_path), ignore_progress)
+    lock = dataclasses.replace(lock, prefixes=tuple(prefixes), tools=())
+    folder = context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
     assert {path.parent.name for path in folder.glob("tools/*/pip.whl")} == {"old", "older"}
+
+
+def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):
+    unpinned = dataclasses.replace(lock, tools=())
+    with pytest.raises(InvalidInputError, match="does not pin uv") as caught:
+        context.assemble(place, unpinned, {}, {"Dockerfile": ""}, NoIndex(), ignore_progress)
+    assert (caught.value.code, caught.value.exit_code) == ("unpinned-tool", 5)
+    assert f"envbuild lock {lock.environment.name}" in (caught.value.hint or "")
+    assert not place.context(lock.environment.name).exists()
+
+
+@pytest.mark.parametrize(
+    "program", ["uv/__init__.py", "uv-0.13.9.data/scripts/uvx", "a/b.data/scripts/uv", "x.data/scripts/uv/uv"]
+)
+def test_a_wheel_without_the_program_is_refused(place, lock, tmp_path, program):
+    with pytest.raises(InvalidInputError, match="holds no program named uv"):
+        context.assemble(place, lock, {}, {"Dockerfile": ""}, Wheels(tmp_path, program), ignore_progress)
+
+
+def test_a_tool_that_is_no_wheel_is_refused(place, lock, index, monkeypatch):
+    (index.folder / UV.filename).write_bytes(b"no zip")
+    monkeypatch.setattr(Wheels, "fetch_artifact", lambda self, artifact, folder, news=None: self.folder / artifact.filename)
+    with pytest.raises(InvalidInputError, match="cannot be read as a wheel"):
+        context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"name": 3}'])

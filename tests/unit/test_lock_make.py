@@ -12,7 +12,7 @@ from lock_universe import Universe, environment, framework
 import envbuild
 from envbuild import lock
 from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, UnknownNameError
-from envbuild.model import AptPackage, Base, BaseLock, Missing, PrefixPlan
+from envbuild.model import AptPackage, Artifact, Base, BaseLock, Missing, PrefixPlan, SourceArchive
 
 ANY = "py2.py3-none-any.whl"
 SCHEMA = json.loads((Path(envbuild.__file__).parent / "schemas" / "lock.json").read_text())
@@ -48,12 +48,12 @@ def world():
 
 @pytest.fixture
 def make(world, tmp_path):
-    def call(env=None, *, pin_base=pinned_base, recipe=("numpy",), on_progress=lambda _: None):
+    def call(env=None, *, pin_base=pinned_base, recipe=("numpy",), on_progress=lambda _: None, **pinned):
         wanted = env or environment()
         asked = {each.name: recipe for each in wanted.frameworks}
         return lock.make(
             wanted, recipe_requirements=asked, index=world, pin_base=pin_base, downloads=tmp_path,
-            on_progress=on_progress,
+            on_progress=on_progress, **pinned,
         )  # fmt: skip
 
     return call
@@ -326,6 +326,69 @@ def test_what_one_prefix_misses_is_completed_there_alone(world, tmp_path):
     assert completed.prefixes[0] == made.prefixes[0]
 
 
+UV = Artifact(
+    name="uv", version="1.0", filename="uv-1.0-py3-none-manylinux_2_17_x86_64.whl", sha256="a" * 64, index="default",
+    project="uv", size=1,
+)  # fmt: skip
+SOURCE = SourceArchive(repository="https://git.example/alpha", revision="a" * 40, sha256="b" * 64)
+
+
+def of_a_repository(revision="a" * 40, **options):
+    source = {"repository": "https://git.example/alpha", "revision": revision}
+    return environment(framework(requirements=("beta",), options=source), **options)
+
+
+def test_the_tools_and_sources_of_a_build_are_pinned_where_it_needs_them(make, world, tmp_path):
+    made = make(of_a_repository(), tools=(UV,), sources=(SOURCE, replace(SOURCE, revision="b" * 40)))
+    assert (made.tools, made.sources) == ((UV,), (SOURCE,))
+    assert lock.check(made, []) == []
+    assert lock.missing_tools(made) == ()
+    jsonschema.validate(json.loads(lock.dumps(made)), SCHEMA)
+    lock.write(tmp_path / "lock.json", made)
+    assert lock.read(tmp_path / "lock.json") == made
+    old = make(environment(python="2.7"), tools=(UV,), sources=(SOURCE,))
+    assert (old.tools, old.sources, lock.missing_tools(old)) == ((), (), ())
+
+
+def test_a_lock_of_before_tools_were_pinned_gets_them_and_keeps_every_other_pin(make, world, tmp_path):
+    before = make(of_a_repository())
+    assert lock.missing_tools(before) == ("uv",) and lock.check(before, []) == []
+    world.add(f"beta-1.9-{ANY}", day="2018-06-30")
+    world.asked.clear()
+    after = lock.complete(
+        before, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(UV,), sources=(SOURCE,)
+    )
+    assert (after.tools, after.sources, world.asked) == ((UV,), (SOURCE,), [])
+    assert replace(after, tools=(), sources=()) == before
+    newer = replace(UV, version="2.0", filename="uv-2.0-py3-none-manylinux_2_17_x86_64.whl", sha256="c" * 64)
+    again = lock.complete(
+        after, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(newer,), sources=(SOURCE,)
+    )
+    assert again == after
+    (change,) = lock.compare(before, after).changes
+    assert (change.role, change.kind, change.name, change.prefix) == ("build tool", "added", "uv", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"tools": (UV, replace(UV, name="hammer", project="hammer", filename="hammer-1.0-py3-none-any.whl"))},
+            "pins hammer among",
+        ),
+        ({"tools": (UV, UV)}, "pins the tool uv 2 times"),
+        ({"tools": (replace(UV, sha256="x"),)}, "is not a sha256"),
+        ({"tools": (replace(UV, filename="uv-1.0-py3-none-manylinux_2_99_x86_64.whl"),)}, "does not fit"),
+        ({"tools": (replace(UV, filename="uv-2.0-py3-none-any.whl"),)}, "does not say uv 1.0"),
+        ({"sources": (replace(SOURCE, revision="c" * 40),)}, "of which nothing is built"),
+        ({"sources": (replace(SOURCE, sha256="x"),)}, "is not a sha256"),
+    ],
+)
+def test_tools_and_sources_that_do_not_belong_to_the_build_are_named(make, changes, message):
+    made = make(of_a_repository(), tools=(UV,), sources=(SOURCE,))
+    assert message in "\n".join(problem.message for problem in lock.check(replace(made, **changes), []))
+
+
 def test_the_same_world_gives_the_same_bytes_whatever_the_pages_order(make, world):
     first = lock.dumps(make())
     for files in world.pages.values():
@@ -357,7 +420,7 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
         "environment": model.Environment, "debian_package": model.DebianPackage, "bootstrap": model.Bootstrap,
         "base_lock": model.BaseLock, "artifact": model.Artifact, "prefix": model.Prefix, "missing": model.Missing,
         "remote_file": model.RemoteFile, "prefix_plan": model.PrefixPlan, "copied_file": model.CopiedFile,
-        "service": model.Service, "custom": model.Custom,
+        "service": model.Service, "custom": model.Custom, "source_archive": model.SourceArchive,
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
