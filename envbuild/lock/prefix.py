@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,16 @@ class _Keep:
         self.upgrading = frozenset(canonicalize_name(requirement.name) for requirement in upgrading)
         self.bounds = [requirement for requirement in upgrading if requirement.specifier]
         self.preferred = {a.name: a.filename for a in artifacts if canonicalize_name(a.name) not in self.upgrading}
-        self.filenames = frozenset(self.preferred.values())
+
+    @property
+    def filenames(self) -> frozenset[str]:
+        """The files that are to stay."""
+        return frozenset(self.preferred.values())
+
+    def prefer(self, candidates: Sequence[Candidate]) -> None:
+        """Keep these files too, wherever they fit."""
+        chosen = {c.project: c.offer.file.filename for c in candidates}
+        self.preferred |= {name: filename for name, filename in chosen.items() if name not in self.upgrading}
 
 
 class PrefixMaker:
@@ -97,7 +107,16 @@ class PrefixMaker:
         undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
         book = self._book(undated=self._pages.elsewhere | set(map(canonicalize_name, undated)), exempt=keep.filenames)
-        chosen = choose(asked, added, lambda wanted: self._resolve(wanted, constraints, book, keep), self.environment)
+
+        def search(wanted: Sequence[Requirement]) -> list[Candidate]:
+            return self._resolve(wanted, constraints, book, keep)
+
+        chosen = choose(asked, (), search, self.environment)
+        frameworks_own = frozenset(candidate.project for candidate in chosen)
+        if added:
+            # First without the user's packages, so that those change as few of the frameworks' packages as they can.
+            keep.prefer(chosen)
+            chosen = choose(asked, added, search, self.environment)
         backend = backend_of(self.environment.python.version)
         tools = self._tools(
             chosen, list(INSTALLERS) if backend == "pip" else [], _Keep(like.build_artifacts if like else (), upgrading)
@@ -108,7 +127,10 @@ class PrefixMaker:
             python=self.environment.python,
             frameworks=tuple(f.name for f in frameworks),
             backend=backend,
-            artifacts=tuple(pins.get(artifact.name, artifact) for artifact in self._artifacts(chosen)),
+            artifacts=tuple(
+                replace(pins.get(artifact.name, artifact), added=artifact.name not in frameworks_own)
+                for artifact in self._artifacts(chosen)
+            ),
             build_artifacts=self._artifacts(tools),
         )
 

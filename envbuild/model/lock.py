@@ -10,7 +10,10 @@ from envbuild.model.environment import Environment, Python
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes."""
+    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes.
+
+    ``added``: only what a user's own recipe asks for needs it, so it is installed above the frameworks, in a layer of its own.
+    """
 
     name: str
     version: str
@@ -19,6 +22,7 @@ class Artifact:
     index: str
     project: str
     size: int | None
+    added: bool = field(default=False, metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MAIN = "partials/Dockerfile.j2"
 STAGES = frozenset({
     "os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "cuda-devel", "built-files", "built", "frameworks",
-    "custom", "image",
+    "added-sdists", "added", "custom", "image",
 })  # fmt: skip
 
 
@@ -85,8 +85,12 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
         "apt_runtime": _apt(lock, {f.name: recipes[f.recipe].apt_runtime for f in environment.frameworks}),
         "apt_build": _unique(
-            [*_apt(lock, {f.name: _to_build(f, recipes[f.recipe]) for f in environment.frameworks}), *_compilers(lock, files)]
+            [
+                *_apt(lock, {f.name: _to_build(f, recipes[f.recipe]) for f in environment.frameworks}),
+                *(_compilers(lock) if files[0].sdists else ()),
+            ]
         ),
+        "added_apt_build": _compilers(lock),
         "fetched_packages": [package for package in base.packages if _is_fetched(package)],
         "fetched_to_build": [package for package in base.build_packages if _is_fetched(package)],
         "package_argument": _package_argument,
@@ -98,6 +102,8 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "cuda_installer": base.installer and file_of(base.installer),
         "prefixes": [_prefix(each) for each in files],
         "has_sdists": any(each.sdists for each in files),
+        "has_added": any(each.added or each.added_sdists for each in files),
+        "added": [file for each in files for file in each.added],
         "large": [file for each in files for file in each.large],
         "small": [file for each in files for file in each.small],
         "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
@@ -130,6 +136,7 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
         "sdists": each.sdists,
         "compiled": each.compiled,
         "build": each.build,
+        "added_sdists": each.added_sdists,
     }
 
 
@@ -216,10 +223,10 @@ def _copied(target: str) -> dict[str, str]:
     return {"target": "/".join(parts), "parent": "/".join(parts[:-1]) or "/", "users": "/".join(parts[:depth])}
 
 
-def _compilers(lock: Lock, files: Sequence[PrefixFiles]) -> list[str]:
+def _compilers(lock: Lock) -> list[str]:
     """What source packages of a user's recipe may need, and what it names: nothing says which of them are not Python alone."""
     custom = lock.environment.custom
-    if custom is None or not files[0].sdists:
+    if custom is None:
         return []
     python = lock.prefixes[0].python
     return ["g++", *([f"python{python.version}-dev"] if python.provided_by == "distribution" else []), *custom.apt_build]

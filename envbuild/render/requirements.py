@@ -12,6 +12,7 @@ from envbuild.model import Artifact, Prefix
 
 BUILD = "build"
 SDISTS = "sdists"
+ADDED = "added"
 COMPILED = "compiled"
 _HEADER = "Rendered from lock.json by envbuild, do not edit. The Dockerfile beside it says how to make it again."
 _FORMS = {
@@ -45,7 +46,8 @@ class RequirementsFile:
 class PrefixFiles:
     """What one prefix installs, in this order: groups of large wheels, small wheels, what ``build`` makes of ``sdists``.
 
-    ``compiled`` are the sdists that need what is installed before them.
+    ``compiled`` are the sdists that need what is installed before them. ``added`` and ``added_sdists`` are what a user's own
+    recipe alone needs: they come last, so that the layers below are those of the same frameworks without it.
     """
 
     prefix: Prefix
@@ -54,10 +56,13 @@ class PrefixFiles:
     sdists: RequirementsFile | None
     compiled: RequirementsFile | None
     build: RequirementsFile | None
+    added: tuple[RequirementsFile, ...] = ()
+    added_sdists: RequirementsFile | None = None
 
     def all(self) -> list[RequirementsFile]:
         """Every file of this prefix."""
-        return [*self.large, *self.small, *(f for f in (self.build, self.sdists, self.compiled) if f)]
+        single = (self.build, self.sdists, self.compiled, self.added_sdists)
+        return [*self.large, *self.small, *self.added, *(file for file in single if file)]
 
 
 def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (), *, alone: bool) -> PrefixFiles:
@@ -69,9 +74,12 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
     for artifact in (*prefix.artifacts, *prefix.build_artifacts):
         _check(artifact)
     start = "requirements" if alone else f"requirements-{prefix.name}"
-    wheels = [a for a in prefix.artifacts if _is_wheel(a)]
-    upon = [a for a in prefix.artifacts if not _is_wheel(a) and _matching(a, compiled)]
-    sdists = [a for a in prefix.artifacts if not _is_wheel(a) and a not in upon]
+    added = [a for a in prefix.artifacts if a.added]
+    frameworks_own = [a for a in prefix.artifacts if not a.added]
+    wheels = [a for a in frameworks_own if _is_wheel(a)]
+    upon = [a for a in frameworks_own if not _is_wheel(a) and _matching(a, compiled)]
+    sdists = [a for a in frameworks_own if not _is_wheel(a) and a not in upon]
+    added_sdists = [a for a in added if not _is_wheel(a)]
     groups: dict[str, list[Artifact]] = {pattern: [] for pattern in patterns}
     small: list[Artifact] = []
     for artifact in wheels:
@@ -87,7 +95,9 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
         small=tuple(_by_index(prefix, start, "", small)),
         sdists=_one(prefix, f"{start}-{SDISTS}", sdists),
         compiled=_one(prefix, f"{start}-{COMPILED}", upon),
-        build=_one(prefix, f"{start}-{BUILD}", list(prefix.build_artifacts)) if sdists or upon else None,
+        build=_one(prefix, f"{start}-{BUILD}", list(prefix.build_artifacts)) if sdists or upon or added_sdists else None,
+        added=tuple(_by_index(prefix, f"{start}-{ADDED}", "", [a for a in added if _is_wheel(a)])),
+        added_sdists=_one(prefix, f"{start}-{ADDED}-{SDISTS}", added_sdists),
     )
     _check_build_tools(files)
     return files
@@ -141,7 +151,7 @@ def _check(artifact: Artifact) -> None:
 
 
 def _check_build_tools(files: PrefixFiles) -> None:
-    sources = [artifact for each in (files.sdists, files.compiled) if each for artifact in each.artifacts]
+    sources = [artifact for each in (files.sdists, files.compiled, files.added_sdists) if each for artifact in each.artifacts]
     if not sources:
         return
     tools = {canonical(a.name) for a in files.build.artifacts if _is_wheel(a)} if files.build else set()
