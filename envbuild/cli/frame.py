@@ -21,6 +21,7 @@ from envbuild.errors import EnvbuildError, InterruptedByUserError, UsageError
 # Verb → (module, one line of help). Modules are imported only when their verb runs: a cold start pays for one verb.
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("init", "Write an envbuild.yaml: an environment of your own, to be changed and made."),
+    "add": ("add", "Add packages to an envbuild.yaml, and pin them around what is pinned already."),
     "list": ("list", "The environments that the matrix knows, one line each."),
     "show": ("show", "One environment: every version, where it stands, its files and evidence."),
     "explain": ("explain", "Why a request resolves as it does: each choice, and each row left out."),

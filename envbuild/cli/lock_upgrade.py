@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from envbuild.cli import wording
@@ -36,10 +37,6 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
 def document(upgraded: Upgraded) -> dict[str, Any]:
     """The same for scripts."""
     difference = upgraded.difference
-    listed: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
-    for change in difference.changes:
-        told = {"prefix": change.prefix, "role": change.role, "name": change.name}
-        listed[change.kind].append({**told, "before": _file(change.before), "after": _file(change.after)})
     return {
         "name": upgraded.after.lock.environment.name,
         "path": str(upgraded.after.path),
@@ -48,7 +45,7 @@ def document(upgraded: Upgraded) -> dict[str, Any]:
         "changed": not difference.empty,
         "written": upgraded.written,
         "difference": {
-            **listed,
+            **packages(difference.changes),
             "base": list(difference.base),
             "decision": list(difference.decision),
             "missing_added": [gap.what for gap in difference.missing_added],
@@ -57,6 +54,20 @@ def document(upgraded: Upgraded) -> dict[str, Any]:
         "base_kept": upgraded.base_kept,
         "outdated_evidence": list(upgraded.outdated),
     }
+
+
+def packages(changes: Sequence[Change]) -> dict[str, list[dict[str, Any]]]:
+    """The packages that differ, for scripts, by what became of them."""
+    listed: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
+    for change in changes:
+        told = {"prefix": change.prefix, "role": change.role, "name": change.name}
+        listed[change.kind].append({**told, "before": _file(change.before), "after": _file(change.after)})
+    return listed
+
+
+def table(changes: Sequence[Change]) -> str:
+    """The packages that differ, a line each."""
+    return wording.columns([_row(change) for change in changes], indent="  ")
 
 
 def _file(artifact: Artifact | None) -> dict[str, Any] | None:

@@ -33,6 +33,11 @@ def read_requirement(text: str) -> str:
         raise NoRequirementError(f"{text!r} is not a requirement: {str(error).splitlines()[0]}") from error
 
 
+def project_of(requirement: str) -> str:
+    """The project that ``requirement`` is about, as indexes compare names (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~;\[(]", requirement.strip(), maxsplit=1)[0]).lower()
+
+
 def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
     """The requirements in a file of pip's form; what is none is a problem with its line."""
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from envbuild.lazily import exported
 
 if TYPE_CHECKING:
+    from envbuild.pipeline.adding import Added, Additions, add, sort_words
     from envbuild.pipeline.fetching import Fetched, fetch
     from envbuild.pipeline.judge import Smoked, Verified, read_report, require_image, smoke_image, verify_image
     from envbuild.pipeline.launching import Launch, image_of, launch_text, run_launch
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.upgrading import Upgraded, upgrade_environment
 
 __all__ = [
+    "Added",
+    "Additions",
     "Attempt",
     "Constraints",
     "Difference",
@@ -56,6 +59,7 @@ __all__ = [
     "Tools",
     "Upgraded",
     "Verified",
+    "add",
     "build_environment",
     "catalogue",
     "check_all",
@@ -91,6 +95,7 @@ __all__ = [
     "resolve_request",
     "run_launch",
     "smoke_image",
+    "sort_words",
     "standing",
     "start",
     "stored_reports",
@@ -102,6 +107,7 @@ __all__ = [
 
 __getattr__ = exported(
     __name__,
+    adding="Added Additions add sort_words",
     fetching="Fetched fetch",
     listing="catalogue doubts",
     launching="Launch image_of launch_text run_launch",

@@ -224,7 +224,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         if _may_be_completed(tools, found):
             lock = locks.complete(lock, **lock_inputs(tools, environment))
     else:
-        lock = locks.make(environment, **lock_inputs(tools, environment))
+        lock = locks.make(environment, **lock_inputs(tools, environment), like=starting_lock(tools))
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)
@@ -240,6 +240,24 @@ def _may_be_completed(tools: Tools, locked: Locked) -> bool:
     from envbuild import lock as locks
 
     return bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
+
+
+def starting_lock(tools: Tools) -> Lock | None:
+    """The lock whose pins a user's own recipe keeps wherever they fit; None where there is none, or for anything else.
+
+    It is the one beside the recipe; else that of its frameworks alone, so that the image shares their layers.
+    """
+    if tools.own is None:
+        return None
+    path = tools.workspace.written_lock(tools.own.name)
+    if path.exists() and (held := read_lock(path)).environment.custom is not None:
+        return held
+    try:
+        name = _resolve_words(tools, tools.own.request, Constraints(**tools.own.insists)).environment.name
+        committed = tools.workspace.images / "environments" / name / "lock.json"
+        return read_lock(committed) if committed.exists() else None
+    except EnvbuildError:
+        return None  # nothing is lost but layers that could be shared; what is wrong is told where it is needed
 
 
 def _built_from(tools: Tools, locked: Locked) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild.errors import EngineError
@@ -37,9 +38,15 @@ class Tools:
         recipe = path_in(texts)
         if recipe is None:
             return self
+        return self.aimed_at(recipe)
+
+    def aimed_at(self, path: Path, recipe: UserRecipe | None = None) -> Tools:
+        """These tools for the user's own recipe at ``path``: for ``recipe``, where the file is not to be read."""
         aimed = copy.copy(self)  # what was already made for one is shared
-        aimed.workspace = self.workspace.beside(recipe)
+        aimed.workspace = self.workspace.beside(path)
         aimed.__dict__.pop("own", None)
+        if recipe is not None:
+            aimed.__dict__["own"] = recipe
         return aimed
 
     @functools.cached_property

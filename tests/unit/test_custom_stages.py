@@ -233,7 +233,13 @@ def test_what_is_written_for_this_machine_is_kept_from_git(tools, recipe: Path) 
                                   "services/envbuild-start.sh": "#!/bin/sh\n"}  # fmt: skip
     rendered = pipeline.render_environment(made, locked.lock)
     assert rendered.folder == recipe.parent / ".envbuild" / "environments" / "lab"
-    assert sorted(rendered.files) == ["Dockerfile", "envbuild-start", "requirements.txt", "services/web"]
+    assert sorted(rendered.files) == [
+        "Dockerfile",
+        "envbuild-start",
+        "requirements-added.txt",
+        "requirements.txt",
+        "services/web",
+    ]
     assert (recipe.parent / ".envbuild" / ".gitignore").read_text().endswith("\n*\n")
     assert pipeline.render_environment(made, locked.lock).kept
     assert pipeline.check_one(made, "lab") == []
@@ -294,3 +300,92 @@ def test_an_upgrade_says_how_a_command_line_names_it(
     told = capsys.readouterr()
     assert "1.0 → 1.1" in told.out
     assert f"lab: `envbuild make {recipe}` renders, builds and proves it anew." in told.err
+
+
+def added_names(locked: pipeline.Locked) -> set[str]:
+    return {artifact.name for artifact in locked.lock.prefixes[0].artifacts if artifact.added}
+
+
+def test_what_the_frameworks_do_not_need_is_installed_above_them(tools) -> None:
+    locked = lock(tools())
+    assert added_names(locked) == {"extra", "server"}
+    rendered = stages.render_text(real_templates(tools()), locked.lock)
+    assert "extra==1.0" in rendered["requirements-added.txt"]
+    assert "extra" not in rendered["requirements.txt"]
+    stages_in_order = [line.split()[-1] for line in rendered["Dockerfile"].splitlines() if line.startswith("FROM ")]
+    assert stages_in_order.index("packages") < stages_in_order.index("added") < stages_in_order.index("image")
+
+
+def test_the_layers_below_are_those_of_the_frameworks_alone(tools, root: Path) -> None:
+    """The text of a stage and the files that it mounts decide its layers."""
+    own = real_templates(tools())
+    alone = Tools(Workspace(root=root, output=root / "images", home=root.parent / "home"))
+    alone.__dict__.update(index=own.index, templates=own.templates)
+    plain = stages.lock_environment(alone, pipeline.resolve_buildable(alone, ["widget-1.2"], Constraints()).environment)
+    with_more, without = stages.render_text(own, lock(own).lock), stages.render_text(alone, plain.lock)
+    assert with_more["requirements.txt"] == without["requirements.txt"]
+    below = without["Dockerfile"].partition("FROM packages AS image")[0].split("\n", 1)[1]
+    assert below in with_more["Dockerfile"]
+
+
+def real_templates(tools: Tools) -> Tools:
+    from envbuild import recipes
+
+    checkout = Path(__file__).parents[2]
+    shipped = recipes.templates(Workspace(root=checkout, output=checkout, home=checkout))
+    tools.__dict__["templates"] = {**shipped, **recipes.templates(tools.workspace)}
+    return tools
+
+
+def test_pins_stay_when_a_package_is_added(tools, recipe: Path, world: Universe) -> None:
+    before = lock(tools())
+    world.add(f"extra-1.1-{ANY}", ("shared>=1",), day="2018-01-06")
+    world.add(f"another-1.0-{ANY}", ("helper",), day="2018-01-06")
+    world.add(f"helper-1.0-{ANY}", day="2018-01-06")
+    aimed = tools()
+    done = pipeline.add(aimed, str(recipe), pipeline.sort_words(aimed, ["another"], apt=["git"], newer=False), recipe.parent)
+    assert recipe.read_text() == OWN.replace("[extra]", "[extra, another]") + "apt: [git]\n"
+    after = stages.require_lock(tools(), "lab")
+    assert pins(after) == {**pins(before), "another": "1.0", "helper": "1.0"}
+    assert [(change.kind, change.name) for change in done.difference.changes] == [("added", "another"), ("added", "helper")]
+    assert not pipeline.add(tools(), str(recipe), pipeline.Additions(pip=("another",)), recipe.parent).changed
+
+
+def test_a_framework_moves_no_date_of_what_is_pinned(tools, root: Path, recipe: Path, world: Universe) -> None:
+    later = WIDGET.replace("widget", "gadget").replace("Widget", "Gadget").replace("2018-01-01", "2021-01-01")
+    (root / "gadget.yaml").write_text(later)
+    (root / "matrix.yaml").write_text(MATRIX.replace("widget.yaml", "widget.yaml, gadget.yaml"))
+    (root / "images" / "recipes" / "gadget").mkdir()
+    (root / "images" / "recipes" / "gadget" / "recipe.yaml").write_text(RECIPE.replace("widget", "gadget"))
+    (root / "images" / "recipes" / "gadget" / "install.j2").write_text("")
+    world.add(f"gadget-1.2.0-{ANY}", ("shared",), day="2021-01-01")
+    before = lock(tools())
+    assert pins(before)["extra"] == "1.0"
+    aimed = tools()
+    wanted = pipeline.sort_words(aimed, ["gadget-1.2"], apt=[], newer=False)
+    assert wanted.frameworks == ("gadget-1.2",)
+    pipeline.add(aimed, str(recipe), wanted, recipe.parent)
+    assert pins(stages.require_lock(tools(), "lab")) == {**pins(before), "gadget": "1.2.0"}  # extra 2.0 is of 2019
+
+
+def test_what_cannot_be_added_changes_no_file(tools, recipe: Path) -> None:
+    lock(tools())
+    before = {path: path.read_bytes() for path in recipe.parent.iterdir() if path.is_file()}
+    with pytest.raises(ConflictError, match="greedy cannot be installed beside widget"):
+        pipeline.add(tools(), str(recipe), pipeline.Additions(pip=("greedy",)), recipe.parent)
+    assert {path: path.read_bytes() for path in recipe.parent.iterdir() if path.is_file()} == before
+
+
+def test_a_request_begins_a_file_whose_pins_are_those_of_its_committed_lock(tools, root: Path, tmp_path: Path) -> None:
+    alone = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
+    alone.__dict__["index"] = world = tools().index
+    plain = stages.lock_environment(alone, pipeline.resolve_buildable(alone, ["widget-1.2"], Constraints()).environment)
+    world.add(f"shared-1.9.5-{ANY}", day="2017-02-01")
+    folder = tmp_path / "fresh"
+    folder.mkdir()
+    done = pipeline.add(alone, "widget-1.2", pipeline.Additions(pip=("extra",)), folder)
+    assert (done.is_new, done.path) == (True, folder / "envbuild.yaml")
+    assert {a.name: a.version for a in done.lock.prefixes[0].artifacts} == {**pins(plain), "extra": "1.0"}
+    with pytest.raises(UsageError, match="and not for widget") as caught:
+        pipeline.add(alone, "widget-1.3", pipeline.Additions(pip=("extra",)), folder)
+    assert caught.value.code == "exists"

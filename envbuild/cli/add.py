@@ -1,0 +1,77 @@
+"""``envbuild add NAME PACKAGE…``: packages of the user's own beside a framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.progress import display
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from envbuild.pipeline import Added
+
+
+@click.command("add")
+@options.naming("name")
+@click.argument("packages", nargs=-1, metavar="PACKAGE…")
+@click.option("--apt", multiple=True, metavar="PACKAGE", help="Also a package of the operating system; may be repeated.")
+@click.option("--newer", is_flag=True, help="The PACKAGEs may be newer than the framework's own time.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Where the envbuild.yaml of a request lies or is begun; here by default.",
+)
+@options.common
+@click.pass_obj
+def command(
+    session: Session, /, name: str, folder: Path, *, packages: tuple[str, ...], apt: tuple[str, ...], newer: bool
+) -> int:
+    """Add each PACKAGE to the envbuild.yaml of NAME, and pin it by hash with what it needs.
+
+    NAME is the path of an envbuild.yaml, or a request such as tf-1.12-cuda9: then the file is begun here. A PACKAGE is a
+    requirement such as 'pandas>=1.0', or a framework of the matrix such as opencv. Packages that are pinned already keep
+    their versions wherever the new ones allow it, and the new ones get a layer of their own.
+    """
+    from envbuild import pipeline
+
+    if not packages and not apt:
+        raise UsageError("Name at least one package to add.", hint="Such as: envbuild add tf-2.21-cpu pandas")
+    with display(session) as shown:
+        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
+        additions = pipeline.sort_words(tools, packages, apt=apt, newer=newer)
+        added = pipeline.add(tools, name, additions, folder)
+    _tell(session, added)
+    return 0
+
+
+def _tell(session: Session, added: Added) -> None:
+    from envbuild.cli import lock_upgrade
+
+    changes = added.difference.changes if added.difference is not None else ()
+    path = str(added.path) if added.path.is_absolute() else f"./{added.path}"
+    if not added.changed:
+        session.out(f"{path}: nothing to add, all of it is there already")
+    else:
+        session.out(f"{path} {'written' if added.is_new else 'changed'}; {added.lock_path.name} pins what it asks for")
+        if changes:
+            session.out(lock_upgrade.table(changes))
+        for gap in added.lock.missing:
+            session.out(f"  not pinned: {gap.what}: {gap.why}")
+        session.err(f"Build it with: envbuild make {path}")
+    session.document(
+        {
+            "schema": 1,
+            "path": str(added.path),
+            "lock": str(added.lock_path),
+            "environment": added.lock.environment.name,
+            "new": added.is_new,
+            "changed": added.changed,
+            **lock_upgrade.packages(changes),
+        }
+    )

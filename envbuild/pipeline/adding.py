@@ -1,0 +1,165 @@
+"""Packages added to a user's own recipe: the recipe edited, and its lock made again around everything that it pins already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild import files
+from envbuild.errors import UsageError
+from envbuild.model import Lock
+from envbuild.pipeline import own, stages
+from envbuild.pipeline.stages import Constraints
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.custom import UserRecipe
+    from envbuild.lock import Difference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Additions:
+    """What is to be added, by the key of ``envbuild.yaml`` that takes it."""
+
+    frameworks: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """A recipe with its additions. ``difference`` is from the lock that was there, or from that of its frameworks alone.
+
+    It is None where there was neither. ``is_new`` tells a recipe written now from one that was edited.
+    """
+
+    path: Path
+    lock_path: Path
+    lock: Lock
+    is_new: bool
+    changed: bool
+    difference: Difference | None
+
+
+def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer: bool) -> Additions:
+    """``words`` as frameworks of the matrix or as requirements (PEP 508).
+
+    Raises :class:`UsageError` for a word that is neither.
+    """
+    from packaging.requirements import Requirement
+
+    from envbuild import custom
+
+    frameworks, pip = [], []
+    for word in words:
+        if _is_framework(tools, word):
+            frameworks.append(word)
+            continue
+        try:
+            pip.append(custom.read_requirement(word))
+        except custom.NoRequirementError as error:
+            raise UsageError(f"{error}.", hint="Such as: pandas, or 'pandas>=1.0'.") from error
+    newest = tuple(Requirement(text).name for text in pip) if newer else ()
+    return Additions(frameworks=tuple(frameworks), pip=tuple(pip), newer=newest, apt=tuple(apt))
+
+
+def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
+    """Add to the recipe that ``name`` is the path of; for a request, to the ``envbuild.yaml`` of ``folder``, begun if need be.
+
+    Every pin that the new packages leave possible stays. The recipe and its lock are written only when the lock could be made.
+    Raises :class:`UsageError` (``exists``) where ``folder`` has a recipe of another request, and what reading, resolving and
+    locking raise; nothing is written then.
+    """
+    from envbuild import custom
+    from envbuild import lock as locks
+
+    path = custom.path_in([name])
+    is_new = path is None and not (folder / custom.FILE).exists()
+    path = path or folder / custom.FILE
+    services = custom.load_services(tools.workspace)
+    if is_new:
+        text = _first_text(tools, name, folder)
+        before = custom.read(text, path, services)
+    else:
+        before = custom.load(path, services)
+        text = path.read_text(encoding="utf-8")
+        _require_same(name, before)
+    edited = _edit(text, before, additions)
+    recipe = custom.read(edited, path, services)
+
+    start = stages.starting_lock(tools.aimed_at(path, before))
+    aimed = tools.aimed_at(path, recipe)
+    own.require_free_name(aimed, recipe)
+    changed = is_new or edited != text
+    if not changed and (held := stages.read_locked(aimed, recipe.name)) is not None:
+        return Added(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
+    environment = stages.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
+    lock = locks.make(environment, **stages.lock_inputs(aimed, environment), like=start)
+    lock_path = aimed.workspace.written_lock(recipe.name)
+    files.write_atomic(path, edited)
+    locks.write(lock_path, lock)
+    return Added(
+        path=path,
+        lock_path=lock_path,
+        lock=lock,
+        is_new=is_new,
+        changed=True,
+        difference=locks.compare(start, lock) if start is not None else None,
+    )
+
+
+def _is_framework(tools: Tools, word: str) -> bool:
+    """Whether ``word`` begins as a request for a framework does: ``opencv``, ``opencv-4.1``, ``opencv<5``."""
+    match = re.match(r"([A-Za-z][A-Za-z0-9_.]*(?:-[A-Za-z][A-Za-z0-9_.]*)*)(?=-[0-9]|[<>=!~]|$)", word)
+    return match is not None and any(
+        match.group(1).lower() in {table.name, table.short, *table.aliases} for table in tools.matrix.frameworks
+    )
+
+
+def _first_text(tools: Tools, request: str, folder: Path) -> str:
+    from envbuild import custom
+
+    stages.resolve_buildable(tools, [request], Constraints())
+    services = custom.load_services(tools.workspace)
+    name = custom.name_for(folder)
+    name = name if own.is_free(tools, name) else f"my-{name}"
+    wishes = custom.Wishes(name=name, frameworks=(request,), python="", pip=(), apt=(), services=())
+    return custom.text(wishes, tuple(services))
+
+
+def _require_same(name: str, recipe: UserRecipe) -> None:
+    """Raise unless ``name`` is the recipe's own path or name, or one of the requests that it holds."""
+    from envbuild import custom
+
+    if custom.path_in([name]) is None and name not in (recipe.name, *recipe.request):
+        raise UsageError(
+            f"{recipe.path} is there already, for {' '.join(recipe.request)} and not for {name}.",
+            code="exists",
+            hint=f"`envbuild add ./{recipe.path.name} …` adds to it; --folder begins another one.",
+        )
+
+
+def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
+    """``text`` with the additions; a requirement of a package that is listed already takes the place of that one."""
+    from envbuild import custom
+
+    for key, wanted, present in (
+        ("frameworks", additions.frameworks, recipe.request),
+        ("pip", additions.pip, recipe.custom.pip),
+        ("newer", additions.newer, recipe.custom.newer),
+        ("apt", additions.apt, recipe.custom.apt),
+    ):
+        held = {custom.project_of(entry): entry for entry in present} if key == "pip" else {entry: entry for entry in present}
+        named = {custom.project_of(entry) if key == "pip" else entry: entry for entry in wanted}
+        text = custom.edit_list(
+            text,
+            key,
+            new=[entry for name, entry in named.items() if name not in held],
+            # A bare name asks for nothing that the entry of that project does not ask for, too.
+            replaced={name: entry for name, entry in named.items() if held.get(name, entry) != entry and entry != name},
+        )
+    return text
