@@ -34,14 +34,14 @@ def command(
 ) -> int:
     """Add each PACKAGE to the envbuild.yaml of NAME, and pin it by hash with what it needs.
 
-    NAME is the path of an envbuild.yaml, or a request such as tf-1.12-cuda9: then the file is begun here. A PACKAGE is a
-    requirement such as 'pandas>=1.0', or a framework of the matrix such as opencv. Packages that are pinned already keep
+    NAME is the path of an envbuild.yaml, or a request such as those of `envbuild list`: then the file is begun here. A PACKAGE is a
+    requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep
     their versions wherever the new ones allow it, and the new ones get a layer of their own.
     """
     from envbuild import pipeline
 
     if not packages and not apt:
-        raise UsageError("Name at least one package to add.", hint="Such as: envbuild add tf-2.21-cpu pandas")
+        raise UsageError("Name at least one package to add.", hint="Such as: envbuild add . pandas")
     with display(session) as shown:
         tools = pipeline.Tools(session.workspace, on_progress=shown.news)
         additions = pipeline.sort_words(tools, packages, apt=apt, newer=newer)

@@ -113,7 +113,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
 
 
 def _is_framework(tools: Tools, word: str) -> bool:
-    """Whether ``word`` begins as a request for a framework does: ``opencv``, ``opencv-4.1``, ``opencv<5``."""
+    """Whether ``word`` begins as a request does: with a framework, alone or with a version behind it."""
     match = re.match(r"([A-Za-z][A-Za-z0-9_.]*(?:-[A-Za-z][A-Za-z0-9_.]*)*)(?=-[0-9]|[<>=!~]|$)", word)
     return match is not None and any(
         match.group(1).lower() in {table.name, table.short, *table.aliases} for table in tools.matrix.frameworks
