@@ -34,9 +34,9 @@ def command(
 ) -> int:
     """Add each PACKAGE to the envbuild.yaml of NAME, and pin it by hash with what it needs.
 
-    NAME is the path of an envbuild.yaml, or a request such as those of `envbuild list`: then the file is begun here. A PACKAGE is a
-    requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep
-    their versions wherever the new ones allow it, and the new ones get a layer of their own.
+    NAME is the path of an envbuild.yaml, or a request as in `envbuild list`: then the file is begun here. A PACKAGE is a
+    requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep their versions
+    wherever the new ones allow it, and the new ones get a layer of their own.
     """
     from envbuild import pipeline
 
