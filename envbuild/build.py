@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +91,8 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     what ``check`` raises. An interrupted build leaves the record and the tags as they were.
     """
     name = lock.environment.name
-    with files.locked(workspace.build_record(name).with_suffix(".running")):
+    running = workspace.build_record(name).with_suffix(".running")
+    with files.locked(running, lambda message: on_progress(Progress(stage="build", message=message))):
         rendering = render(lock, recipes, templates)
         # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)
@@ -165,7 +165,7 @@ def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
     """What the last build of ``name`` here left on record; None where there was none or it cannot be read."""
     path = workspace.build_record(name)
     try:
-        return codec.decode(BuildRecord, json.loads(path.read_text(encoding="utf-8")), str(path))
+        return codec.decode(BuildRecord, codec.loads(files.read_bytes(path)), str(path))
     except (OSError, ValueError, EnvbuildError):
         return None
 

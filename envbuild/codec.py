@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from envbuild.errors import InvalidInputError, Problem
 
 T = TypeVar("T")
+_MOST_PROBLEMS = 50  # a person reads the first; a damaged file of many megabytes may have a million
+_SHOWN = 80  # characters of a value that is not what it should be
 
 
 def encode(value: Any) -> Any:
@@ -37,6 +39,40 @@ def dumps(value: Any) -> str:
     return json.dumps(encode(value), indent=2, ensure_ascii=False) + "\n"
 
 
+def loads(text: str | bytes) -> Any:
+    """The JSON value in ``text``, strictly. Raises ValueError (of a readable message) for what only looks like JSON.
+
+    Not accepted, although Python's reader accepts it: NaN and infinite numbers, two keys of one name in an object, and values
+    nested so deeply that reading them ends in a RecursionError.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")  # not by json's own guess, which takes UTF-16 and UTF-32 too
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"an object has the key {key[:_SHOWN]!r} twice")
+        found[key] = value
+    return found
+
+
 def decode(kind: type[T], data: Any, where: str) -> T:
     """``data`` as ``kind``, or :class:`InvalidInputError` listing every problem with its path inside ``where``."""
     problems: list[Problem] = []
@@ -45,7 +81,7 @@ def decode(kind: type[T], data: Any, where: str) -> T:
         raise InvalidInputError(
             f"{where} does not have the expected form.",
             hint="This file is written by envbuild; make it again rather than editing it.",
-            problems=problems,
+            problems=problems[:_MOST_PROBLEMS],
         )
     return typing.cast(T, value)
 
@@ -94,4 +130,6 @@ def _read_dataclass(kind: type, data: Any, where: str, problems: list[Problem]) 
 
 
 def _wrong(where: str, expected: str, data: Any, problems: list[Problem]) -> None:
-    problems.append(Problem(where=where, line=0, message=f"expected {expected}, found {data!r}"))
+    shown = repr(data)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    problems.append(Problem(where=where[:200], line=0, message=f"expected {expected}, found {shown}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,11 +124,15 @@ def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress 
     paths = []
     for name in dataset.wanted:
         target = folder / name
-        with files.locked(folder / f".{name}.fetching"):
+        with files.locked(folder / f".{name}.fetching", _tell(on_progress)):
             if not is_whole(dataset.file(name), target):
                 _from_a_mirror(dataset, dataset.file(name), target, index, on_progress)
         paths.append(target)
     return paths
+
+
+def _tell(on_progress: OnProgress) -> Callable[[str], None]:
+    return lambda message: on_progress(Progress(stage="download", message=message))
 
 
 def _from_a_mirror(dataset: Dataset, known: Known, target: Path, index: Index, on_progress: OnProgress) -> None:
@@ -169,7 +173,7 @@ def _in_pieces(url: str, known: Known, part: Path, index: Index, on_progress: On
     """Go on with ``part`` until it is whole; False where the server does not serve parts of files."""
     import requests
 
-    with part.open("ab") as out:
+    with files.open_to_append(part) as out:
         if known.size is not None and out.tell() > known.size:
             out.truncate(0)
         while True:

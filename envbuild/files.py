@@ -6,12 +6,26 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from envbuild.errors import BuildError, EnvbuildError, UsageError
+
+# The most that is read of a file that people or tools write: locks and smoke reports have less than 2 MB, bundles of
+# certificates too. A file that never ends (/dev/zero) must not take all memory; JSON values take 20 times their text.
+PLENTY = 16 * 2**20
+# Waiting for another run: building or training an image may take hours, all else takes minutes.
+LONG_WAIT_S = 6 * 3600.0
+SHORT_WAIT_S = 120.0
+_QUIET_S = 2.0  # shorter waits need no word
+_REMIND_S = 30.0
+_POLL_S = 0.1
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
@@ -53,29 +67,138 @@ def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
     )
 
 
+def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
+    """The content of a plain file of at most ``limit`` bytes.
+
+    Raises OSError also for a pipe, a device or a folder, which might never end or never begin to answer, and for a file that is
+    larger: what reads a file says already what an OSError there means.
+    """
+    with _open_plain(path) as stream:
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit // 2**20} MB, the most that is read of such a file", str(path))
+    return content
+
+
+def read_text(path: Path, limit: int = PLENTY) -> str:
+    """:func:`read_bytes` as UTF-8. Raises UnicodeDecodeError, a ValueError, where it is none."""
+    return read_bytes(path, limit).decode("utf-8")
+
+
 def sha256_of(path: Path) -> str:
-    """The lower-case hexadecimal SHA-256 of a file, read in pieces."""
-    with path.open("rb") as stream:
+    """The lower-case hexadecimal SHA-256 of a plain file, read in pieces."""
+    with _open_plain(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def open_new(path: Path) -> BinaryIO:
+    """A new, empty file at ``path`` for writing; what was there is removed first.
+
+    The file is made by this call (O_EXCL), so that a link that somebody placed there is never followed.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o644), "wb")
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """The plain file at ``path``, made where it is absent, for adding to its end; a link is refused with an OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    return _plain(os.open(path, flags, 0o644), path, "ab")
+
+
+def private_folder(path: Path) -> Path:
+    """``path`` as a folder of this user alone (mode 0700), made where it is absent.
+
+    Raises :class:`UsageError` (``unsafe-folder``) where something else is there: a link, a file, a folder of another user or
+    one that others may write to. Anybody could then choose what is written, and where.
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700, parents=True)
+        found = path.lstat()
+    except OSError as error:
+        raise explain_os_error(error, path) from error
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        return path
+    raise UsageError(
+        f"{path} is not a folder that only this user can write to.",
+        code="unsafe-folder",
+        hint="Somebody else may have placed it there. Look at it, remove it, and run the command again.",
+    )
+
+
+def _open_plain(path: Path) -> io.BufferedReader:
+    # Without O_NONBLOCK, opening a pipe waits for somebody who writes into it.
+    return cast(io.BufferedReader, _plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, "rb"))
+
+
+def _plain(descriptor: int, path: Path, mode: str) -> BinaryIO:
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
+        number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+        raise OSError(number, "it is a folder" if stat.S_ISDIR(kind) else "it is not a plain file", str(path))
+    return os.fdopen(descriptor, mode)  # type: ignore[return-value]  # binary, as both modes say
+
+
+def tell_nobody(_message: str) -> None:
+    """The listener of :func:`locked` for callers that show nothing."""
+
+
 @contextlib.contextmanager
-def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s: float = LONG_WAIT_S) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` (made if absent), so that two runs do not do the same work at once.
 
-    ``on_wait`` is called once where another run holds it and this one has to wait. The kernel drops the lock when the process
-    ends, however it ends, so that nothing stale can remain. An unwritable place raises as in :func:`write_atomic`.
+    After two seconds of waiting, ``on_wait`` is told who holds it, and again every half a minute. Raises :class:`BuildError`
+    (``busy``) after ``limit_s``. The kernel drops the lock when the process ends, however it ends, so that nothing stale can
+    remain. An unwritable place raises as in :func:`write_atomic`. A link at ``path`` is never followed.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        stream = path.open("w")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        stream = _plain(os.open(path, flags, 0o644), path, "r+b")
     except OSError as error:
         raise explain_os_error(error, path) from error
     with stream:
+        _acquire(stream, path, on_wait, limit_s)
+        with contextlib.suppress(OSError):  # a full disk: who holds it is a courtesy
+            stream.truncate(0)
+            stream.write(f"{os.getpid()}\n".encode())
+            stream.flush()
+        yield
+
+
+def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit_s: float) -> None:
+    began = time.monotonic()
+    next_word = _QUIET_S
+    while True:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         except BlockingIOError:
-            if on_wait is not None:
-                on_wait()
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+            waited = time.monotonic() - began
+        if waited >= limit_s:
+            raise BuildError(
+                f"{path} is held by {_holder(stream)}, and was not free within {limit_s:.0f} s.",
+                code="busy",
+                hint="Wait until that run ends, or stop it, and run the command again.",
+            )
+        if waited >= next_word:
+            next_word += _REMIND_S
+            on_wait(f"waiting for {_holder(stream)}, which holds {path} (at most {limit_s:.0f} s)")
+        time.sleep(_POLL_S)
+
+
+def _holder(stream: BinaryIO) -> str:
+    """Who wrote its number into the lock file: the process with its command, where it can be seen."""
+    stream.seek(0)
+    number = stream.read(20).strip()
+    if not number.isdigit():
+        return "another run"
+    try:
+        words = Path(f"/proc/{int(number)}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return f"process {int(number)}"
+    command = " ".join(os.fsdecode(word).rpartition("/")[2] for word in words if word)[:100]
+    return f"process {int(number)} ({command})" if command else f"process {int(number)}"

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from envbuild import files
 from envbuild.errors import EnvbuildError
 
 _FORMAT = 2
+_LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # those of other checkouts and overlays; older ones are removed
 
 
@@ -49,7 +51,7 @@ def program(*sources: Path) -> str:
 def recall(path: Path, made_by: str) -> Kept | None:
     """What :func:`keep` wrote to ``path`` for the same ``made_by``; None where there is nothing that can be believed."""
     try:
-        head, _, payload = path.read_bytes().partition(b"\n")
+        head, _, payload = files.read_bytes(path, _LARGEST).partition(b"\n")
         header = json.loads(head)
         if header["made_by"] != made_by or header["payload"] != hashlib.sha256(payload).hexdigest():
             return None
@@ -60,12 +62,10 @@ def recall(path: Path, made_by: str) -> Kept | None:
 
 def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> None:
     """Write an answer, whole or not at all; a home that cannot be written is no reason to fail."""
-    from envbuild.files import write_atomic
-
     payload = b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts)
     header = {"made_by": made_by, "payload": hashlib.sha256(payload).hexdigest(), "about": about}
     try:
-        write_atomic(path, json.dumps(header).encode() + b"\n" + payload)
+        files.write_atomic(path, json.dumps(header).encode() + b"\n" + payload)
         others = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
         for old in others[_KEPT:]:
             old.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuild import files
 from envbuild.errors import TimedOutError, UsageError
 
 _KILL_GRACE_S = 5.0
@@ -71,8 +72,8 @@ def run(
 
 
 def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
-    """Start a process that outlives us, in a session of its own, its output going to ``log``; returns its pid."""
-    with log.open("ab") as stream:
+    """Start a process that outlives us, in a session of its own, its output going to a new file ``log``; returns its pid."""
+    with files.open_new(log) as stream:
         process = subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import strictyaml
+from envbuild import files, strictyaml
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.workspace import Workspace
 
@@ -86,7 +86,7 @@ def templates(workspace: Workspace) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"Cannot read the template {path}: {error}.", hint="Restore the file.") from error
 
@@ -95,7 +95,7 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
     path = folder / _FILE
     where = str(path.relative_to(root))
     try:
-        content = path.read_bytes()
+        content = files.read_bytes(path)
     except OSError as error:
         problems.append(Problem(where=where, line=0, message=f"cannot be read: {error.strerror}; every recipe folder needs it"))
         return None

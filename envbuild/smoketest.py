@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from envbuild import datasets, files, report
+from envbuild import codec, datasets, files, report
 from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, UnknownNameError, UsageError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 
@@ -292,18 +292,14 @@ def _read(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     import jsonschema
 
     try:
-        content = json.loads(data, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        content = codec.loads(data)
+    except ValueError as error:
         return None, [f"not JSON ({error})"]
     schema = json.loads(resources.files("envbuild.schemas").joinpath("smoke-report.json").read_text(encoding="utf-8"))
     validator = jsonschema.validators.validator_for(schema)(schema)
     problems = sorted(validator.iter_errors(content), key=lambda problem: problem.json_path)
     said = [f"{problem.json_path}: {problem.message[:200]}" for problem in problems[:5]]
     return (content if isinstance(content, dict) else None), said
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _replacement(trial: _Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import strictyaml
+from envbuild import files, strictyaml
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.workspace import Workspace
 
@@ -86,7 +86,7 @@ def read(workspace: Workspace, name: str) -> Stack | None:
 def _read(path: Path, root: Path, problems: list[Problem]) -> Stack | None:
     where = str(path.relative_to(root))
     try:
-        content = path.read_bytes()
+        content = files.read_bytes(path)
     except OSError as error:
         raise InvalidInputError(f"Cannot read the stack {path}: {error.strerror}.", hint="Restore the file.") from error
     table = strictyaml.load(content, where, problems)

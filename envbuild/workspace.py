@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,7 +181,9 @@ def find(root: str | None = None, overlays: Sequence[str] = ()) -> Workspace:
     Raises :class:`UsageError` where a root was named and holds no matrix.
     """
     named = root or os.environ.get("ENVBUILD_ROOT")
+    _require_working_folder()
     home = _home()
+    _refuse_strangers(home)
     if named:
         folder = Path(named).expanduser().resolve()
         if not (folder / _MARKER).is_file():
@@ -202,11 +205,66 @@ def find(root: str | None = None, overlays: Sequence[str] = ()) -> Workspace:
     )
 
 
+def _require_working_folder() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            "The working folder no longer exists, or cannot be read.",
+            code="no-working-folder",
+            hint="Change to a folder that exists, and run the command again.",
+        ) from error
+
+
 def _home() -> Path:
     named = os.environ.get("ENVBUILD_HOME")
-    if named:
-        return Path(named).expanduser().resolve()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
+    try:
+        if named:
+            return Path(named).expanduser().resolve()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
+    except RuntimeError as error:  # Path.home() and expanduser() where the user has no entry in the password database
+        raise UsageError(
+            "There is no place for envbuild's cache: this user has no home folder and HOME is not set.",
+            code="no-home",
+            hint="Set ENVBUILD_HOME to a folder that this user may write to.",
+        ) from error
+    except OSError as error:  # links that lead to each other
+        raise UsageError(
+            f"The cache folder {named} cannot be found: {error.strerror or error}.",
+            code="no-home",
+            hint="Correct ENVBUILD_HOME.",
+        ) from error
+
+
+def _is_telling(folder: os.stat_result, ours: set[int]) -> bool:
+    """Whether a folder says who can make folders in it: everybody, or only those whom we trust."""
+    return bool(folder.st_mode & stat.S_IWOTH) or folder.st_uid in ours
+
+
+def _refuse_strangers(home: Path) -> None:
+    """Refuse a cache folder into which somebody else may have put files that we would believe or follow.
+
+    A folder of another user is refused only below one where everybody may make folders (/tmp): elsewhere somebody with rights
+    of their own has chosen it, such as a cache mounted into a container.
+    """
+    ours = {os.geteuid(), 0, *map(int, filter(str.isdigit, [os.environ.get("SUDO_UID", "")]))}
+    try:
+        found = home.stat()
+        above = next((each for parent in home.parents if _is_telling(each := parent.stat(), ours)), found)
+    except OSError:
+        return  # it is made when it is needed
+    shared = bool(above.st_mode & stat.S_IWOTH)
+    if found.st_mode & stat.S_IWOTH:
+        why = "every user of this machine may write to it"
+    elif shared and found.st_uid not in ours:
+        why = "it belongs to another user, who could have made it there before you"
+    else:
+        return
+    raise UsageError(
+        f"The cache folder {home} cannot be trusted: {why}.",
+        code="unsafe-home",
+        hint="Set ENVBUILD_HOME to a folder of your own.",
+    )
 
 
 def _upward(start: Path) -> Path | None:

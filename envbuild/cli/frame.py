@@ -16,7 +16,26 @@ import click
 
 from envbuild.cli import options
 from envbuild.cli.session import Session, describe, discard, refusal
-from envbuild.errors import EnvbuildError, InterruptedByUserError, UsageError
+from envbuild.errors import EngineError, EnvbuildError, InterruptedByUserError, UsageError
+
+# What the engine's SDK raises. Package indexes are asked through requests too, and their client explains each of its errors.
+_OF_THE_ENGINE = ("docker", "requests", "urllib3")
+_OF_THE_MACHINE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+)
 
 # Verb → (module, one line of help). Modules are imported only when their verb runs: a cold start pays for one verb.
 VERBS: dict[str, tuple[str, str]] = {
@@ -127,13 +146,11 @@ def run(argv: Sequence[str]) -> int:
             error = InterruptedByUserError(
                 "Stopped on request; nothing was left half-written.", hint="Run the same command again: it goes on from here."
             )
-        except OSError as trouble:
-            told = _of_the_machine(trouble)
+        except Exception as trouble:  # the last door: a person gets a sentence, not a traceback
+            told = _of_the_surroundings(trouble)
             if told is None:
                 return _bug(trouble, session)
             error = told
-        except Exception as bug:  # the last door: a person gets a sentence, not a traceback
-            return _bug(bug, session)
     with contextlib.suppress(KeyboardInterrupt, EnvbuildError):
         session.document(refusal(error))
         session.failure(describe(error))
@@ -156,13 +173,25 @@ def _invoke(argv: list[str], session: Session) -> int:
     return answer if isinstance(answer, int) else 0
 
 
-def _of_the_machine(trouble: OSError) -> EnvbuildError | None:
-    """The error of ours where the machine, not we, stands in the way (a full or read-only disk, missing rights), else None."""
+def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
+    """The error of ours where the engine ended, or the machine stands in the way (a full disk, missing rights), else None."""
     from envbuild.files import explain_os_error
 
+    if type(trouble).__module__.partition(".")[0] in _OF_THE_ENGINE:
+        return EngineError(
+            f"The container engine ended, or refused what it was asked: {str(trouble).strip() or type(trouble).__name__}.",
+            code="engine-gone",
+            hint="`envbuild engine status` shows which engine is used; start it, and run the same command again.",
+        )
+    if not isinstance(trouble, OSError):
+        return None
     if trouble.errno == errno.ENAMETOOLONG:
         return UsageError("What was given is too long for the name of a file.", hint="Name a file or folder that there is.")
-    if trouble.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+    if trouble.errno == errno.ENOENT and trouble.filename is None:  # only the system's getcwd() names no file
+        return UsageError(
+            "The working folder no longer exists.", code="no-working-folder", hint="Change to a folder that exists."
+        )
+    if trouble.errno not in _OF_THE_MACHINE:
         return None
     return explain_os_error(trouble, Path(str(trouble.filename or "a file")))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from envbuild.cli.session import Session
+from envbuild.cli.terminal import plain
 from envbuild.model import Progress
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class _Live:
 
     def news(self, news: Progress) -> None:
         """Move the stage's bar; a log line is shown as the stage's last word."""
+        shown = plain(news.message).replace("\n", " ")
         with self._lock:
             if self._bars is None:
                 if time.monotonic() - self._began < _PATIENCE_S:
@@ -138,10 +140,10 @@ class _Live:
                 self._tasks[news.stage] = self._bars.add_task(news.stage, total=None, figures="", message="")
             task = self._tasks[news.stage]
             if news.log:
-                self._bars.update(task, message=news.message.strip()[:120])
+                self._bars.update(task, message=shown.strip()[:120])
             else:
                 self._bars.update(
-                    task, visible=True, completed=news.done or 0, total=news.total, figures=amount(news), message=news.message
+                    task, visible=True, completed=news.done or 0, total=news.total, figures=amount(news), message=shown
                 )
 
     def line(self, text: str) -> None:
@@ -150,7 +152,7 @@ class _Live:
             if self._bars is None or self._session.quiet:
                 self._session.err(text)
             else:
-                self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+                self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bars; lines stay."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from envbuild.cli.terminal import plain, plain_json
 from envbuild.errors import EnvbuildError, InterruptedByUserError, SmokeInconclusiveError
 
 if TYPE_CHECKING:
@@ -41,25 +42,25 @@ class Session:
     def out(self, text: str) -> None:
         """A line of the result, on standard output; dropped with ``--json``, where the document is the whole result."""
         if not self.json:
-            _write(sys.stdout, text + "\n")
+            _write(sys.stdout, plain(text) + "\n")
 
     def document(self, value: Any) -> None:
         """The one JSON document of a ``--json`` run; nothing without ``--json``."""
         if self.json:
-            _write(sys.stdout, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+            _write(sys.stdout, plain_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def raw(self, text: str) -> None:
-        """Text for a pipe or a file (a report, a script): standard output, as it is, whatever the options."""
-        _write(sys.stdout, text)
+        """Text for a pipe or a file (a report, a script): standard output, whatever the options."""
+        _write(sys.stdout, plain(text))
 
     def err(self, text: str) -> None:
         """A remark for the person, on standard error; silent with ``-q``."""
         if not self.quiet:
-            _write(sys.stderr, text + "\n")
+            _write(sys.stderr, plain(text) + "\n")
 
     def failure(self, text: str) -> None:
         """An error for the person, on standard error, ``-q`` or not."""
-        _write(sys.stderr, text + "\n")
+        _write(sys.stderr, plain(text) + "\n")
 
 
 # What is no failure is not called one.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import strictyaml
+from envbuild import files, strictyaml
 from envbuild.custom.copying import copied_file, inside
 from envbuild.custom.places import FILE
 from envbuild.custom.requirements import NoRequirementError, read_file, read_requirement
@@ -38,7 +38,7 @@ class UserRecipe:
 def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
     """The recipe at ``path``; :class:`InvalidInputError` lists everything that is wrong with it, and with what it names."""
     try:
-        content = path.read_bytes()
+        content = files.read_bytes(path)
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Name a file that you may read.") from error
     return read(content, path, services)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envbuild import files
 from envbuild.errors import Problem
 
 _ELSEWHERE = re.compile(r"//|^[./~]|^(git|hg|svn|bzr)\+|\.(whl|zip|tar\.(gz|bz2))$")
@@ -41,7 +42,7 @@ def project_of(requirement: str) -> str:
 def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
     """The requirements in a file of pip's form; what is none is a problem with its line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         problems.append(Problem(where=where, line=0, message=f"cannot be read: {error}"))
         return

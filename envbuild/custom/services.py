@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envbuild import strictyaml
+from envbuild import files, strictyaml
 from envbuild.errors import Problem
 from envbuild.model import Service
 from envbuild.workspace import Workspace
@@ -19,7 +19,7 @@ def load_services(workspace: Workspace) -> dict[str, Service]:
     found: dict[str, Service] = {}
     for path in sorted(workspace.services.glob("*.yaml")):
         where = str(path.relative_to(workspace.root))
-        table = strictyaml.load(path.read_bytes(), where, problems)
+        table = strictyaml.load(files.read_bytes(path), where, problems)
         if table is None:
             continue
         if not path.with_suffix(".sh").is_file():

@@ -123,7 +123,7 @@ def make(workspace: Workspace, planned: Bootstrap, sources: Sequence[apt.Source]
             hint="Install it: apt-get install --no-install-recommends mmdebstrap.",
         )
     work = workspace.bases / "work"
-    with files.locked(workspace.bases / "lock"):
+    with files.locked(workspace.bases / "lock", lambda message: on_progress(Progress(stage="base", message=message))):
         existing = cached(workspace, planned)
         if existing is not None:  # another run was faster
             return existing
@@ -268,10 +268,8 @@ def _folder(workspace: Workspace, suite: str) -> Path:
 
 
 def _read(folder: Path) -> Rootfs | None:
-    import json
-
     try:
-        manifest = codec.decode(_Manifest, json.loads((folder / "manifest.json").read_text(encoding="utf-8")), str(folder))
+        manifest = codec.decode(_Manifest, codec.loads(files.read_bytes(folder / "manifest.json")), str(folder))
     except Exception:  # not ours, or of another version of ours: as good as absent
         return None
     path = folder / "rootfs.tar"

@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,8 @@ from envbuild.workspace import Workspace
 _START_S = 60.0
 _STOP_S = 30.0
 _SOCKET_LIMIT = 107  # sizeof(sockaddr_un.sun_path) - 1, see unix(7)
-_NETWORK_LOCK = Path("/run/lock/envbuild-network")
+# Not in /run/lock, where every user may place a link: only root writes in /run.
+_SHARED = Path("/run/envbuild")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,14 +106,14 @@ def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Statu
     if status(workspace).running and _answers(places.socket):
         return status(workspace)
     programs = _require()
-    places.folder.mkdir(parents=True, exist_ok=True)
-    with files.locked(places.folder / "lock"):
+    _require_safe(places.folder)
+    with files.locked(places.folder / "lock", _tell(on_progress), limit_s=files.SHORT_WAIT_S):
         if status(workspace).running and _answers(places.socket):  # another run was faster
             return status(workspace)
         on_progress(Progress(stage="engine", message="starting a private Docker engine"))
         _clear(places)
         try:
-            _start(places, programs)
+            _start(places, programs, on_progress)
             _await(places, on_progress)
         except BaseException:
             _clear(places)
@@ -129,7 +130,8 @@ def down(workspace: Workspace, *, purge: bool = False, on_progress: OnProgress =
         return status(workspace)
     if os.geteuid() != 0:
         raise _not_root()
-    with files.locked(places.folder / "lock"):
+    _require_safe(places.folder)
+    with files.locked(places.folder / "lock", _tell(on_progress), limit_s=files.SHORT_WAIT_S):
         on_progress(Progress(stage="engine", message="stopping the private engine"))
         _clear(places)
         if purge:
@@ -152,8 +154,20 @@ def _not_root() -> EngineError:
     )
 
 
-def _start(places: _Places, programs: daemon.Programs) -> None:
-    with files.locked(_NETWORK_LOCK):  # two private engines must not choose one subnet
+def _require_safe(folder: Path) -> None:
+    """The engine's folder, ours alone: root writes its log, its lock and its sockets there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(folder)
+
+
+def _tell(on_progress: OnProgress) -> Callable[[str], None]:
+    return lambda message: on_progress(Progress(stage="engine", message=message))
+
+
+def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) -> None:
+    network_lock = files.private_folder(_SHARED) / "network"
+    # Two private engines must not choose one subnet.
+    with files.locked(network_lock, _tell(on_progress), limit_s=files.SHORT_WAIT_S):
         subnet = network.choose_subnet(network.taken_subnets())
         network.up(places.bridge, subnet)
     config = places.folder / "daemon.json"
@@ -166,7 +180,6 @@ def _start(places: _Places, programs: daemon.Programs) -> None:
         bridge=places.bridge,
         cgroup=places.cgroup,
     )
-    places.log.unlink(missing_ok=True)
     procs.start_daemon(argv, log=places.log)
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
-from envbuild import mirrors
+from envbuild import files, mirrors
 from envbuild.errors import UsageError
 from envbuild.index.settings import Settings
 
@@ -108,7 +108,7 @@ def _mirrors() -> dict[str, str]:
 
 def _small_bundle(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = files.read_bytes(path)
     except OSError as error:
         raise UsageError(
             f"The certificate bundle {path}, which pip is told to use here, cannot be read: {error.strerror or error}.",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import strictyaml
+from envbuild import files, strictyaml
 from envbuild.errors import Problem, UnknownNameError
 from envbuild.workspace import Workspace
 
@@ -46,7 +46,7 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
     problems: list[Problem] = []
     found: dict[str, Launcher] = {}
     for path in sorted(workspace.launchers.glob("*/launcher.yaml")):
-        table = strictyaml.load(path.read_bytes(), str(path.relative_to(workspace.root)), problems)
+        table = strictyaml.load(files.read_bytes(path), str(path.relative_to(workspace.root)), problems)
         if table is not None:
             launcher = _launcher(table, path.parent)
             found[launcher.name] = launcher

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from envbuild.lock.comparison import Change, Difference, compare
     from envbuild.lock.expected import missing_tools
     from envbuild.lock.making import complete, make
-    from envbuild.lock.store import digest, dumps, read, write
+    from envbuild.lock.store import digest, dumps, parse, read, write
     from envbuild.lock.upstream import HARMLESS, Finding, ask
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "make",
     "missing_tools",
     "of_lock",
+    "parse",
     "read",
     "write",
 ]
@@ -39,6 +40,6 @@ __getattr__ = exported(
     comparison="Change Difference compare",
     expected="missing_tools",
     making="complete make",
-    store="digest dumps read write",
+    store="digest dumps parse read write",
     upstream="HARMLESS Finding ask",
 )

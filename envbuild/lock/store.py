@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envbuild import codec
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.files import write_atomic
-from envbuild.model import Lock
+from envbuild.files import read_bytes, write_atomic
+from envbuild.model import Artifact, Lock
+from envbuild.names import is_file_name, is_package_name, is_version
+from envbuild.workspace import can_be_name
 
-_AGAIN = "This file is written by envbuild; make it again rather than editing it."
+# The largest committed lock has 50 kB; one of a thousand files of long names would have 1 MB.
+LARGEST = 8 * 2**20
+_LARGEST_FILE = 2**50
+_MOST_PROBLEMS = 50
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def dumps(lock: Lock) -> str:
@@ -34,31 +40,80 @@ def write(path: Path, lock: Lock) -> None:
 def read(path: Path) -> Lock:
     """The lock at ``path``. Raises :class:`InvalidInputError` for one that is absent, damaged or of another form."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = read_bytes(path, LARGEST)
     except FileNotFoundError as error:
+        if path.is_symlink():
+            raise _broken(path, "it is a link to a file that does not exist") from error
         raise InvalidInputError(
             f"There is no lock at {path}.", code="no-lock", hint=f"Make it: `envbuild lock {path.parent.name}`."
         ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        line = error.lineno if isinstance(error, json.JSONDecodeError) else 0
-        raise InvalidInputError(
-            f"The lock {path} cannot be read: {error}.",
-            code="broken-lock",
-            hint=_AGAIN,
-            problems=[Problem(where=str(path), line=line, message=str(error))],
-        ) from error
-    lock = codec.decode(Lock, data, str(path))
-    if unreadable := list(_unreadable(lock)):
-        raise InvalidInputError(
-            f"The lock {path} says versions that are none.",
-            code="broken-lock",
-            hint=_AGAIN,
-            problems=[Problem(where=str(path), line=0, message=message) for message in unreadable],
-        )
+    except OSError as error:
+        raise _broken(path, error.strerror or str(error)) from error
+    return parse(content, path)
+
+
+def parse(content: bytes | str, path: Path) -> Lock:
+    """The lock in ``content``, which lies at ``path`` or is to be written there. Raises as :func:`read` does."""
+    try:
+        data = codec.loads(content)
+    except ValueError as error:
+        raise _broken(path, str(error), line=getattr(error, "lineno", 0)) from error
+    try:
+        lock = codec.decode(Lock, data, str(path))
+    except InvalidInputError as error:
+        raise _broken(path, "it does not have the form of a lock", problems=error.problems) from error
+    try:
+        dumps(lock).encode()
+    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair, and no file can hold it
+        raise _broken(path, "it holds half of a surrogate pair, which is no character") from error
+    if unreadable := list(itertools.islice(_unreadable(lock), _MOST_PROBLEMS)):
+        problems = [Problem(where=str(path), line=0, message=message) for message in unreadable]
+        raise _broken(path, "it says what cannot be", problems=problems)
     return lock
 
 
+def _broken(path: Path, why: str, *, line: int = 0, problems: Sequence[Problem] = ()) -> InvalidInputError:
+    name = path.parent.name if path.name == "lock.json" else "NAME"
+    return InvalidInputError(
+        f"The lock {path} cannot be read: {why}.",
+        code="broken-lock",
+        hint=f"envbuild writes this file: make it again with `envbuild lock {name} --relock`, or take it from your repository.",
+        problems=problems or ([Problem(where=str(path), line=line, message=why)] if line else ()),
+    )
+
+
 def _unreadable(lock: Lock) -> Iterator[str]:
+    """What no lock of ours says: each of these becomes a path, an address or a command in what is made of the lock."""
+    yield from _no_versions(lock)
+    if not can_be_name(lock.environment.name):
+        yield f"{_short(lock.environment.name)} cannot be the name of an environment"
+    for prefix in lock.prefixes:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", prefix.name):
+            yield f"{_short(prefix.name)} cannot be the name of a prefix"
+        for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+            yield from _no_file(artifact)
+    for package in lock.base.bootstrap.packages if lock.base.bootstrap else ():
+        if not _SHA256.fullmatch(package.sha256):
+            yield f"{_short(package.sha256)} is not a sha256 (of the Debian package {_short(package.name)})"
+
+
+def _no_file(artifact: Artifact) -> Iterator[str]:
+    said = [
+        ("name of a package", artifact.name, is_package_name(artifact.name)),
+        ("name of a project", artifact.project, is_package_name(artifact.project)),
+        ("version", artifact.version, is_version(artifact.version)),
+        ("name of a file", artifact.filename, is_file_name(artifact.filename)),
+        ("sha256", artifact.sha256, bool(_SHA256.fullmatch(artifact.sha256))),
+        ("size", str(artifact.size), artifact.size is None or 0 <= artifact.size < _LARGEST_FILE),
+    ]
+    yield from (f"{_short(value)} is not a {what}" for what, value, is_one in said if not is_one)
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 80 else f"{text[:80]!r}…"
+
+
+def _no_versions(lock: Lock) -> Iterator[str]:
     """Versions that are compared as numbers everywhere and do not begin with one."""
     environment = lock.environment
     pythons = [
@@ -76,5 +131,5 @@ def _unreadable(lock: Lock) -> Iterator[str]:
     }
     said += [(name, version, r"\d+(\.\d+)*") for name, version in libraries.items() if version is not None]
     for name, version, form in said:
-        if not re.fullmatch(form, version):
-            yield f"{version!r} is not a version of {name}"
+        if not re.fullmatch(form, version, re.ASCII) or len(version) > 40:
+            yield f"{_short(version)} is not a version of {name}"

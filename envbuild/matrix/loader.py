@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from envbuild import files
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.matrix import frameworks, tables
 from envbuild.matrix.reading import Context, descending
@@ -62,7 +63,7 @@ def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
 
 def _read(path: Path, name: str, problems: list[Problem]) -> bytes | None:
     try:
-        return path.read_bytes()
+        return files.read_bytes(path)
     except OSError as error:
         problems.append(Problem(where=name, line=0, message=f"cannot be read: {error.strerror or error}"))
         return None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envbuild import kept
+from envbuild import files, kept
 from envbuild.matrix import platform, types
 from envbuild.matrix.later import Later
 from envbuild.matrix.platform import ArchiveRow
@@ -92,7 +92,7 @@ def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
         return None
     try:
         for name, digest in found.about.items():
-            if _digest((entry.parent / name).read_bytes()) != digest:
+            if _digest(files.read_bytes(entry.parent / name)) != digest:
                 return None
         matrix: Matrix = unpack(found.part(0))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

@@ -102,9 +102,8 @@ def make(
     with log.stage("resolve") as note:
         environment = stages.resolve_buildable(tools, texts, constraints).environment
         note.outcome, note.detail = "kept", environment.name
-    waiting = f"another run is making {environment.name}; waiting for it"
     lock_file = tools.workspace.running(environment.name, "make")
-    with files.locked(lock_file, lambda: tools.say("make", waiting)):
+    with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
         locked = _lock_and_render(tools, environment, log)
         record = _build(tools, locked, log, options.aliases)
         smoked = _smoke(tools, locked, record, log, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envbuild import strictyaml
+from envbuild import files, strictyaml
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.workspace import Workspace, can_be_name
 
@@ -19,7 +19,7 @@ def listed(workspace: Workspace) -> dict[str, str]:
     where = str(path.relative_to(workspace.root))
     problems: list[Problem] = []
     try:
-        table = strictyaml.load(path.read_bytes(), where, problems)
+        table = strictyaml.load(files.read_bytes(path), where, problems)
     except FileNotFoundError:
         return {}
     except OSError as error:

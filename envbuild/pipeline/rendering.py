@@ -28,7 +28,7 @@ def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
         path = folder / name
         if not path.is_file():
             found.append(Difference(kind="missing", path=path, note="the lock renders to it"))
-        elif path.read_bytes() != text.encode():
+        elif files.read_bytes(path) != text.encode():
             found.append(Difference(kind="differs", path=path, note="not what the lock renders to"))
     for path in sorted(folder.rglob("*")):
         if path.is_file() and str(path.relative_to(folder)) not in {LOCK, *rendering}:

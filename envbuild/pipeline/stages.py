@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -66,7 +67,7 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """
     if tools.own is not None:
         return _resolve_own(tools, tools.own, constraints, anew=anew)
-    locked = _locked_environment(tools, texts, constraints)
+    locked = _locked_environment(tools, texts, constraints, anew=anew)
     if locked is None or (named.stack_of(tools, texts) and (anew or named.departures(tools, locked))):
         return _resolve_words(tools, texts, constraints)
     return _held(tools, texts[0], locked)
@@ -147,11 +148,17 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
         raise named.suggested(tools, texts, error) from error
 
 
-def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Environment | None:
+def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Environment | None:
+    """The decision of the lock of this name. What is decided ``anew`` does not need it: a damaged one counts as none then."""
     if len(texts) != 1 or constraints.any() or not can_be_name(texts[0]):
         return None
     path = tools.workspace.lock_file(texts[0])
-    return read_lock(path).environment if path.exists() else None
+    try:
+        return read_lock(path).environment if os.path.lexists(path) else None
+    except InvalidInputError:
+        if not anew:
+            raise
+        return None
 
 
 def read_locked(tools: Tools, name: str) -> Locked | None:
@@ -159,7 +166,7 @@ def read_locked(tools: Tools, name: str) -> Locked | None:
     from envbuild import lock as locks
 
     path = tools.workspace.lock_file(name)
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     lock = read_lock(path)
     return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=True)
@@ -228,7 +235,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)
-    locks.write(path, lock)
+    write_lock(tools, path, lock)
     return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
 
 
@@ -258,6 +265,29 @@ def starting_lock(tools: Tools) -> Lock | None:
         return read_lock(committed) if committed.exists() else None
     except EnvbuildError:
         return None  # nothing is lost but layers that could be shared; what is wrong is told where it is needed
+
+
+def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
+    """Write ``lock`` to ``path`` once it has been read back and rendered in memory, as every later verb will do.
+
+    Raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing where that fails: whatever a package index said, a
+    lock that is on disk can be used.
+    """
+    from envbuild import lock as locks
+
+    try:
+        if locks.parse(locks.dumps(lock), path) != lock:
+            raise InvalidInputError("It reads back as another lock.")
+        render_text(tools, lock)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"The lock that was made of {lock.environment.name} could not be used, so it was not written: {error.message}",
+            code="unusable-lock",
+            hint=error.hint,
+            problems=error.problems,
+            details=error.details,
+        ) from error
+    locks.write(path, lock)
 
 
 def _built_from(tools: Tools, locked: Locked) -> bool:
@@ -317,7 +347,8 @@ def render_environment(tools: Tools, lock: Lock) -> Rendered:
     own.keep_private(tools)
     if shipped != folder and not rendering.differences(shipped, text):
         return Rendered(folder=shipped, files=text, kept=True)
-    with files.locked(tools.workspace.running(lock.environment.name, "render")):
+    running = tools.workspace.running(lock.environment.name, "render")
+    with files.locked(running, lambda message: tools.say("render", message), limit_s=files.SHORT_WAIT_S):
         changed = rendering.write(folder, text)
     return Rendered(folder=folder, files=text, kept=not changed)
 

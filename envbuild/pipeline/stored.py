@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envbuild import files
+from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.workspace import Workspace
 
@@ -48,7 +48,7 @@ def forget(workspace: Workspace, name: str, stage: str) -> None:
 def read_json(path: Path) -> Any:
     """The JSON value in ``path``, None where there is no file; :class:`InvalidInputError` with the line where it is broken."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return codec.loads(files.read_bytes(path))
     except FileNotFoundError:
         return None
     except (ValueError, OSError) as error:

@@ -66,7 +66,7 @@ def upgrade_environment(
     difference = locks.compare(before.lock, lock)
     proved = proving.held_kinds(tools, environment.name)
     if write and not difference.empty:
-        locks.write(tools.workspace.written_lock(environment.name), lock)
+        stages.write_lock(tools, tools.workspace.written_lock(environment.name), lock)
     return Upgraded(
         before=before,
         after=replace(before, lock=lock, digest=locks.digest(lock), path=tools.workspace.written_lock(environment.name)),

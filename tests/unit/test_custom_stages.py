@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,12 @@ def root(tmp_path: Path) -> Path:
     (root / "images" / "recipes" / "widget").mkdir(parents=True)
     (root / "images" / "recipes" / "widget" / "recipe.yaml").write_text(RECIPE)
     (root / "images" / "recipes" / "widget" / "install.j2").write_text("")
+    # A lock is rendered in memory before it is written: it takes the real partials.
+    shutil.copytree(Path(__file__).parents[2] / "images/partials", root / "images/partials")
     (root / "images" / "services").mkdir()
     (root / "images" / "services" / "web.yaml").write_text("schema: 1\nservice: web\npip: [server]\nports: [80]\n")
     (root / "images" / "services" / "web.sh").write_text("#!/bin/sh\n")
+    (root / "images" / "services" / "envbuild-start.sh").write_text("#!/bin/sh\n")
     (root / "matrix.yaml").write_text(MATRIX)
     (root / "systems.yaml").write_text(SYSTEMS)
     (root / "widget.yaml").write_text(WIDGET)

@@ -46,23 +46,92 @@ def test_sha256_of_a_known_content(tmp_path):
     assert files.sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_a_second_holder_waits_and_is_told_so(tmp_path):
+def test_a_second_holder_waits_and_is_told_who_holds_it(tmp_path, monkeypatch):
+    import os
     import threading
 
-    told, order = threading.Event(), []
+    monkeypatch.setattr(files, "_QUIET_S", 0.2)
+    told, order, words = threading.Event(), [], []
     path = tmp_path / "deep/lock"
 
+    def wait(message):
+        words.append(message)
+        told.set()
+
     def second():
-        with files.locked(path, told.set):
+        with files.locked(path, wait):
             order.append("second")
 
-    with files.locked(path, lambda: order.append("never")):
+    with files.locked(path, lambda message: order.append("never")):
         other = threading.Thread(target=second)
         other.start()
         assert told.wait(10)
         order.append("first")
     other.join(10)
     assert order == ["first", "second"]
+    assert f"process {os.getpid()} (" in words[0]
+    assert str(path) in words[0]
+
+
+def test_waiting_has_a_limit(tmp_path):
+    refused = pytest.raises(BuildError, match=r"held by process .*not free within 0 s")
+    with files.locked(tmp_path / "lock"), refused as caught, files.locked(tmp_path / "lock", limit_s=0.3):
+        pass
+    assert caught.value.code == "busy"
+
+
+@pytest.mark.parametrize("where", ["locked", "open_new", "open_to_append", "private_folder", "write_atomic"])
+def test_a_link_that_somebody_placed_is_never_followed(tmp_path, where):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    link = tmp_path / "place"
+    link.symlink_to(victim)
+    if where == "locked":
+        with pytest.raises(UsageError), files.locked(link):
+            pass
+    elif where == "open_new":
+        with files.open_new(link) as stream:
+            stream.write(b"ours")
+        assert link.read_text() == "ours"
+    elif where == "open_to_append":
+        with pytest.raises(OSError, match=r"."):
+            files.open_to_append(link)
+    elif where == "private_folder":
+        with pytest.raises(UsageError) as caught:
+            files.private_folder(link)
+        assert caught.value.code == "unsafe-folder"
+    else:
+        files.write_atomic(link, "ours")
+    assert victim.read_text() == "precious"
+
+
+def test_a_private_folder_is_made_kept_and_refused_where_others_may_write(tmp_path):
+    folder = files.private_folder(tmp_path / "a/b")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert files.private_folder(folder) == folder
+    folder.chmod(0o770)
+    with pytest.raises(UsageError):
+        files.private_folder(folder)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "large"])
+def test_only_plain_files_of_a_bounded_size_are_read(tmp_path, kind):
+    import os
+
+    path = tmp_path / "file"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"x" * 101)
+    with pytest.raises(OSError, match=r"it is a folder|it is not a plain file|it has more than"):
+        files.read_bytes(path, 100)
+    if kind != "large":
+        with pytest.raises(OSError, match=r"it is"):
+            files.sha256_of(path)
 
 
 def test_a_lock_in_an_impossible_place_is_a_usage_error(tmp_path):

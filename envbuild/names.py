@@ -1,0 +1,31 @@
+"""Names that come from a package index or a lock: what they may look like before anything is done with them. Pure.
+
+They become parts of paths, addresses and shell commands in Dockerfiles. What is refused here needs no care anywhere else.
+"""
+
+from __future__ import annotations
+
+import re
+
+# A file name of 255 bytes is the limit of Linux's file systems; ours have room for `.NAME.part` and `.NAME.lock`.
+LONGEST_FILE_NAME = 240
+# Longer versions are either jokes or attacks; Python refuses to read numbers of more than 4300 digits.
+LONGEST_VERSION = 100
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._!+-]*", re.ASCII)
+_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", re.ASCII)
+
+
+def is_file_name(text: str) -> bool:
+    """Whether ``text`` is the plain name of a wheel or source archive as the packaging standards spell them."""
+    return len(text) <= LONGEST_FILE_NAME and _FILE.fullmatch(text) is not None
+
+
+def is_package_name(text: str) -> bool:
+    """Whether ``text`` can be the name of a distribution (PEP 508)."""
+    return len(text) <= LONGEST_FILE_NAME and _PACKAGE.fullmatch(text) is not None
+
+
+def is_version(text: str) -> bool:
+    """Whether ``text`` consists of what versions consist of; not whether PEP 440 knows it."""
+    return len(text) <= LONGEST_VERSION and _VERSION.fullmatch(text) is not None
