@@ -13,7 +13,7 @@ from envbuild import lock as locks
 from envbuild.context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
 from envbuild.engine import Engine, apt, bases, packages
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
-from envbuild.model import Lock, OnProgress, Progress, ignore_progress
+from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
 from envbuild.recipes import Recipe
 from envbuild.render import render
 from envbuild.workspace import Workspace
@@ -91,8 +91,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     what ``check`` raises. An interrupted build leaves the record and the tags as they were.
     """
     name = lock.environment.name
-    running = workspace.build_record(name).with_suffix(".running")
-    with files.locked(running, lambda message: on_progress(Progress(stage="build", message=message))):
+    with files.locked(workspace.build_record(name).with_suffix(".running"), as_news("build", on_progress)):
         rendering = render(lock, recipes, templates)
         # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)

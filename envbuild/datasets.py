@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from envbuild import files
 from envbuild.errors import BuildError, PublishError, UnknownNameError, UsageError
 from envbuild.index import Index
 from envbuild.index.pages import IndexFile
-from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 
 _PIECE = 8 << 20
 _TABLE = Path(__file__).parent / "smoke" / "datasets" / "datasets.json"
@@ -124,15 +124,11 @@ def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress 
     paths = []
     for name in dataset.wanted:
         target = folder / name
-        with files.locked(folder / f".{name}.fetching", _tell(on_progress)):
+        with files.locked(folder / f".{name}.fetching", as_news("download", on_progress)):
             if not is_whole(dataset.file(name), target):
                 _from_a_mirror(dataset, dataset.file(name), target, index, on_progress)
         paths.append(target)
     return paths
-
-
-def _tell(on_progress: OnProgress) -> Callable[[str], None]:
-    return lambda message: on_progress(Progress(stage="download", message=message))
 
 
 def _from_a_mirror(dataset: Dataset, known: Known, target: Path, index: Index, on_progress: OnProgress) -> None:

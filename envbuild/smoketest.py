@@ -122,7 +122,7 @@ def load_outcome(folder: Path) -> SmokeOutcome | None:
     paths = {kind: folder / name for kind, name in _FILES.items()}
     if not all(path.is_file() for path in paths.values()):
         return None
-    content, problems = _read(paths["json"].read_bytes())
+    content, problems = _read(files.read_bytes(paths["json"]))
     if content is None or problems:
         return None
     return _outcome(content, paths)

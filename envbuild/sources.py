@@ -15,7 +15,7 @@ from pathlib import Path
 
 from envbuild import files, procs
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress
+from envbuild.model import OnProgress, Progress, as_news
 
 ROOT = "source"
 _EPOCH = 1577836800
@@ -33,7 +33,7 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
     """
     name = repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
     target = folder / f"{name}-{hashlib.sha256(f'{repository} {revision}'.encode()).hexdigest()[:12]}.tar"
-    with files.locked(target.with_suffix(".running"), lambda message: on_progress(Progress(stage="source", message=message))):
+    with files.locked(target.with_suffix(".running"), as_news("source", on_progress)):
         if _is_whole(target, sha256):
             return target
         on_progress(Progress(stage="source", message=f"fetching {repository} at {revision}"))

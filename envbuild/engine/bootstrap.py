@@ -13,7 +13,7 @@ from pathlib import Path
 from envbuild import codec, files, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import Bootstrap, DebianPackage, OnProgress, Progress
+from envbuild.model import Bootstrap, DebianPackage, OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
 
 CREATED = "2020-01-01T00:00:00Z"
@@ -123,7 +123,7 @@ def make(workspace: Workspace, planned: Bootstrap, sources: Sequence[apt.Source]
             hint="Install it: apt-get install --no-install-recommends mmdebstrap.",
         )
     work = workspace.bases / "work"
-    with files.locked(workspace.bases / "lock", lambda message: on_progress(Progress(stage="base", message=message))):
+    with files.locked(workspace.bases / "lock", as_news("base", on_progress)):
         existing = cached(workspace, planned)
         if existing is not None:  # another run was faster
             return existing

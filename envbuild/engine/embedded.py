@@ -14,14 +14,14 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import files, procs
 from envbuild.engine import daemon, network
 from envbuild.errors import EngineError
-from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 from envbuild.workspace import Workspace
 
 _START_S = 60.0
@@ -107,7 +107,7 @@ def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Statu
         return status(workspace)
     programs = _require()
     _require_safe(places.folder)
-    with files.locked(places.folder / "lock", _tell(on_progress), limit_s=files.SHORT_WAIT_S):
+    with files.locked(places.folder / "lock", as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
         if status(workspace).running and _answers(places.socket):  # another run was faster
             return status(workspace)
         on_progress(Progress(stage="engine", message="starting a private Docker engine"))
@@ -131,7 +131,7 @@ def down(workspace: Workspace, *, purge: bool = False, on_progress: OnProgress =
     if os.geteuid() != 0:
         raise _not_root()
     _require_safe(places.folder)
-    with files.locked(places.folder / "lock", _tell(on_progress), limit_s=files.SHORT_WAIT_S):
+    with files.locked(places.folder / "lock", as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
         on_progress(Progress(stage="engine", message="stopping the private engine"))
         _clear(places)
         if purge:
@@ -160,14 +160,10 @@ def _require_safe(folder: Path) -> None:
     files.private_folder(folder)
 
 
-def _tell(on_progress: OnProgress) -> Callable[[str], None]:
-    return lambda message: on_progress(Progress(stage="engine", message=message))
-
-
 def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) -> None:
     network_lock = files.private_folder(_SHARED) / "network"
     # Two private engines must not choose one subnet.
-    with files.locked(network_lock, _tell(on_progress), limit_s=files.SHORT_WAIT_S):
+    with files.locked(network_lock, as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
         subnet = network.choose_subnet(network.taken_subnets())
         network.up(places.bridge, subnet)
     config = places.folder / "daemon.json"

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import Conflict, Problem
+from envbuild.files import read_bytes
 from envbuild.lock import facts, shape
 from envbuild.lock.expected import DEFAULT_INDEX, tool_names
 from envbuild.lock.offers import version_of
@@ -42,7 +43,7 @@ def check(
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
     if path is not None and path.parent.name != lock.environment.name:
         messages.append(f"the folder is named {path.parent.name}, the environment {lock.environment.name}")
-    if path is not None and path.is_file() and path.read_bytes() != dumps(lock).encode():
+    if path is not None and path.is_file() and read_bytes(path) != dumps(lock).encode():
         messages.append("it is not written as envbuild writes it, so its hash is not that of what it says")
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")

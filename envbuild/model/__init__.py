@@ -19,7 +19,7 @@ from envbuild.model.environment import (
     System,
 )
 from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage, Lock, Missing, Prefix, SourceArchive
-from envbuild.model.progress import OnProgress, Progress, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progress
 from envbuild.model.resolution import Details, Reason, Resolution, Upon
 from envbuild.model.words import SCHEMA, CudaLibraries, Provider, PythonFrom, Status
 
@@ -57,5 +57,6 @@ __all__ = [
     "Status",
     "System",
     "Upon",
+    "as_news",
     "ignore_progress",
 ]

@@ -24,5 +24,10 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
+def as_news(stage: str, on_progress: OnProgress) -> Callable[[str], None]:
+    """A listener for plain messages, which passes each on as news of ``stage``."""
+    return lambda message: on_progress(Progress(stage=stage, message=message))
+
+
 def ignore_progress(_news: Progress) -> None:
     """The listener for callers that do not want any."""

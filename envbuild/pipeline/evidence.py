@@ -182,7 +182,7 @@ def write(path: Path, held: Evidence) -> bool:
         path.unlink(missing_ok=True)
         return existed
     text = codec.dumps(held)
-    if path.exists() and path.read_bytes() == text.encode():
+    if path.exists() and files.read_bytes(path) == text.encode():
         return False
     files.write_atomic(path, text)
     return True

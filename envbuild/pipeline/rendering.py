@@ -39,7 +39,7 @@ def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
 def read(folder: Path) -> dict[str, bytes]:
     """The rendered files in ``folder``: everything but the lock. Empty where the folder is not there."""
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if name != LOCK}
+    return {name: files.read_bytes(path) for name, path in found.items() if name != LOCK}
 
 
 def write(folder: Path, rendering: Mapping[str, str]) -> bool:
