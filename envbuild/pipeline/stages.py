@@ -257,9 +257,9 @@ def starting_lock(tools: Tools) -> Lock | None:
     if tools.own is None:
         return None
     path = tools.workspace.written_lock(tools.own.name)
-    if path.exists() and (held := read_lock(path)).environment.custom is not None:
-        return held
     try:
+        if path.exists() and (held := read_lock(path)).environment.custom is not None:
+            return held
         name = _resolve_words(tools, tools.own.request, Constraints(**tools.own.insists)).environment.name
         committed = tools.workspace.images / "environments" / name / "lock.json"
         return read_lock(committed) if committed.exists() else None
