@@ -15,7 +15,10 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
-    """Look into the image of NAME and compare it with the lock; exit 8 lists every difference."""
+    """Look into the image of NAME and compare it with the lock; exit 8 lists every difference.
+
+    The packages that were asked for are imported in it, and what is installed is compared with its own requirements.
+    """
     from envbuild import pipeline
 
     with display(session) as shown:
@@ -26,4 +29,6 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
         verified = pipeline.verify_image(tools, locked.lock, locked.digest, image, replay=False)
     session.document({"schema": 1, "name": canonical, "image": image, "report": verified.report})
     session.out(f"{canonical}: the image holds what its lock says")
+    for note in verified.report["notes"]:
+        session.out(f"  note: {note}")
     return 0

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
 from envbuild.model import Lock
-from envbuild.pipeline import evidence, proving, stored
+from envbuild.pipeline import evidence, own, proving, stored
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
+    from envbuild.verify import Rules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +66,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
 
     began = time.monotonic()
     name = lock.environment.name
-    key = {"image": image, "lock": digest}
+    key = {"image": image, "lock": digest, "checks": verify.CHECKS}
     known = stored.recall(tools.workspace, name, "verify", key) if replay else None
     if known is None:
         record = build.read_record(tools.workspace, name)
@@ -76,6 +77,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             tools.on_progress,
             secrets=verify.secret_strings(tools.index.build_secrets() | apt.build_secrets()),
             base=base or (record.base.image if record is not None and record.image == image else None),
+            rules=_rules(tools, lock),
         )
         known = {"ok": report.ok, "report": codec.encode(report)}
         stored.keep(tools.workspace, name, "verify", key, known)
@@ -84,15 +86,34 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
         replayed = True
     if not known["ok"]:
         proving.contradict(tools, name, "verified")
+        problems = [Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]]
+        tags = "No tag was moved to it. " if base else ""
+        if all(": import " in problem.where for problem in problems):
+            raise VerifyError(
+                f"The image of {name} holds what its lock says, and modules that were asked for cannot be imported in it.",
+                code="import-failed",
+                problems=problems,
+                hint=f"{tags}Add the libraries that are named above, or leave the package out, and run `envbuild make` again.",
+            )
         raise VerifyError(
             f"The image of {name} does not hold what its lock says.",
-            problems=[Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]],
-            hint=("No tag was moved to it. " if base else "")
-            + f"Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
-            + "if it stays, the lock or the recipe is wrong.",
+            problems=problems,
+            hint=f"{tags}Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
+            "if it stays, the lock or the recipe is wrong.",
         )
     proving.prove_image(tools, build.read_record(tools.workspace, name), image, "verified")
     return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
+
+
+def _rules(tools: Tools, lock: Lock) -> Rules:
+    """What imports are judged by: the file of rules, the matrix's packages and what the recipes leave out."""
+    from packaging.utils import canonicalize_name
+
+    from envbuild import verify
+
+    left_out = (name for each in lock.environment.frameworks for name in tools.recipes[each.recipe].ignore)
+    ignored = frozenset(str(canonicalize_name(name)) for name in left_out)
+    return replace(verify.load_rules(tools.workspace.images), frameworks=own.packages_of_frameworks(tools), ignored=ignored)
 
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:

@@ -147,7 +147,10 @@ def _build(tools: Tools, locked: stages.Locked, log: _Log, aliases: Sequence[str
         fresh = verified is not None and not verified.replayed
         verified = verified or judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
         note.outcome = "done" if fresh or not verified.replayed else "replayed"
-        note.detail = "the image holds what the lock says"
+        unchecked = sum(text.startswith("not checked") for text in verified.report["notes"])
+        note.detail = "the image holds what the lock says" + (
+            f"; {unchecked} not checked (`verify` lists them)" if unchecked else ""
+        )
         note.elsewhere = -verified.seconds if fresh else 0.0
     return record
 

@@ -24,6 +24,41 @@ def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
     return replace(resolution, request=str(recipe.path), environment=environment)
 
 
+def packages_of_frameworks(tools: Tools) -> dict[str, str]:
+    """Canonical project name → the framework of the matrix whose package it is; the first one of several."""
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, str] = {}
+    for table in tools.matrix.frameworks:
+        for variant in (variant for release in table.releases for variant in release.variants):
+            found.setdefault(str(canonicalize_name(variant.package)), table.name)
+    return found
+
+
+def with_advice(tools: Tools, resolution: Resolution) -> Resolution:
+    """``resolution`` with a warning for each project under ``pip:`` that the matrix has as a framework."""
+    from packaging.utils import canonicalize_name
+
+    environment = resolution.environment
+    if environment.custom is None or not environment.custom.pip:
+        return resolution
+    known, taken = packages_of_frameworks(tools), {each.name for each in environment.frameworks}
+    names = {project: known.get(str(canonicalize_name(project)), "") for project in map(_project, environment.custom.pip)}
+    advice = (
+        f"`pip: [{project}]` installs the package alone; the framework `{name}` brings the libraries that it needs: "
+        f"name {name} under `frameworks:` instead."
+        for project, name in names.items()
+        if name and name not in taken
+    )
+    return replace(resolution, warnings=(*resolution.warnings, *advice))
+
+
+def _project(text: str) -> str:
+    from packaging.requirements import Requirement
+
+    return Requirement(text).name
+
+
 def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
     """The lock's decision as the recipe's environment, where it was made for the same request; else None."""
     held = lock.environment.custom

@@ -97,8 +97,8 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
     locked = None if anew else read_locked(tools, recipe.name)
     environment = own.as_locked(recipe, locked.lock) if locked is not None else None
     if environment is not None:
-        return _held(tools, str(recipe.path), environment)
-    return own.named(_resolve_words(tools, recipe.request, Constraints(**recipe.insists)), recipe)
+        return own.with_advice(tools, _held(tools, str(recipe.path), environment))
+    return own.with_advice(tools, own.named(_resolve_words(tools, recipe.request, Constraints(**recipe.insists)), recipe))
 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:

@@ -14,6 +14,7 @@ the packages themselves. What cannot be compared, and what is compared instead:
 - METADATA and WHEEL of a locked wheel may differ from its RECORD: publishers edit them. What they say is compared.
 - Credentials, keys and proxies are looked for where programs keep them, and this machine's own addresses everywhere.
 - A framework that needs the NVIDIA driver to be imported is not asked on a machine without one; the report notes it.
+- The modules of frameworks and of what a user's recipe asks for are imported as the image's user: see ``imports``.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ from typing import TYPE_CHECKING, Any
 from envbuild.errors import EngineError, UnknownNameError
 from envbuild.model import Framework, Lock, OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
-from envbuild.verify import answers, comparisons, lists
+from envbuild.verify import answers, comparisons, imports, lists
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.installed import packages as installed_packages
 from envbuild.verify.leaks import search, secret_strings
+from envbuild.verify.rules import Rules
+from envbuild.verify.rules import load as load_rules
 
 if TYPE_CHECKING:
     from envbuild.engine import Engine, ImageInfo
 
-__all__ = ["VerifyReport", "installed_packages", "secret_strings", "verify"]
+__all__ = ["CHECKS", "Rules", "VerifyReport", "installed_packages", "load_rules", "secret_strings", "verify"]
 
+CHECKS = 2  # what is verified; raised where it becomes more, so that no older answer stands for it
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "contents.py"
 _ANSWER = "/tmp/envbuild-contents.json"  # noqa: S108 - a path in the container
 _PROBE = "/tmp/envbuild-probe.json"  # noqa: S108
@@ -53,12 +57,14 @@ def verify(
     quick: bool = False,
     secrets: Mapping[str, str] | None = None,
     base: str | None = None,
+    rules: Rules | None = None,
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file.
 
     ``quick`` compares large files by size only. ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
     the search reads the whole image. ``base`` is the image it was built from, where the lock's own reference does not name it
-    in this engine: setuid files of the base are its own matter. Differences are in the report, not raised.
+    in this engine: setuid files of the base are its own matter. ``rules`` say what is not imported and which package holds a
+    library. Differences are in the report, not raised.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -80,6 +86,16 @@ def verify(
         comparisons.compare_rights(told, None if below is None else _rights(engine, below), found)
         comparisons.compare_secrets(told, _in_base(engine, below, [item["path"] for item in told["secrets"]]), found)
     said = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
+    if told is not None:
+        trial = imports.Trial(
+            engine=engine,
+            lock=lock,
+            info=info,
+            rules=rules or Rules(),
+            on_progress=on_progress,
+            with_gpus=_with_gpus(engine, lock),
+        )
+        imports.check(trial, found)
     search(engine, info, secrets or {}, layers, found, on_progress)
     return VerifyReport(
         name=lock.environment.name,
@@ -186,13 +202,18 @@ def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> li
     return [line.removeprefix("has ") for line in result.output.splitlines() if line.startswith("has ")]
 
 
+def _with_gpus(engine: Engine, lock: Lock) -> bool:
+    """Whether the image is for GPUs and this machine, where the engine is too, has some."""
+    from envbuild import host
+
+    return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
+
+
 def _ask_frameworks(
     engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress
 ) -> Iterator[dict[str, str]]:
     """What each framework says of its own build; it must be able to start for that."""
-    from envbuild import host
-
-    with_gpus = lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
+    with_gpus = _with_gpus(engine, lock)
     for framework in lock.environment.frameworks:
         on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))
         told = _ask(engine, lock, info, framework, found, with_gpus=with_gpus)

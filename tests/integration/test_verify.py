@@ -18,6 +18,7 @@ from envbuild.workspace import Workspace
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 SITE = "/opt/env/lib/python3.11/site-packages"
+RULES = verify.load_rules(Path(__file__).parents[2] / "images")
 SECRET = "https://user:hunter2secret@mirror.example/simple"
 
 
@@ -154,3 +155,22 @@ def test_an_image_that_cannot_run_python_is_a_difference_not_a_crash(engine: Eng
 def test_an_image_that_is_not_there_is_named(engine: Engine, toy: Toy) -> None:
     with pytest.raises(UnknownNameError, match="no-such-image"):
         verify.verify(engine, toy.lock, "envbuild-test/no-such-image:1")
+
+
+def test_what_was_asked_for_is_imported_and_agrees_with_its_own_requirements(engine: Engine, toy: Toy, tmp_path: Path) -> None:
+    """A library of the framework is gone, and its metadata asks for what is not there."""
+    report = verify.verify(engine, toy.lock, toy.tag, base=toy.base, rules=RULES)
+    assert report.ok and report.counts["imported"] == 1
+    image = derive(
+        engine,
+        toy,
+        tmp_path / "imports",
+        "RUN rm $(find /opt/env -name 'libscipy_openblas*.so' -o -name 'libopenblas*.so')",
+        f"RUN sed -i 's/^Version: /Requires-Dist: pickled-cucumber>=2\\nRequires-Dist: nothing; python_version < \"3\"\\n&/' "
+        f"{SITE}/numpy-*.dist-info/METADATA",
+    )
+    found = {p.where: p.message for p in verify.verify(engine, toy.lock, image, base=toy.base, rules=RULES).problems}
+    (failed,) = (message for where, message in found.items() if where == "/opt/env: import numpy (numpy)")
+    assert "openblas" in failed and "cannot open shared object file" in failed and "package unknown" in failed
+    version = toy.lock.environment.frameworks[0].version
+    assert found[f"/opt/env: numpy {version}"] == "requires pickled-cucumber>=2, which is not installed"

@@ -393,3 +393,14 @@ def test_a_request_begins_a_file_whose_pins_are_those_of_its_committed_lock(tool
     with pytest.raises(UsageError, match="and not for widget") as caught:
         pipeline.add(alone, "widget-1.3", pipeline.Additions(pip=("extra",)), folder)
     assert caught.value.code == "exists"
+
+
+def test_a_project_that_is_a_framework_is_pointed_at(root: Path, tmp_path: Path) -> None:
+    (root / "gadget.yaml").write_text(WIDGET.replace("widget", "gadget").replace("Widget", "Gadget"))
+    (root / "matrix.yaml").write_text(MATRIX.replace("widget.yaml]", "widget.yaml, gadget.yaml]"))
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "envbuild.yaml").write_text(OWN.replace("pip: [extra]", "pip: [extra, 'Gadget>1', widget]"))
+    tools = Tools(Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home")).at([str(folder / "envbuild.yaml")])
+    (advice,) = stages.resolve_request(tools, [], Constraints()).warnings
+    assert "`pip: [Gadget]`" in advice and "name gadget under `frameworks:`" in advice

@@ -1,0 +1,122 @@
+"""Compares what is installed with its own requirements, as ``pip check`` does. Pure: values in, findings out.
+
+Markers are evaluated with the values that the image's own Python gave. A source package can come out of its build with other
+requirements than the lock read, so that a lock that agreed with the index may not agree with the image.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from envbuild.model import Lock, Prefix
+from envbuild.verify.findings import Findings
+from envbuild.verify.rules import Rules
+
+_SECTION = re.compile(r"\[(?P<extra>[^:\]]*)(?::(?P<marker>[^\]]*))?\]")
+# Requires-Dist of old packages puts versions in parentheses, or states one that PEP 440 does not know.
+_UNREADABLE = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion)
+
+
+def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
+    """Every requirement of every installed distribution: installed, and in a version that it allows."""
+    installed = {str(each["name"]): each for each in told["distributions"]}
+    markers = {key: str(value) for key, value in told["markers"].items()}
+    extras = _extras_asked_for(lock, prefix)
+    checked: set[str] = set()
+    waiting = [*installed]
+    while waiting:  # again for those of which another extra is asked for, until none is new
+        name = waiting.pop(0)
+        for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=name not in checked):
+            project = str(canonicalize_name(requirement.name))
+            wanted = {str(canonicalize_name(extra)) for extra in requirement.extras} - extras.get(project, set())
+            if wanted and project in installed:
+                extras.setdefault(project, set()).update(wanted)
+                waiting.append(project)
+        checked.add(name)
+    for name in sorted(installed):
+        for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=False):
+            _compare(prefix, requirement, installed[name], installed, rules=rules, found=found)
+            found.count("requirements", 1)
+
+
+def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:
+    """The extras that people named: of frameworks, of their recipes' requirements, under ``pip:``."""
+    environment = lock.environment
+    texts = [text for each in environment.frameworks if each.name in prefix.frameworks for text in each.requirements]
+    texts += environment.custom.requirements() if environment.custom and prefix == lock.prefixes[0] else ()
+    found: dict[str, set[str]] = {}
+    for requirement in map(Requirement, texts):
+        asked = {str(canonicalize_name(extra)) for extra in requirement.extras}
+        found.setdefault(str(canonicalize_name(requirement.name)), set()).update(asked)
+    return found
+
+
+def _requirements(
+    distribution: Mapping[str, Any], markers: Mapping[str, str], extras: set[str], found: Findings, *, first: bool
+) -> Iterator[Requirement]:
+    """Those that apply in the image, with the extras asked for; one that cannot be read is noted the ``first`` time."""
+    for text in [*distribution["requires"], *_of_sections(str(distribution["sections"]))]:
+        try:
+            requirement = Requirement(text)
+            marker = requirement.marker
+            applies = marker is None or any(marker.evaluate({**markers, "extra": extra}) for extra in ("", *sorted(extras)))
+        except _UNREADABLE as error:
+            if first:
+                why = " ".join(str(error).split()[:12])
+                found.notes.append(f"not checked: {distribution['name']} requires {text!r}, which cannot be read ({why})")
+            continue
+        if applies:
+            yield requirement
+
+
+def _of_sections(text: str) -> Iterator[str]:
+    """The lines of a requires.txt, its sections (``[extra:marker]``) as markers."""
+    condition = ""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        section = _SECTION.fullmatch(line)
+        if section is None:
+            yield f"{line}; {condition}" if condition else line
+            continue
+        parts = [f"({section['marker']})"] if section["marker"] else []
+        parts += [f'extra == "{canonicalize_name(section["extra"])}"'] if section["extra"] else []
+        condition = " and ".join(parts)
+
+
+def _compare(
+    prefix: Prefix,
+    requirement: Requirement,
+    of: Mapping[str, Any],
+    installed: Mapping[str, Any],
+    *,
+    rules: Rules,
+    found: Findings,
+) -> None:
+    name, project = str(of["name"]), str(canonicalize_name(requirement.name))
+    asked = f"{requirement.name}{requirement.specifier}"
+    known = next((each for each in rules.contradictions if (each.package, each.requires) == (name, asked)), None)
+    there = installed.get(project)
+    if there is None:
+        message = f"requires {asked}, which is not installed"
+    else:
+        try:
+            if requirement.url or requirement.specifier.contains(Version(str(there["version"])), prereleases=True):
+                return
+        except InvalidVersion:
+            found.notes.append(
+                f"not checked: {name} requires {asked}; the installed version {there['version']!r} cannot be read"
+            )
+            return
+        message = f"requires {asked}, and {there['version']} is installed"
+    if known is not None:
+        found.notes.append(f"{name} {message}, on purpose: {known.reason} [{known.source}]")
+    elif there is None and project in rules.ignored:
+        found.notes.append(f"{name} {message}, on purpose: the recipe leaves it out")
+    else:
+        found.wrong(f"{prefix.path}: {name} {of['version']}", message)

@@ -1,0 +1,144 @@
+"""What ``verify`` knows of modules and libraries beyond the lock, as people write it in ``images/imports.yaml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from envbuild import strictyaml
+from envbuild.errors import InvalidInputError, Problem
+
+SCHEMA = 1
+FILE = "imports.yaml"
+_SYSTEM = re.compile(r"(?P<family>[a-z]+)(?P<number>[0-9.]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skip:
+    """Modules that are not imported, as patterns, and why not."""
+
+    modules: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WithoutGpu:
+    """An error (a regular expression) that tells of a missing driver or GPU, in words."""
+
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contradiction:
+    """A requirement of ``package`` that an image leaves unmet on purpose."""
+
+    package: str
+    requires: str
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """``libraries``: shared library → system → the package that holds it. ``frameworks``: project → framework of the matrix.
+
+    ``made_from``: system → the system whose packages have the same names where its own list is not here.
+    ``ignored`` are projects that the recipes leave out though the metadata of a package asks for them.
+    """
+
+    skip: tuple[Skip, ...] = ()
+    without_gpu: tuple[WithoutGpu, ...] = ()
+    driver_libraries: tuple[str, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+    libraries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    made_from: Mapping[str, str] = field(default_factory=dict)
+    frameworks: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+
+    def is_of_the_driver(self, library: str) -> bool:
+        """Whether the machine's driver brings this library."""
+        return any(fnmatchcase(library, pattern) for pattern in self.driver_libraries)
+
+    def without_gpu_reason(self, said: str) -> str:
+        """Why an import that ended with these words cannot be tried on a machine without a GPU; empty for any other error."""
+        return next((rule.reason for rule in self.without_gpu if re.search(rule.text, said)), "")
+
+    def package_of(self, library: str, system: str) -> tuple[str, str]:
+        """The package that holds ``library`` and the system whose list says so; two empty texts where none is known."""
+        known = self.libraries.get(library, {})
+        order = [system, self.made_from.get(system, system), *sorted(known, reverse=True)]
+        return next(((known[name], name) for name in order if name in known), ("", ""))
+
+
+def load(images: Path) -> Rules:
+    """The rules of ``images/imports.yaml``; :class:`InvalidInputError` lists all problems of the file."""
+    path = images / FILE
+    problems: list[Problem] = []
+    try:
+        table = strictyaml.load(path.read_bytes(), f"{images.name}/{FILE}", problems)
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Restore the file.") from error
+    found = Rules()
+    if table is not None:
+        table.schema(SCHEMA)
+        sources = {name for name, source in table.named_tables("sources", required=True) if _is_source(source)}
+        found = Rules(
+            skip=tuple(_skip(each, sources) for each in table.tables("skip", required=True)),
+            without_gpu=tuple(_without_gpu(each, sources) for each in table.tables("without_gpu", required=True)),
+            driver_libraries=table.texts("driver_libraries", required=True),
+            contradictions=tuple(_contradiction(each) for each in table.tables("contradictions")),
+            made_from=table.text_map("made_from"),
+            libraries={name: _packages(each, sources) for name, each in table.named_tables("libraries", required=True)},
+        )
+        table.finish()
+    strictyaml.raise_for(problems, "The rules for imports")
+    return found
+
+
+def _is_source(table: strictyaml.Table) -> bool:
+    table.text("title")
+    table.text("url", pattern=r"https://\S+")
+    table.finish()
+    return True
+
+
+def _skip(table: strictyaml.Table, sources: set[str]) -> Skip:
+    table.text("source", choices=sources)
+    found = Skip(modules=table.texts("modules", required=True), reason=table.text("reason"))
+    table.finish()
+    return found
+
+
+def _without_gpu(table: strictyaml.Table, sources: set[str]) -> WithoutGpu:
+    table.text("source", choices=sources)
+    found = WithoutGpu(text=table.text("text"), reason=table.text("reason"))
+    try:
+        re.compile(found.text)
+    except re.error as error:
+        table.problem(f"is no regular expression: {error}", "text")
+    table.finish()
+    return found
+
+
+def _contradiction(table: strictyaml.Table) -> Contradiction:
+    found = Contradiction(
+        package=table.text("package"),
+        requires=table.text("requires"),
+        reason=table.text("reason"),
+        source=table.text("source", pattern=r"(https://|pkg:)\S+"),
+    )
+    table.finish()
+    return found
+
+
+def _packages(table: strictyaml.Table, sources: set[str]) -> Mapping[str, str]:
+    found = {}
+    for system in table.keys():  # noqa: SIM118 - not a dict
+        if f"contents-{system}" not in sources or not _SYSTEM.fullmatch(system):
+            table.problem(f"no source `contents-{system}` is listed, which would say so", system)
+        found[system] = table.text(system, pattern=r"[a-z0-9][a-z0-9+.-]+")
+    return found
