@@ -9,15 +9,17 @@ from typing import NamedTuple, get_args
 
 from envbuild.matrix.leftout import left_out
 from envbuild.matrix.needs import bad_capabilities, need
+from envbuild.matrix.pairs import DOUBTS
 from envbuild.matrix.pinned import pinned_files
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME, URL, Context, date, minor, minors, requirement_list, unique, version
-from envbuild.matrix.standing import DOUBTS, KEYS, Find, Own, bounds, standing
+from envbuild.matrix.standing import KEYS, Find, Own, bounds, standing
 from envbuild.matrix.tables import Files
 from envbuild.matrix.types import (
     FrameworkTable,
     LeftOut,
     NameHint,
+    Pairs,
     Policy,
     Release,
     Requirement,
@@ -213,7 +215,8 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
         for name, variant in level.named_tables("variants"):
             layers.setdefault(name, []).insert(0, variant)
     variants = [_variant(context, name, tables, parents, origin) for name, tables in layers.items() if name not in without]
-    variants.extend(_standing(context, parents, origin, variants, without))
+    standing_upon, pairs = _standing(context, parents, origin, variants, without)
+    variants.extend(standing_upon)
     if not variants and len(context.problems) == refused:
         table.problem("the release has no variant")
     variants.sort(key=lambda v: (not v.cuda, not v.default, newest_first(v.cuda or "0"), v.name))
@@ -225,12 +228,13 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
         or max([_bound(parents, released, origin.checked, policy), *bounds(variants, table, parents.find)]),
         variants=tuple(variants),
         origin=origin,
+        pairs=pairs,
     )
 
 
 def _standing(
     context: Context, parents: _Parents, origin: Provenance, own: list[Variant], without: tuple[str, ...]
-) -> list[Variant]:
+) -> tuple[list[Variant], tuple[Pairs, ...]]:
     """The builds that come of what the release stands on, but for those that it replaces or leaves out."""
     levels = [parents.release, parents.series, parents.framework]
     terms = Own(
@@ -238,20 +242,32 @@ def _standing(
         constraints=_handed_down(context, None, parents, "constraints", origin),
         options=_options(None, parents),
         contradicts=_contradicts(None, parents),
+        without=without,
         origin=origin,
     )
-    found = standing(levels, parents.release.text("version"), parents.find, terms)
+    found, pairs = standing(context, levels, parents.release.text("version"), parents.find, terms)
     taken = {(variant.cuda, variant.cuda_libraries) for variant in own}
     replaced = {variant.name for variant in own}
-    known = {variant.name for variant in (*own, *found)} | {name for name, _ in parents.series.named_tables("variants")}
+    known = {variant.name for variant in own} | {name for name, _ in parents.series.named_tables("variants")}
+    known |= {name for each in pairs for name in _builds_of(each, parents)}
     for name in without:
         if name not in known:
             parents.release.problem(f"there is no variant {name!r} to leave out", "without")
-    return [
-        variant
-        for variant in found
-        if variant.name not in replaced and variant.name not in without and (variant.cuda, variant.cuda_libraries) not in taken
+    kept = [
+        variant for variant in found if variant.name not in replaced and (variant.cuda, variant.cuda_libraries) not in taken
     ]
+    return kept, pairs
+
+
+def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
+    """The names of all builds that a release could stand upon."""
+    below = parents.find(parents.release, pairs.framework)
+    versions = {*pairs.tested, *pairs.allowed}
+    return (
+        {variant.name for release in below.releases if release.version in versions for variant in release.variants}
+        if below
+        else set()
+    )
 
 
 def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:

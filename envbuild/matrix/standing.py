@@ -6,17 +6,15 @@ Python, CUDA, cuDNN, NCCL, GPU code and everything else about such a build is th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from envbuild.matrix.pairs import upon as builds_upon
 from envbuild.matrix.platform import Provenance
-from envbuild.matrix.reading import NAME, URL, minors
-from envbuild.matrix.types import FrameworkTable, Release, Requirement, Variant
+from envbuild.matrix.reading import NAME, URL, Context, minors
+from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Requirement, Variant
 from envbuild.strictyaml import Table
 
 KEYS = ("upon", "package", "python", "local_version", "repository", "revision")
-_THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
-# From proved to refused: a build is as good as the least proved of its parts.
-DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 Find = Callable[[Table, str], FrameworkTable | None]
 
@@ -29,105 +27,140 @@ class Own:
     constraints: tuple[Requirement, ...]
     options: tuple[tuple[str, str], ...]
     contradicts: tuple[tuple[str, str], ...]
+    without: tuple[str, ...]
     origin: Provenance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Terms:
-    """``package`` is empty where what it stands on holds it already; ``pythons`` where it runs on all of that one's."""
-
-    package: str
-    pythons: tuple[str, ...]
-    same_local_version: bool
-    repository: str
-    revision: str
-
-
-def standing(levels: Sequence[Table], number: str, find: Find, own: Own) -> list[Variant]:
-    """The builds of release ``number``. ``levels`` are its tables, the most particular first: a key is read from the first
-    that has it.
+def standing(
+    context: Context, levels: Sequence[Table], number: str, find: Find, own: Own
+) -> tuple[list[Variant], tuple[Pairs, ...]]:
+    """The builds of release ``number``, and what it says of others that it could stand upon. ``levels`` are its tables, the
+    most particular first: a key is read from the first that has it, ``upon`` in its long form key by key.
 
     Where two that it stands upon bring the same CUDA in the same way, the first named is it.
     """
     of = {key: next((table for table in levels if key in table), levels[-1]) for key in KEYS}
-    terms = _Terms(
+    added = Added(
         package=of["package"].text("package", "", pattern=NAME),
         pythons=minors(of["python"], "python"),
+        without=own.without,
         same_local_version=of["local_version"].text("local_version", "", choices=("same",)) == "same",
         repository=of["repository"].text("repository", "", pattern=URL),
         revision=of["revision"].text("revision", "", pattern=r"\S+"),
+        requirements=own.requirements,
+        constraints=own.constraints,
+        options=own.options,
+        contradicts=own.contradicts,
+        origin=own.origin,
     )
-    bases = of["upon"].text_map("upon")
-    if bool(terms.repository) != bool(terms.revision):
+    table = of["upon"].table("upon")
+    names = table.keys() if table is not None else []
+    if bool(added.repository) != bool(added.revision):
         levels[0].problem("`repository` goes with `revision`")
-    if terms.package and not bases:
+    if added.package and not names:
         of["package"].problem("only a release that stands `upon` another has its package here; others have it in a variant")
     found: list[Variant] = []
-    for name, version in bases.items():
-        if not terms.package and version != number:
+    every: list[Pairs] = []
+    for name in names:
+        framework = find(of["upon"], name)
+        pairs = _pairs(context, levels, framework, added) if framework is not None else None
+        if framework is None or pairs is None:
+            continue
+        every.append(pairs)
+        version = pairs.taken
+        if not added.package and version != number:
             of["upon"].problem(f"without a package of its own it is {name} {version}, and must have that version", "upon")
-        release = _release(of["upon"], find, name, version)
-        if terms.package and release and not all(variant.pins(version) for variant in release.variants):
+        below = next(release for release in framework.releases if release.version == version)
+        if added.package and not all(variant.pins(version) for variant in below.variants):
             of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
         taken = {(variant.cuda, variant.cuda_libraries) for variant in found}
-        theirs = [_built(variant, (name, version), terms, own) for variant in (release.variants if release else ())]
-        found += [built for built in theirs if built.python and (built.cuda, built.cuda_libraries) not in taken]
-    return found
+        found += [built for built in builds_upon(pairs, below) if (built.cuda, built.cuda_libraries) not in taken]
+    return found, tuple(every)
 
 
 def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
     """Until when what the builds stand on takes its dependencies: a package may be older than the patch that it runs upon."""
     below = dict.fromkeys(variant.upon[0][:2] for variant in variants if variant.upon)
-    return [release.exclude_newer for name, version in below if (release := _release(table, find, name, version))]
+    known = [(framework, version) for name, version in below if (framework := find(table, name)) is not None]
+    return [
+        release.exclude_newer for framework, version in known for release in framework.releases if release.version == version
+    ]
 
 
-def _release(table: Table, find: Find, name: str, version: str) -> Release | None:
-    framework = find(table, name)
-    if framework is None:
+def _pairs(context: Context, levels: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
+    """What ``upon`` says of ``framework``: one release, or what of it upstream tested and allows."""
+    name = framework.name
+    tables = [found for level in levels if "upon" in level and (found := level.table("upon")) is not None and name in found]
+    table, versions = tables[0], [release.version for release in framework.releases]
+    if table.is_text(name):
+        only = table.text(name)
+        if only not in versions:
+            table.problem(f"{name} {only} is in no row", name)
+            return None
+        source = added.origin.source_of("upon")
+        terms = {"taken": only, "tested": (only,), "allowed": (), "bad": (), "allows": ""}
+        return Pairs(framework=name, source=source, allows_source=source, added=added, **terms)  # type: ignore[arg-type]
+    layers = [found for each in tables if not each.is_text(name) and (found := each.table(name)) is not None]
+    return _ranged(context, layers, framework, added)
+
+
+_UPON = ("default", "tested", "allows", "known_bad", "source", "allows_source")
+
+
+def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
+    of = {key: next((table for table in layers if key in table), layers[-1]) for key in _UPON}
+    for table in layers:
+        table.allow(*_UPON)
+        table.finish()
+    allows = of["allows"].text("allows", "")
+    within = _versions_in(of["allows"], "allows", allows, framework) if allows else ()
+    bad = tuple(_bad(context, table, framework) for table in of["known_bad"].tables("known_bad"))
+    refused = {version for each in bad for version in each.releases}
+    named = of["tested"].texts("tested")
+    tested = tuple(release.version for release in framework.releases if release.version in named)
+    for version in sorted(refused & set(named)):
+        of["tested"].problem(f"{framework.name} {version} cannot be tested and known bad", "tested")
+    allowed = tuple(version for version in within if version not in refused and version not in tested)
+    taken = of["default"].text("default", next(iter((*tested, *allowed)), ""))
+    if taken not in (*tested, *allowed):
+        known = f"{framework.name} {taken} is neither tested nor allowed" if taken else f"no {framework.name} goes with it"
+        of["default"].problem(known, "default")
         return None
-    for release in framework.releases:
-        if release.version == version:
-            return release
-    table.problem(f"{name} {version} is in no row", "upon")
-    return None
-
-
-def _built(variant: Variant, of: tuple[str, str], terms: _Terms, own: Own) -> Variant:
-    """``variant`` of what is stood on, ``of`` which framework and version, as a build of ours."""
-    built = replace(
-        variant,
-        requirements=(*variant.requirements, *own.requirements),
-        constraints=(*variant.constraints, *own.constraints),
-        python=tuple(python for python in variant.python if not terms.pythons or python in terms.pythons),
-        options=tuple(sorted({**dict(variant.options), **dict(own.options)}.items())),
-        upon=((*of, variant.name), *variant.upon),
-        contradicts=own.contradicts,
-        origin=_origin(own.origin, variant.origin),
-    )
-    if not terms.package:
-        return built
-    held = tuple(Requirement(requirement=pin, python="", source=variant.origin.source) for pin in variant.pins(of[1]))
-    return replace(
-        built,
-        package=terms.package,
-        requirement=terms.package,
-        local_version=variant.local_version if terms.same_local_version else "",
-        requirements=(*held, *built.requirements),
-        repository=terms.repository,
-        revision=terms.revision,
-        files=(),
-        nvcc=False,
+    source = context.document(of["source"], "source", added.origin.source_of("upon"))
+    return Pairs(
+        framework=framework.name,
+        taken=taken,
+        tested=tested,
+        allowed=allowed,
+        bad=bad,
+        allows=allows,
+        source=source,
+        allows_source=context.document(of["allows_source"], "allows_source", source),
+        added=added,
     )
 
 
-def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
-    """Our row's provenance; what it says of Python, CUDA and the libraries comes from the other's documents."""
-    worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
-    fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
-    return replace(
-        ours,
-        sources=tuple(dict.fromkeys((*ours.sources, *theirs.sources))),
-        status=worst.status,
-        note=worst.note or ours.note,
-        fields=tuple(fields.items()),
+def _bad(context: Context, table: Table, framework: FrameworkTable) -> BadPair:
+    versions = table.text("versions")
+    found = BadPair(
+        versions=versions,
+        releases=_versions_in(table, "versions", versions, framework),
+        why=table.text("why"),
+        source=context.document(table, "source"),
     )
+    if not found.source:
+        table.problem("what is known bad needs the report as its source", "source")
+    table.finish()
+    return found
+
+
+def _versions_in(table: Table, key: str, conditions: str, framework: FrameworkTable) -> tuple[str, ...]:
+    """The releases of ``framework`` that conditions such as ``>=1.15,<2.13`` allow, newest first."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        wanted = SpecifierSet(conditions)
+    except InvalidSpecifier:
+        table.problem(f"{conditions!r} is no condition on versions such as >=1.15,<2.13", key)
+        return ()
+    return tuple(release.version for release in framework.releases if wanted.contains(release.version, prereleases=True))

@@ -117,8 +117,62 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """What a release adds to each build of what it stands upon.
+
+    ``package`` is empty where what it stands upon holds it already; ``pythons`` where it runs on all of that one's. ``without``
+    are builds of that one, by name, that it is not made for.
+    """
+
+    package: str
+    pythons: tuple[str, ...]
+    without: tuple[str, ...]
+    same_local_version: bool
+    repository: str
+    revision: str
+    requirements: tuple[Requirement, ...]
+    constraints: tuple[Requirement, ...]
+    options: tuple[tuple[str, str], ...]
+    contradicts: tuple[tuple[str, str], ...]
+    origin: Provenance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadPair:
+    """Releases of what is stood upon (``versions`` as written) that are known not to work, with the report."""
+
+    versions: str
+    releases: tuple[str, ...]
+    why: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """The releases of ``framework`` that a release stands upon, newest first: those that upstream tested, and those that it
+    allows without a test. ``taken`` is the one where a request does not name the framework; ``release.variants`` are upon it.
+
+    ``allows`` is upstream's range as written, empty where only the tested ones go. ``source`` tells of the tests,
+    ``allows_source`` of the range.
+    """
+
+    framework: str
+    taken: str
+    tested: tuple[str, ...]
+    allowed: tuple[str, ...]
+    bad: tuple[BadPair, ...]
+    allows: str
+    source: str
+    allows_source: str
+    added: Added
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """One version of a framework. ``exclude_newer`` bounds its dependencies; ``variants`` stand in order of choice."""
+    """One version of a framework. ``exclude_newer`` bounds its dependencies; ``variants`` stand in order of choice.
+
+    ``pairs`` say which releases of other frameworks it goes with, where its builds are theirs.
+    """
 
     version: str
     series: str
@@ -126,6 +180,7 @@ class Release:
     exclude_newer: str
     variants: tuple[Variant, ...]
     origin: Provenance
+    pairs: tuple[Pairs, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

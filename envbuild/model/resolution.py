@@ -18,11 +18,12 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upon:
-    """A build of another framework, upon which one stands."""
+    """A build of another framework, upon which one stands. ``pair``: upstream ``tested`` the two, or it ``allowed`` them."""
 
     name: str
     version: str
     variant: str
+    pair: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,13 +11,11 @@ from envbuild.lazily import exported
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
 from envbuild.resolve.answer import answer
-from envbuild.resolve.decide import choose, decide
+from envbuild.resolve.decide import choose_for, decide
 from envbuild.resolve.details import details_of
-from envbuild.resolve.facts import Facts
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.parse import parse
 from envbuild.resolve.request import Request
-from envbuild.resolve.search import Search
 
 if TYPE_CHECKING:
     from envbuild.resolve.accept import refusals
@@ -60,8 +58,7 @@ def resolve(matrix: Matrix, request: Request) -> Resolution:
 
     Raises :class:`ConflictError` with the conflicting rows and the nearest alternatives where nothing satisfies it.
     """
-    search = Search(Facts(matrix), request)
-    chosen = choose(search)
+    search, chosen = choose_for(matrix, request)
     if chosen is not None:
         return decide(search, chosen)
     from envbuild.resolve.refuse import refusal

@@ -15,6 +15,7 @@ from envbuild.resolve.facts import Facts, status_objection
 from envbuild.resolve.places import offers_on, system_objections
 from envbuild.resolve.pythons import python_on
 from envbuild.resolve.together import LIBRARIES, clashes, image_clashes, together
+from envbuild.resolve.upon import held_variants, pins_upon
 
 
 def refusals(matrix: Matrix, environment: Environment) -> list[Conflict]:
@@ -40,7 +41,7 @@ def _builds(facts: Facts, environment: Environment, framework: Framework) -> lis
     cuda = environment.cuda_of(framework)
     found = [
         Build(framework=table, release=release, variant=variant, beside_gpus=not any(each.cuda for each in release.variants))
-        for variant in release.variants
+        for variant in held_variants(facts.matrix, framework)
         if (variant.package, variant.cuda or None, variant.cuda_libraries)
         == (framework.package, cuda, framework.cuda_libraries)
     ]
@@ -76,6 +77,11 @@ def _build(facts: Facts, python: str, framework: Framework, build: Build) -> Ite
     if python not in variant.python:
         reason = f"supports Python {', '.join(variant.python)}, no longer {python}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))
+    if variant.upon and not set(pins_upon(facts.matrix, variant)) <= set(framework.requirements):
+        name, version, _ = variant.upon[0]
+        yield Conflict(
+            row=row, reason=f"stands upon {name} {version}, which the lock does not pin", source=origin.source_of("upon")
+        )
     for own in variant.pins(build.release.version):
         if own not in framework.requirements:
             yield Conflict(row=row, reason=f"is now installed as {own}", source=origin.source_of("package"))

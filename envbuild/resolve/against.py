@@ -67,7 +67,7 @@ class _Bench:
 
     def __init__(self, search: Search) -> None:
         self._search = search
-        self._clashes: dict[tuple[str, str], list[Objection]] = {}
+        self._clashes: dict[tuple[object, ...], list[Objection]] = {}
 
     def kinds(self, wanted: Wanted) -> list[Option]:
         """The builds of a framework: beside others, one of those that are alike in all that can keep something out."""
@@ -95,7 +95,7 @@ class _Bench:
         return Case(builds, against, mixed or any(True for build in builds for _ in cuda_objections(request, build)), homeless)
 
     def _pair(self, one: Build, other: Build) -> list[Objection]:
-        key = (one.row, other.row)
+        key = (one.row, one.variant.upon, other.row, other.variant.upon)
         if key not in self._clashes:
             self._clashes[key] = clashes(self._search.facts, (one, other))
         return self._clashes[key]

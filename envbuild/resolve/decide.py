@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envbuild.matrix.platform import PackageRow, RepositoryRow, SystemRow
-from envbuild.matrix.types import PinnedWheel, Requirement, Variant
+from envbuild.matrix.types import Matrix, PinnedWheel, Requirement, Variant
 from envbuild.matrix.versions import numbers, within
 from envbuild.model import (
     AptPackage,
@@ -33,7 +33,24 @@ from envbuild.resolve.reasons import reasons
 from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Search
 from envbuild.resolve.together import join, need_of, together
+from envbuild.resolve.upon import siblings, with_bases
 from envbuild.resolve.warn import warnings
+
+
+def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
+    """The first candidate for a request, with the search that found it.
+
+    Where what a framework takes by itself does not do, another release of what it stands upon may: that one is then part of
+    the environment, so that its name says which.
+    """
+    search = Search(Facts(matrix), request)
+    chosen = choose(search)
+    named = with_bases(matrix, request) if chosen is None else None
+    if named is not None:
+        wider = Search(search.facts, named)
+        if (found := choose(wider)) is not None:
+            return wider, found
+    return search, chosen
 
 
 def choose(search: Search) -> Candidate | None:
@@ -142,7 +159,7 @@ def _same_name(facts: Facts, chosen: Candidate) -> Iterator[Variant]:
     """What the builds need together that a name with these versions and CUDAs can mean, best first."""
     levels = []
     for build in chosen.builds:
-        same = [v for v in build.release.variants if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
+        same = [v for v in siblings(facts.matrix, build) if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
         levels.append([replace(build, variant=variant) for variant in same])
     for builds in itertools.product(*levels):
         need = need_of(facts, builds[0])

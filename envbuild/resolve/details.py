@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.model import ComputeCapability, Details, Environment, Framework, Upon
+from envbuild.resolve.upon import held_variants
 
 
 def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
     """One entry per framework; of a build that has no row any more, nothing is told."""
-    return tuple(_details(environment, _variant(matrix, framework)) for framework in environment.frameworks)
+    return tuple(_details(matrix, environment, framework) for framework in environment.frameworks)
 
 
-def _variant(matrix: Matrix, framework: Framework) -> Variant | None:
-    """The row of a framework's build."""
-    releases = (release for table in matrix.frameworks if table.name == framework.name for release in table.releases)
-    variants = (variant for release in releases if release.version == framework.version for variant in release.variants)
-    return next((variant for variant in variants if variant.name == framework.variant), None)
-
-
-def _details(environment: Environment, variant: Variant | None) -> Details:
+def _details(matrix: Matrix, environment: Environment, framework: Framework) -> Details:
+    variants = held_variants(matrix, framework)
+    variant = next((variant for variant in variants if variant.name == framework.variant), None)
     if variant is None:
         return Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
     code = ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.sass or variant.ptx else None
     alone = len(environment.frameworks) == 1
     return Details(
-        upon=tuple(Upon(name=name, version=version, variant=build) for name, version, build in variant.upon),
+        upon=_upon(matrix, framework, variant),
         cudnn=_library(variant.cudnn, environment.cudnn, alone),
         nccl=_library(variant.nccl, environment.nccl, alone),
         compute_capability=code,
     )
+
+
+def _upon(matrix: Matrix, framework: Framework, variant: Variant) -> tuple[Upon, ...]:
+    found = []
+    above = (framework.name, framework.version)
+    for name, version, build in variant.upon:
+        tables = (table for table in matrix.frameworks if table.name == above[0])
+        release = next(release for table in tables for release in table.releases if release.version == above[1])
+        pairs = pairs_with(release, name)
+        pair = "allowed" if pairs is not None and version in pairs.allowed else "tested"
+        found.append(Upon(name=name, version=version, variant=build, pair=pair))
+        above = (name, version)
+    return tuple(found)
 
 
 def _library(need: LibraryNeed | None, of_all: str | None, alone: bool) -> str | None:

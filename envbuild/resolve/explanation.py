@@ -11,8 +11,7 @@ from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, mismatches
-from envbuild.resolve.decide import choose, decide
-from envbuild.resolve.facts import Facts
+from envbuild.resolve.decide import choose_for, decide
 from envbuild.resolve.overlaid import marked
 from envbuild.resolve.places import places
 from envbuild.resolve.refuse import refusal
@@ -39,8 +38,7 @@ class Explanation:
 
 def explain(matrix: Matrix, request: Request) -> Explanation:
     """Why a request is answered as it is. A refusal is part of the answer here, not raised."""
-    search = Search(Facts(matrix), request)
-    chosen = choose(search)
+    search, chosen = choose_for(matrix, request)
     if chosen is None:
         return Explanation(request=request.text, resolution=None, choices=(), passed_over=(), error=refusal(search))
     return Explanation(

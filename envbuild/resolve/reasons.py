@@ -8,6 +8,7 @@ from dataclasses import replace
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import numbers, within
 from envbuild.model import Environment, Reason
+from envbuild.resolve import upon
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts
@@ -45,6 +46,8 @@ def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rea
             because=_package(facts, request, chosen, build),
             source=build.variant.origin.source_of("package"),
         )
+        for choice, because, source in upon.reasons(build):
+            yield Reason(choice=choice, because=because, source=source)
         yield from _cuda(build)
         yield from _processor(build)
 
@@ -123,9 +126,9 @@ def _comes_from(build: Build, place: Place) -> str:
 
 def _no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
     """Why none of a release's builds for GPUs was taken: what keeps all of them from those of another, if something does."""
-    ours = _for_gpus(build)
+    ours = _for_gpus(facts, build)
     for other in chosen.builds:
-        pairs = [(one, another) for one in ours for another in _for_gpus(other)] if other is not build else []
+        pairs = [(one, another) for one in ours for another in _for_gpus(facts, other)] if other is not build else []
         against = [clashes(facts, pair) for pair in pairs]
         if against and all(against):
             told = "; ".join(f"{each.conflict.row} {each.conflict.reason}" for each in against[0])
@@ -133,14 +136,15 @@ def _no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
     return "no GPU build satisfies the request"
 
 
-def _for_gpus(build: Build) -> list[Build]:
-    return [replace(build, variant=variant) for variant in build.release.variants if variant.cuda]
+def _for_gpus(facts: Facts, build: Build) -> list[Build]:
+    return [replace(build, variant=variant) for variant in upon.siblings(facts.matrix, build) if variant.cuda]
 
 
 def _package(facts: Facts, request: Request, chosen: Candidate, build: Build) -> str:
     variant = build.variant
-    kinds = {bool(other.cuda) for other in build.release.variants}
-    if len(build.release.variants) == 1:
+    builds = upon.siblings(facts.matrix, build)
+    kinds = {bool(other.cuda) for other in builds}
+    if len(builds) == 1:
         return "the only build of this version"
     if build.beside_gpus:
         return "nothing that was asked for is for GPUs"

@@ -16,6 +16,7 @@ from envbuild.resolve.places import Place, candidates, offers_on, places
 from envbuild.resolve.request import Part
 from envbuild.resolve.search import Search, for_gpus
 from envbuild.resolve.together import clashes_with, together
+from envbuild.resolve.upon import siblings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +65,7 @@ def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]
 
 
 def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
-    others = [replace(build, variant=variant) for variant in build.release.variants if variant != build.variant]
+    others = [replace(build, variant=variant) for variant in siblings(search.facts.matrix, build) if variant != build.variant]
     against = {other.row: _against(search, chosen, build, other) for other in others}
     other = next(iter(sorted(others, key=lambda other: bool(against[other.row]))), None)
     if other is None:

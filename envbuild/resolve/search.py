@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from envbuild.matrix.pairs import other_builds, word_of
 from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
 from envbuild.resolve.build import Build
@@ -44,8 +45,19 @@ def for_gpus(build: Build) -> bool:
     return bool(build.variant.cuda) or build.beside_gpus
 
 
-def _both(one: Only, other: Only | None) -> Only:
-    return one if other is None else lambda build: one(build) and other(build)
+def is_tested(build: Build) -> bool:
+    """Whether upstream tested the pair that a build is; one that stands upon nothing is none."""
+    return word_of(build.release, build.variant) != "allowed"
+
+
+def is_usual(build: Build) -> bool:
+    """Whether it is a pair that upstream tested, or the one that is taken by itself."""
+    return is_tested(build) or any(build.variant.upon[0][:2] == (each.framework, each.taken) for each in build.release.pairs)
+
+
+def _both(*conditions: Only | None) -> Only | None:
+    stated = [each for each in conditions if each is not None]
+    return (lambda build: all(each(build) for each in stated)) if stated else None
 
 
 class _Level:
@@ -70,7 +82,7 @@ class Search:
         self.facts = facts
         self.request = request
         self._names = shared_names([wanted.framework for wanted in request.wanted])
-        self._options: dict[str, list[tuple[bool, list[Option]]]] = {}
+        self._options: dict[tuple[str, bool], list[tuple[bool, list[Option]]]] = {}
         self._levels: dict[tuple[str, frozenset[Part]], _Level] = {}
         self._asked_for: dict[str, bool] = {}
         self._cpu_only: dict[str, bool] = {}
@@ -103,20 +115,34 @@ class Search:
 
         Of several frameworks an environment for GPUs comes before one for CPUs. Alone, a framework's newest release comes
         before everything else; beside others the CPU builds of the newest would too often go together where the GPU builds of
-        releases hardly older do as well.
+        releases hardly older do as well. Pairs that upstream tested come first, then the one that is taken by itself, then
+        others that upstream allows.
         """
-        found = None
-        if len(self.request.wanted) > 1 and not self.request.device:
-            found = next(self.solutions(free, only=_both(for_gpus, only), order=order), None)
-        found = found or next(self.solutions(free, only=only, order=order), None)
-        return found and self._of_one_cuda(found, free, only)
+        devices: list[Only | None] = [for_gpus, None] if len(self.request.wanted) > 1 and not self.request.device else [None]
+        words: list[Only | None] = [is_tested, is_usual, None] if self._has_pairs() else [None]
+        for device, word in itertools.product(devices, words):
+            narrowed = _both(device, word, only)
+            if (found := next(self.solutions(free, only=narrowed, order=order), None)) is not None:
+                return self._of_one_cuda(found, free, _both(word, only))
+        return None
+
+    def _has_pairs(self) -> bool:
+        """Whether of two frameworks that were asked for one stands upon the other, or may."""
+        names = {wanted.framework.name for wanted in self.request.wanted}
+        below = (
+            pairs.framework
+            for wanted in self.request.wanted
+            for release in wanted.framework.releases
+            for pairs in release.pairs
+        )
+        return len(names) > 1 and any(name in names for name in below)
 
     def _of_one_cuda(self, chosen: Candidate, free: Collection[Part], only: Only | None) -> Candidate:
         """The same releases in builds for one CUDA, else in builds that do not bring different ones in packages of one name."""
         if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
             return chosen
         releases = {build.framework.name: build.release for build in chosen.builds}
-        variants = [variant for build in chosen.builds for variant in build.release.variants]
+        variants = [option.build.variant for build in chosen.builds for option in self._of_release(build)]
 
         def same(build: Build, cudas: Collection[str]) -> bool:
             fits = build.beside_gpus or build.variant.cuda in cudas
@@ -131,17 +157,35 @@ class Search:
 
     def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
         """The builds of the releases that were asked for, or of all where the version is free; good and bad."""
-        name = wanted.framework.name
         any_version = self.request.part("version", wanted) in free
-        known = self._options.setdefault(name, [])
+        others, wide = [each for each in self.request.wanted if each is not wanted], self._wide(wanted, free)
+        known = self._options.setdefault((wanted.framework.name, wide), [])
         for index, release in enumerate(wanted.framework.releases):
             if index == len(known):
                 known.append((wanted.accepts(release), []))
             accepted, options = known[index]
             if any_version or accepted:
                 if not options:
-                    options += [self._option(wanted, release, variant, accepted) for variant in release.variants]
+                    variants = [*release.variants, *self._upon_others(release, others, wide)]
+                    options += [self._option(wanted, release, variant, accepted) for variant in variants]
                 yield from options
+
+    def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
+        """Whether a framework may stand upon any release of the others: the version of one is free, and its own is not."""
+        versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
+        return not versions[wanted.framework.name] and any(versions.values())
+
+    def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
+        """The builds of a release upon what else was asked for, in other releases than the one that it takes by itself: those
+        that the request accepts, all of them where ``wide``.
+        """
+        for each in others if release.pairs else ():
+            yield from other_builds(release, each.framework, lambda below, each=each: wide or each.accepts(below))  # type: ignore[misc]
+
+    def _of_release(self, build: Build) -> Iterator[Option]:
+        """The builds of a chosen build's release."""
+        options = self.options(self.request.wanted_of(build.framework))
+        return (option for option in options if option.build.release is build.release)
 
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """Where builds can live together, best first, as far as the request says anything of it."""
@@ -196,7 +240,7 @@ class Search:
         return self._cpu_only[name]
 
     def _level(self, wanted: Wanted, free: Collection[Part]) -> _Level:
-        own = {wanted.framework.name, ""}
+        own = {each.framework.name for each in self.request.wanted if self._wide(wanted, free)} | {wanted.framework.name, ""}
         key = (wanted.framework.name, frozenset(part for part in free if part.rpartition(" ")[0] in own))
         if key not in self._levels:
             self._levels[key] = _Level(self._possible(wanted, free))

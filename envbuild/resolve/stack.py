@@ -10,7 +10,7 @@ from envbuild.errors import ConflictError, InvalidInputError, Problem
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import within
 from envbuild.model import Base, Environment, PrefixPlan, Reason, Resolution
-from envbuild.resolve import reasons
+from envbuild.resolve import reasons, upon
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.decide import environment_of, framework_of
@@ -211,6 +211,7 @@ def _warnings(facts: Facts, stack: Stack, request: Request, shares: Shares) -> I
     for candidate in shares.candidates:
         for build in candidate.builds:
             yield from hardware_warnings(facts, request, build.row, build.variant)
+        yield from upon.warnings(candidate.builds)
         yield from package_warnings(candidate.builds)
         yield from status_warnings(facts, request, candidate)
     whole = together([build.variant for build in shares.whole.builds])

@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 
 from envbuild.errors import Conflict
 from envbuild.matrix.libraries import accepts
+from envbuild.matrix.pairs import bad_pair, pairs_with, range_of
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.build import Build
@@ -52,7 +53,7 @@ class Need(NamedTuple):
 
 def need_of(facts: Facts, build: Build) -> Need:
     """What one build needs."""
-    key = (build.row, build.beside_gpus)
+    key = (build.row, build.variant.upon, build.beside_gpus)
     if key not in facts.needs:
         facts.needs[key] = _need_of(facts, build)
     return cast(Need, facts.needs[key])
@@ -252,12 +253,29 @@ def _first_clashes(facts: Facts, build: Build, others: Sequence[Build], kinds: S
 
 
 def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
-    if twice := _held_twice(ours[1].holds, theirs[1].holds):
-        for (build, _), held in zip((ours, theirs), twice, strict=True):
-            other = twice[held == twice[0]]
-            itself = f"is not {other.framework} {other.version} {other.variant}"
-            below = f"stands upon {held.framework} {held.version} {held.variant}"
-            yield _fact(build, itself if held.framework == build.framework.name else below, "upon")
+    twice = _held_twice(ours[1].holds, theirs[1].holds)
+    if twice is None:
+        return
+    sides = list(zip((ours[0], theirs[0]), twice, reversed(twice), strict=True))
+    if told := [found for build, _, other in sides if (found := _pair_clash(build, other))]:
+        yield from told
+        return
+    for build, held, other in sides:
+        itself = f"is not {other.framework} {other.version} {other.variant}"
+        below = f"stands upon {held.framework} {held.version} {held.variant}"
+        yield _fact(build, itself if held.framework == build.framework.name else below, "upon")
+
+
+def _pair_clash(build: Build, other: Held) -> Objection | None:
+    """Why a build does not stand upon ``other``, where its row says with which releases of that it goes."""
+    pairs = pairs_with(build.release, other.framework)
+    if pairs is None or len(pairs.tested) + len(pairs.allowed) + len(pairs.bad) < 2 or build.framework.name == other.framework:
+        return None
+    if bad := bad_pair(pairs, other.version):
+        return objection(None, build.row, f"does not work with {other.framework} {other.version}: {bad.why}", bad.source)
+    if other.version in (*pairs.tested, *pairs.allowed):
+        return None
+    return objection(None, build.row, f"goes with {range_of(pairs)}, not with {other.version}", pairs.allows_source)
 
 
 def _device_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from envbuild.resolve import upon
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings
@@ -20,6 +21,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
         found += hardware_warnings(facts, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
         found += _bad_for_gpus(search, build)
+    found += upon.warnings(chosen.builds)
     found += package_warnings(chosen.builds)
     found += status_warnings(facts, request, chosen)
     return tuple(dict.fromkeys(found))

@@ -1,6 +1,6 @@
 """Questions about the real matrix whose answers stand in public documents: one YAML file per topic in `questions/`.
 
-They are written down from the documents, not from the matrix, so that a wrong row is found. Three kinds::
+They are written down from the documents, not from the matrix, so that a wrong row is found. Four kinds::
 
     - ask: "tf-1.12-cuda9"                  # a request, with `options` (driver, gpu, python, system, base)
       is: {cuda: "9.0", frameworks.0.version: "1.12.3"}      # fields of `resolve --json`
@@ -18,6 +18,9 @@ They are written down from the documents, not from the matrix, so that a wrong r
       source: "https://…"
     - build: [tensorflow, "1.12.0", gpu]    # one build of a release, by the variant's name
       is: {cuda: "9.0", "cudnn.minimum": "7.2"}
+      source: "https://…"
+    - pair: [keras, "2.2.4", tensorflow, "1.9.0"]            # two releases of which the first stands upon the second
+      is: tested                            # or `allowed`, `refused`; `resolves`: the document leaves open which
       source: "https://…"
 """
 
@@ -37,7 +40,7 @@ from envbuild.matrix.types import Matrix
 
 ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
-KINDS = {"ask": {"is", "warns", "refused", "says", "options"}, "row": {"is"}, "build": {"is"}}
+KINDS = {"ask": {"is", "warns", "refused", "says", "options"}, "row": {"is"}, "build": {"is"}, "pair": {"is"}}
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,9 @@ def test_question(facts: Matrix, question: dict[str, Any]) -> None:
     assert question["source"].startswith(("https://", "http://", "pkg:")), "a question needs a public source"
     if kind == "ask":
         _ask(facts, question)
+        return
+    if kind == "pair":
+        _pair(facts, question["pair"], question["is"])
         return
     found = _row(facts, *question["row"]) if kind == "row" else _build(facts, *question["build"])
     _compare(found, question["is"])
@@ -87,6 +93,23 @@ def _ask(facts: Matrix, question: dict[str, Any]) -> None:
     told = " ".join([error.message, error.hint or "", *(f"{item.row}: {item.reason}" for item in error.conflicts)])
     for part in wanted.get("because", ()):
         assert part in told, (part, told)
+
+
+def _pair(facts: Matrix, pair: list[str], expected: str) -> None:
+    above, version, below, under = pair
+    request = resolve.parse([f"{above}=={version}", f"{below}=={under}"], matrix=facts)
+    if expected == "refused":
+        with pytest.raises(EnvbuildError) as caught:
+            resolve.resolve(facts, request)
+        assert caught.value.code == "conflict", caught.value.message
+        assert any(item.source for item in caught.value.conflicts)
+        return
+    resolution = resolve.resolve(facts, request)
+    names = [framework.name for framework in resolution.environment.frameworks]
+    word = resolution.details[names.index(above)].upon[0].pair
+    assert word == expected or (expected == "resolves" and word in ("tested", "allowed"))
+    warned = [warning for warning in resolution.warnings if "allowed, not tested by upstream" in warning]
+    assert bool(warned) == (word == "allowed"), resolution.warnings
 
 
 def _compare(value: Any, wanted: dict[str, Any]) -> None:

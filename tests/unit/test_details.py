@@ -33,7 +33,7 @@ def rows(found: dict[str, Any]) -> list[str]:
 
 def test_what_a_framework_stands_upon_is_named() -> None:
     found = answer("shade-2.2.4")
-    assert found["frameworks"][0]["upon"] == [{"name": "widget", "version": "1.12.3", "variant": "gpu"}]
+    assert found["frameworks"][0]["upon"] == [{"name": "widget", "version": "1.12.3", "variant": "gpu", "pair": "tested"}]
     assert rows(found)[:2] == ["shade 2.2.4", "upon widget 1.12.3"]
     because = {reason["choice"]: reason["because"] for reason in found["reasons"]}
     assert because["cuda 9.0"].startswith("widget 1.12.3, upon which it stands, is built for it;")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from envbuild import matrix, resolve
-from envbuild.errors import InvalidInputError
+from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model import Framework
 
@@ -196,3 +197,107 @@ def test_a_package_of_the_distribution_says_its_version(read):
     assert found.environment.frameworks[0].options == {"distribution": "1.0.1-2"}
     assert "package python-below 1.0.1-2 of plain1" in [reason.choice for reason in found.reasons]
     assert "nothing can stand upon it" in problems(read, text, above(', upon: {below: "1.0.1"}'))
+
+
+# --- pairs: tested, allowed, known bad ----------------------------------------------------------------------------------
+
+TEN = """      gpu: {package: below, python: ["3.6", "3.9"], cuda_libraries: none, glibc: "2.17"}"""
+LATER = "".join(
+    f'\n      - {{version: "{each}", released: "2020-01-01"}}' for each in ("1.0.0", "1.0.2", "1.0.3", "1.0.4", "1.0.5")
+)
+RANGE = (
+    'package: above\n    upon:\n      below: {allows: ">=1.0.1", allows_source: "https://example.org/range",\n'
+    '        known_bad: [{versions: ">=1.0.5", why: "it crashes", source: "https://example.org/report"}]}'
+)
+TESTED = ', upon: {below: {tested: ["1.0.2", "1.0.3"], source: "https://example.org/tests"}}'
+
+
+def pairs(read) -> Matrix:
+    return read(above(TESTED, RANGE), base(TEN) + LATER.lstrip("\n") + "\n")
+
+
+def ask(facts: Matrix, *words: str):
+    return resolve.resolve(facts, resolve.parse(list(words), matrix=facts))
+
+
+def test_ranges_are_handed_down_key_by_key(read):
+    facts = pairs(read)
+    assert matrix.check(facts) == []
+    (found,) = framework(facts, "above").releases[0].pairs
+    assert (found.taken, found.tested, found.allowed) == ("1.0.3", ("1.0.3", "1.0.2"), ("1.0.4", "1.0.1"))
+    assert [each.releases for each in found.bad] == [("1.0.5",)]
+    assert (found.source, found.allows_source) == ("https://example.org/tests", "https://example.org/range")
+    (variant,) = framework(facts, "above").releases[0].variants
+    assert variant.upon == (("below", "1.0.3", "gpu"),)
+
+
+def test_a_pair_is_tested_or_allowed_with_a_warning_or_refused(read):
+    facts = pairs(read)
+    tested, allowed = ask(facts, "above", "below==1.0.2"), ask(facts, "above", "below==1.0.4")
+    assert (tested.details[0].upon[0].pair, tested.warnings) == ("tested", ())
+    assert "below==1.0.4" in allowed.environment.frameworks[0].requirements
+    assert allowed.details[0].upon[0].pair == "allowed"
+    assert allowed.warnings == ("above 2.0.0 upon below 1.0.4: allowed, not tested by upstream [https://example.org/range].",)
+    for version, reason, source in (
+        ("1.0.5", "does not work with below 1.0.5: it crashes", "https://example.org/report"),
+        ("1.0.0", "goes with below>=1.0.1, not with 1.0.0", "https://example.org/range"),
+    ):
+        with pytest.raises(ConflictError) as caught:
+            ask(facts, "above", f"below=={version}")
+        (conflict,) = caught.value.conflicts
+        assert (conflict.row, conflict.reason, conflict.source) == ("above 2.0.0 gpu", reason, source)
+        assert caught.value.alternatives[0].name.startswith("above-2.0.0+below-1.0.")
+
+
+def test_tested_pairs_come_first_and_then_the_newest_allowed(read):
+    facts = pairs(read)
+    versions = [framework.version for framework in ask(facts, "below", "above").environment.frameworks]
+    assert versions == ["2.0.0", "1.0.3"]
+    only = read(above(', upon: {below: {default: "1.0.1"}}', RANGE), base(TEN) + LATER.lstrip("\n") + "\n")
+    assert [each.version for each in ask(only, "below", "above").environment.frameworks] == ["2.0.0", "1.0.1"]
+    assert [each.version for each in ask(only, "below>1.0.1", "above").environment.frameworks] == ["2.0.0", "1.0.4"]
+
+
+def test_what_stands_upon_another_by_itself_takes_its_default_and_else_names_the_other(read):
+    old = '      gpu: {package: below, python: ["3.6"], cuda_libraries: none, glibc: "2.17"}'
+    new = LATER.replace('"1.0.3", released: "2020-01-01"', '"1.0.3", released: "2020-01-01", python: ["3.9"]').lstrip("\n")
+    facts = read(above(TESTED, RANGE), base(old.replace('"3.6"', '"3.9"')) + new + "\n")
+    assert ask(facts, "above").environment.name == "above-2.0.0-cpu-py39-plain1"
+    assert ask(facts, "above").environment.frameworks[0].requirements[1] == "below==1.0.3"
+    narrow = read(
+        above(TESTED, RANGE),
+        base(old.replace('["3.6"]', '["3.6", "3.9"]'))
+        + LATER.lstrip("\n").replace(
+            '"1.0.3", released: "2020-01-01"', '"1.0.3", released: "2020-01-01", variants: {gpu: {python: ["3.6"]}}'
+        )
+        + "\n",
+    )
+    found = ask(narrow, "above")
+    assert found.environment.name == "above-2.0.0+below-1.0.2-cpu-py39-plain1"
+    assert resolve.refusals(narrow, found.environment) == []
+
+
+def test_a_decision_is_stale_once_its_pair_is_known_bad(read):
+    facts = pairs(read)
+    held = ask(facts, "above", "below==1.0.4").environment
+    alone = replace(held, frameworks=held.frameworks[:1])
+    assert resolve.refusals(facts, held) == resolve.refusals(facts, alone) == []
+    worse = read(above(TESTED, RANGE.replace(">=1.0.5", ">=1.0.4")), base(TEN) + LATER.lstrip("\n") + "\n")
+    assert any("does not work with below 1.0.4: it crashes" in each.reason for each in resolve.refusals(worse, held))
+    assert any("which the lock does not pin" in each.reason for each in resolve.refusals(worse, alone))
+
+
+@pytest.mark.parametrize(
+    ("upon", "problem"),
+    [
+        ('{tested: ["1.0.5"]}', "cannot be tested and known bad"),
+        ('{default: "1.0.0"}', "below 1.0.0 is neither tested nor allowed"),
+        ('{allows: "newer"}', "is no condition on versions"),
+        ('{known_bad: [{versions: ">=1", why: "no"}]}', "needs the report as its source"),
+        ('{test: ["1.0.1"]}', "unknown key, did you mean tested?"),
+        ('{allows: ">=9"}', "no below goes with it"),
+    ],
+)
+def test_mistakes_in_ranges_are_told(read, upon, problem):
+    text = above(f", upon: {{below: {upon}}}", RANGE)
+    assert problem in problems(read, text, base(TEN) + LATER.lstrip("\n") + "\n")

@@ -1,0 +1,111 @@
+"""Which releases of two frameworks go together, of which one stands upon the other, and the builds of such a pair.
+
+Three words, never mixed: *tested* by upstream, *allowed* but not tested (chosen with a warning), *known bad* (refused).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Literal
+
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Release, Requirement, Variant
+
+Word = Literal["tested", "allowed"]
+
+_THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
+# From proved to refused: a build is as good as the least proved of its parts.
+DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
+
+
+def pairs_with(release: Release, framework: str) -> Pairs | None:
+    """What ``release`` says of the releases of ``framework``; None where it does not stand upon it."""
+    return next((pairs for pairs in release.pairs if pairs.framework == framework), None)
+
+
+def word_of(release: Release, variant: Variant) -> Word | None:
+    """What upstream says of the pair that a build of ``release`` is; None for a build that stands upon nothing."""
+    if not variant.upon:
+        return None
+    name, version, _ = variant.upon[0]
+    pairs = pairs_with(release, name)
+    return "allowed" if pairs is not None and version in pairs.allowed else "tested"
+
+
+def source_of(release: Release, variant: Variant) -> str:
+    """The document behind :func:`word_of`."""
+    pairs = pairs_with(release, variant.upon[0][0])
+    if pairs is None:
+        return variant.origin.source_of("upon")
+    return pairs.allows_source if word_of(release, variant) == "allowed" else pairs.source
+
+
+def bad_pair(pairs: Pairs, version: str) -> BadPair | None:
+    """Why ``version`` is known not to work, if it is."""
+    return next((bad for bad in pairs.bad if version in bad.releases), None)
+
+
+def range_of(pairs: Pairs) -> str:
+    """The releases that it goes with, in words: upstream's range, else those that were tested."""
+    return f"{pairs.framework}{pairs.allows}" if pairs.allows else f"{pairs.framework} {', '.join(pairs.tested)}"
+
+
+def other_builds(release: Release, base: FrameworkTable, accepts: Callable[[Release], bool]) -> Iterator[Variant]:
+    """The builds of ``release`` upon releases of ``base`` other than the one that it takes by itself: tested ones first."""
+    pairs = pairs_with(release, base.name)
+    if pairs is None:
+        return
+    known = {each.version: each for each in base.releases}
+    for version in (*pairs.tested, *pairs.allowed):
+        if version != pairs.taken and version in known and accepts(known[version]):
+            yield from upon(pairs, known[version])
+
+
+def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
+    """The builds upon one release of what is stood upon."""
+    for variant in below.variants:
+        built = built_upon(variant, (pairs.framework, below.version), pairs.added)
+        if built.python and variant.name not in pairs.added.without:
+            yield built
+
+
+def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
+    """``variant`` of what is stood upon, ``of`` which framework and version, as a build of the release that adds ``added``."""
+    built = replace(
+        variant,
+        requirements=(*variant.requirements, *added.requirements),
+        constraints=(*variant.constraints, *added.constraints),
+        python=tuple(python for python in variant.python if not added.pythons or python in added.pythons),
+        options=tuple(sorted({**dict(variant.options), **dict(added.options)}.items())),
+        upon=((*of, variant.name), *variant.upon),
+        contradicts=added.contradicts,
+        origin=_origin(added.origin, variant.origin),
+    )
+    if not added.package:
+        return built
+    held = tuple(Requirement(requirement=pin, python="", source=variant.origin.source) for pin in variant.pins(of[1]))
+    return replace(
+        built,
+        package=added.package,
+        requirement=added.package,
+        local_version=variant.local_version if added.same_local_version else "",
+        requirements=(*held, *built.requirements),
+        repository=added.repository,
+        revision=added.revision,
+        files=(),
+        nvcc=False,
+    )
+
+
+def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
+    """Our row's provenance; what it says of Python, CUDA and the libraries comes from the other's documents."""
+    worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
+    fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
+    return replace(
+        ours,
+        sources=tuple(dict.fromkeys((*ours.sources, *theirs.sources))),
+        status=worst.status,
+        note=worst.note or ours.note,
+        fields=tuple(fields.items()),
+    )

@@ -1,0 +1,90 @@
+"""Pairs of frameworks of which one stands upon the other, as the resolver sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.matrix.pairs import pairs_with, source_of, upon, word_of
+from envbuild.matrix.types import FrameworkTable, Matrix, Pairs, Release, Variant
+from envbuild.model import Framework
+from envbuild.resolve.build import Build
+from envbuild.resolve.request import Request, Wanted
+
+
+def siblings(matrix: Matrix, build: Build) -> Sequence[Variant]:
+    """The builds of the same release upon the same release of what it stands upon."""
+    release, variant = build.release, build.variant
+    pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
+    if pairs is None or variant.upon[0][1] == pairs.taken:
+        return release.variants
+    below = _release(matrix, pairs.framework, variant.upon[0][1])
+    return tuple(upon(pairs, below)) if below else ()
+
+
+def held_variants(matrix: Matrix, framework: Framework) -> Iterator[Variant]:
+    """The rows that a framework of a decision may be: those upon what it pins, else those of its release today."""
+    release = _release(matrix, framework.name, framework.version)
+    if release is None:
+        return
+    found = [built for pairs in release.pairs for built in _pinned(matrix, pairs, set(framework.requirements))]
+    yield from found
+    yield from (variant for variant in release.variants if not (found and variant.upon))
+
+
+def _pinned(matrix: Matrix, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
+    for version in dict.fromkeys((pairs.taken, *pairs.tested, *pairs.allowed)) if pairs.added.package else ():
+        below = _release(matrix, pairs.framework, version)
+        if below is not None:
+            yield from (built for built in upon(pairs, below) if pins.issuperset(pins_upon(matrix, built)))
+
+
+def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
+    """What asks a package index for the build that ``variant`` stands upon, where it is a package beside it."""
+    name, version, build = variant.upon[0]
+    below = _release(matrix, name, version)
+    theirs = next((each for each in below.variants if each.name == build), None) if below else None
+    return theirs.pins(version) if theirs is not None and theirs.package != variant.package else ()
+
+
+def warnings(builds: Sequence[Build]) -> Iterator[str]:
+    """The pairs that upstream allows and has not tested."""
+    for build in builds:
+        if word_of(build.release, build.variant) == "allowed":
+            yield f"{_pair(build)}: allowed, not tested by upstream [{source_of(build.release, build.variant)}]."
+
+
+def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
+    """What upstream says of the pair that a build is: choice, reason, document."""
+    word = word_of(build.release, build.variant)
+    pairs = pairs_with(build.release, build.variant.upon[0][0]) if build.variant.upon else None
+    if word is None or pairs is None:
+        return
+    rest = f" ({pairs.framework}{pairs.allows})" if word == "allowed" and pairs.allows else ""
+    said = "tested by upstream" if word == "tested" else f"allowed, not tested by upstream{rest}"
+    yield _pair(build), said, source_of(build.release, build.variant)
+
+
+def _pair(build: Build) -> str:
+    name, version, _ = build.variant.upon[0]
+    return f"{build.framework.name} {build.release.version} upon {name} {version}"
+
+
+def with_bases(matrix: Matrix, request: Request) -> Request | None:
+    """The request with what its frameworks stand upon named too, in any release; None where that names nothing more."""
+    named = {wanted.framework.name for wanted in request.wanted}
+    missing: dict[str, FrameworkTable] = {}
+    for wanted in request.wanted:
+        for release in wanted.framework.releases:
+            for pairs in release.pairs if wanted.accepts(release) else ():
+                if len(pairs.tested) + len(pairs.allowed) > 1 and pairs.framework not in named:
+                    missing[pairs.framework] = next(table for table in matrix.frameworks if table.name == pairs.framework)
+    if not missing:
+        return None
+    more = tuple(Wanted(framework=table, version="", cuda="") for table in missing.values())
+    return replace(request, wanted=(*request.wanted, *more))
+
+
+def _release(matrix: Matrix, name: str, version: str) -> Release | None:
+    releases = (release for table in matrix.frameworks if table.name == name for release in table.releases)
+    return next((release for release in releases if release.version == version), None)
