@@ -1,48 +1,75 @@
-"""Known vulnerabilities of what a lock pins: what the databases say, and what they were not asked about."""
+"""Known vulnerabilities of an environment: what the databases say, and what they were not asked about."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envbuild.audit.findings import Audit, Finding
+from envbuild.audit.findings import Audit, Finding, Package
 from envbuild.model import Lock
 
-__all__ = ["Audit", "Finding", "audit"]
+__all__ = ["Audit", "Finding", "Package", "audit"]
 
 
-def audit(lock: Lock, *, database: Path | None, service: str) -> Audit:
-    """The known vulnerabilities of the Python packages of ``lock``, by package and advisory.
+def audit(
+    lock: Lock, *, databases: Sequence[Path], service: str, sources: Sequence[tuple[str, str, str]] | None = None
+) -> Audit:
+    """The known vulnerabilities of the packages of ``lock`` and of the image built from it, by package and advisory.
 
-    ``database`` is a folder or zip of OSV records (as https://osv.dev offers for PyPI); without one, ``service`` (``osv`` or
-    ``pypi``) is asked through pip-audit. Raises :class:`PublishError` (``advisories-unreachable``) where it does not answer,
-    :class:`UsageError` or :class:`InvalidInputError` for a database that is none.
+    ``databases`` are folders or zips of OSV records (as https://osv.dev offers them for PyPI and for Debian); without one,
+    ``service`` (``osv`` or ``pypi``) is asked through pip-audit, about Python packages only. ``sources`` are the binary
+    package, source package and source version of all that the image's own package manager installed: None where there is no
+    image, empty where it cannot be asked.
+
+    Raises :class:`PublishError` (``advisories-unreachable``) where a service does not answer, :class:`UsageError` or
+    :class:`InvalidInputError` for a database that is none.
     """
     pinned = {(artifact.name, artifact.version): artifact for prefix in lock.prefixes for artifact in prefix.artifacts}
-    packages = [pinned[key] for key in sorted(pinned)]
-    if database is not None:
+    artifacts = [pinned[key] for key in sorted(pinned)]
+    system = list(_system_packages(lock, sources or ()))
+    if databases:
         from envbuild.audit import database as local
 
-        answer = local.search(database, packages)
+        python = [Package(ecosystem=local.PYPI, name=each.name, version=each.version) for each in artifacts]
+        answer = local.search(databases, [*python, *system])
+        not_asked: tuple[str, ...] = ()
     else:
         from envbuild.audit import service as remote
 
-        answer = remote.ask(service, packages)
+        answer = remote.ask(service, artifacts)
+        why = "the service is asked about Python packages only; name OSV's records of the distribution with --database"
+        not_asked = (f"{len(system)} packages of {system[0].ecosystem}: {why}",) if system else ()
     return Audit(
         database=answer.database,
-        checked=len(packages) - len(answer.unchecked),
+        checked=answer.checked,
         findings=tuple(answer.findings),
-        unchecked=(*answer.unchecked, *_unchecked(lock)),
+        unchecked=(*answer.unchecked, *not_asked, *_unchecked(lock, sources)),
     )
 
 
-def _unchecked(lock: Lock) -> tuple[str, ...]:
-    said: list[str] = []
-    debian = len(lock.base.bootstrap.packages) if lock.base.bootstrap else 0
-    if debian:
-        said.append(f"{debian} Debian packages of the base")
-    else:
-        said.append(f"the packages inside {lock.base.image}")
-    if lock.environment.base.packages:
-        said.append(f"{len(lock.environment.base.packages)} packages of CUDA repositories")
-    said += [f"{item.what}, which is not pinned" for item in lock.missing]
-    return tuple(said)
+def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Iterator[Package]:
+    """The source packages of the distribution, each once; those of CUDA repositories are no packages of it."""
+    system = lock.environment.system
+    foreign = {package.name for package in lock.environment.base.packages}
+    found = {(source, version) for name, source, version in sources if name not in foreign}
+    ecosystem = f"{system.family.capitalize()}:{system.version}"
+    yield from (Package(ecosystem=ecosystem, name=name, version=version) for name, version in sorted(found))
+
+
+def _unchecked(lock: Lock, sources: Sequence[tuple[str, str, str]] | None) -> Iterator[str]:
+    environment = lock.environment
+    if sources is not None and not sources:
+        yield "the packages of the image's system: it has no dpkg that could name them"
+    if sources is None:
+        yield f"the packages of {environment.system.name}: build the image, whose package manager knows their sources"
+    if environment.base.packages:
+        yield f"{len(environment.base.packages)} packages of CUDA repositories, which no database covers"
+    if environment.base.files:
+        yield f"{len(environment.base.files)} conda packages of CUDA, which no database covers"
+    for prefix in lock.prefixes:
+        if prefix.python.is_fetched:
+            yield f"Python {prefix.python.version} of {prefix.path}, which is no package of the distribution"
+    for framework in environment.frameworks:
+        if framework.options.get("repository"):
+            yield f"{framework.name} {framework.version}, which is built from its repository"
+    yield from (f"{item.what}, which is not pinned" for item in lock.missing)

@@ -1,80 +1,189 @@
-"""A local copy of the OSV database: https://ossf.github.io/osv-schema/, one JSON record per advisory, in a folder or a zip."""
+"""A local copy of the OSV database: https://ossf.github.io/osv-schema/, one JSON record per advisory, in folders or zips."""
 
 from __future__ import annotations
 
-import json
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from envbuild.audit.findings import Answer, Finding
-from envbuild.errors import InvalidInputError, UsageError
-from envbuild.model import Artifact
+from envbuild.audit import records
+from envbuild.audit.debian_version import DebianVersion
+from envbuild.audit.findings import Answer, Finding, Package
+from envbuild.errors import InvalidInputError
 
-_ECOSYSTEM = "PyPI"
+PYPI = "PyPI"
+_SHOWN = 20  # bad records that are named; the rest are counted
+_MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
-def search(place: Path, packages: Sequence[Artifact]) -> Answer:
-    """What the database knows of ``packages``; withdrawn advisories do not count."""
-    wanted: dict[str, list[Artifact]] = {}
-    for artifact in packages:
-        wanted.setdefault(canonicalize_name(artifact.name), []).append(artifact)
-    found: dict[tuple[str, str, str], Finding] = {}
-    records = 0
-    for record in _records(place):
-        records += 1
-        if record.get("withdrawn"):
-            continue
-        for affected in record.get("affected", ()):
-            package = affected.get("package", {})
-            if package.get("ecosystem") != _ECOSYSTEM:
+def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
+    """What the databases know of ``packages``; withdrawn advisories do not count.
+
+    A record that cannot be used is skipped, and named as unchecked. So are the packages of an ecosystem that has no records.
+    Raises :class:`InvalidInputError` for a database without any record.
+    """
+    unreadable = [package for package in packages if not _is_readable(package)]
+    packages = [package for package in packages if package not in unreadable]
+    wanted: dict[tuple[str, str], list[Package]] = {}
+    for package in packages:
+        wanted.setdefault((package.ecosystem, _name(package.ecosystem, package.name)), []).append(package)
+    found: dict[tuple[str, ...], Finding] = {}
+    bad = _Bad()
+    covered: set[str] = set()
+    total = 0
+    for place in places:
+        count = 0
+        for each in records.read(place):
+            if isinstance(each, records.Bad):
+                bad.add(each)
                 continue
-            for artifact in wanted.get(canonicalize_name(str(package.get("name", ""))), ()):
-                if affects(affected, artifact.version):
-                    finding = _finding(record, affected, artifact)
-                    found[finding.package, finding.version, finding.advisory] = finding
-    if not records:
-        raise InvalidInputError(
-            f"{place} holds no OSV records.",
-            code="no-advisories",
-            hint="Give a folder of JSON records, or the zip that osv.dev offers for PyPI. An empty one finds nothing anywhere.",
+            name, record = each
+            try:
+                covered.update(_ecosystems(record))
+                for finding in _findings(record, wanted):
+                    found[finding.ecosystem, finding.package, finding.version, finding.advisory] = finding
+            except _MALFORMED as error:
+                bad.add(records.Bad(name=name, why=f"does not have the form of an OSV record: {error}"))
+                continue
+            count += 1
+        if not count:
+            raise _empty(place, bad)
+        total += count
+    odd = (f"{each.name} {each.version!r}, which is no version that {each.ecosystem} knows" for each in unreadable)
+    unchecked = [*bad.told(), *_uncovered(packages, covered), *odd]
+    return Answer(
+        database=f"{total} OSV records in {', '.join(place.name for place in places)}",
+        checked=sum(_is_covered(package, covered) for package in packages),
+        findings=[found[key] for key in sorted(found)],
+        unchecked=unchecked,
+    )
+
+
+class _Bad:
+    """Records that could not be used: the first ones by name, the rest by number."""
+
+    def __init__(self) -> None:
+        self.first: list[records.Bad] = []
+        self.count = 0
+
+    def add(self, one: records.Bad) -> None:
+        self.count += 1
+        if len(self.first) < _SHOWN:
+            self.first.append(one)
+
+    def told(self) -> Iterator[str]:
+        for one in self.first:
+            yield f"the record {one.name!r}, which {one.why[:200]}"
+        if self.count > len(self.first):
+            yield f"{self.count - len(self.first)} more records that cannot be read"
+
+
+def _empty(place: Path, bad: _Bad) -> InvalidInputError:
+    if bad.first:
+        return InvalidInputError(
+            f"{place} holds no usable OSV record; {bad.first[0].name!r} {bad.first[0].why[:200]}.",
+            code="bad-advisory",
+            hint="Fetch the database again.",
         )
-    findings = [found[key] for key in sorted(found)]
-    return Answer(database=f"{records} OSV records in {place.name}", findings=findings, unchecked=())
+    return InvalidInputError(
+        f"{place} holds no OSV records.",
+        code="no-advisories",
+        hint="Give a folder of JSON records, or the zip that osv.dev offers for PyPI. An empty one finds nothing anywhere.",
+    )
 
 
-def affects(affected: dict[str, Any], version: str) -> bool:
-    """Whether an ``affected`` object names ``version``, by its list or by a range in the order of PEP 440."""
+def _ecosystems(record: Mapping[str, Any]) -> Iterator[str]:
+    for affected in record.get("affected") or ():
+        package = affected.get("package") or {}
+        yield str(package.get("ecosystem", ""))
+
+
+def _is_readable(package: Package) -> bool:
     try:
-        ours = Version(version)
-    except InvalidVersion:
-        return version in affected.get("versions", ())
-    if any(_same(ours, listed) for listed in affected.get("versions", ())):
-        return True
-    ranges = [each for each in affected.get("ranges", ()) if each.get("type") == "ECOSYSTEM"]
-    return any(_within(ours, each.get("events", ())) for each in ranges)
-
-
-def _same(ours: Version, listed: str) -> bool:
-    try:
-        return Version(ours.public) == Version(listed)
-    except InvalidVersion:
+        _order_of(package.ecosystem)(package.version)
+    except ValueError:
         return False
+    return True
 
 
-def _within(ours: Version, events: Sequence[dict[str, str]]) -> bool:
+def _is_covered(package: Package, covered: set[str]) -> bool:
+    return any(_serves(ecosystem, package.ecosystem) for ecosystem in covered)
+
+
+def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
+    for ecosystem in sorted({package.ecosystem for package in packages}):
+        ours = [package for package in packages if package.ecosystem == ecosystem]
+        if not _is_covered(ours[0], covered):
+            yield f"{len(ours)} packages: the database has no record about {ecosystem}"
+
+
+def _serves(ecosystem: str, ours: str) -> bool:
+    """Whether advisories of ``ecosystem`` are about packages of ``ours``; those of Ubuntu name its kind of support, too."""
+    if ecosystem == ours:
+        return True
+    family, _, version = ours.partition(":")
+    return bool(version) and (ecosystem.startswith(f"{ours}:") or ecosystem.startswith(f"{family}:Pro:{version}"))
+
+
+def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[Package]]) -> Iterator[Finding]:
+    if record.get("withdrawn"):
+        return
+    known = {ecosystem for ecosystem, _ in wanted}
+    for affected in record.get("affected") or ():
+        package = affected.get("package") or {}
+        ecosystem, name = str(package.get("ecosystem", "")), str(package.get("name", ""))
+        for ours in (one for one in known if _serves(ecosystem, one)):
+            for each in wanted.get((ours, _name(ours, name)), ()):
+                if affects(affected, each.version, ours):
+                    yield _finding(record, affected, each)
+
+
+def _name(ecosystem: str, name: str) -> str:
+    return str(canonicalize_name(name)) if ecosystem == PYPI else name
+
+
+def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) -> bool:
+    """Whether an ``affected`` object names ``version``, by its list or by a range in the ecosystem's own order.
+
+    Raises :class:`ValueError` where the version of a range, or ours, cannot be read: then nothing is known.
+    """
+    order = _order_of(ecosystem)
+    listed = affected.get("versions") or ()
+    if version in listed:
+        return True
+    ours = order(version)
+    if any(_same(ours, other, order) for other in listed):
+        return True
+    ranges = [each for each in affected.get("ranges") or () if each.get("type") == "ECOSYSTEM"]
+    return any(_within(ours, each.get("events") or (), order) for each in ranges)
+
+
+def _order_of(ecosystem: str) -> Callable[[str], Any]:
+    return Version if ecosystem == PYPI else DebianVersion
+
+
+def _same(ours: Any, listed: str, order: Callable[[str], Any]) -> bool:
+    try:
+        other = order(listed)
+    except ValueError:  # lists name every version that ever was, also those that PEP 440 does not know
+        return False
+    return bool(other == (Version(ours.public) if isinstance(ours, Version) else ours))
+
+
+def _within(ours: Any, events: Sequence[Mapping[str, str]], order: Callable[[str], Any]) -> bool:
     """OSV's own evaluation: sorted events switch the state on and off."""
     vulnerable = False
-    order = []
+    bounds: list[tuple[Any, str]] = []
     for event in events:
         for kind, text in event.items():
-            if kind in ("introduced", "fixed", "last_affected"):
-                order.append((Version("0.dev0") if text == "0" else Version(text), kind))
-    for bound, kind in sorted(order, key=lambda pair: pair[0]):
+            if kind == "introduced" and text == "0":
+                vulnerable = True
+            elif kind in ("introduced", "fixed", "last_affected"):
+                bounds.append((order(text), kind))
+    for bound, kind in sorted(bounds, key=lambda pair: pair[0]):
         if kind == "introduced" and ours >= bound:
             vulnerable = True
         elif (kind == "fixed" and ours >= bound) or (kind == "last_affected" and ours > bound):
@@ -82,45 +191,16 @@ def _within(ours: Version, events: Sequence[dict[str, str]]) -> bool:
     return vulnerable
 
 
-def _finding(record: dict[str, Any], affected: dict[str, Any], artifact: Artifact) -> Finding:
-    ranges = [each for each in affected.get("ranges", ()) if each.get("type") == "ECOSYSTEM"]
-    events = [event for each in ranges for event in each.get("events", ())]
+def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: Package) -> Finding:
+    ranges = [each for each in affected.get("ranges") or () if each.get("type") == "ECOSYSTEM"]
+    events = [event for each in ranges for event in each.get("events") or ()]
     text = str(record.get("summary") or record.get("details") or "").strip()
     return Finding(
-        package=artifact.name,
-        version=artifact.version,
+        package=package.name,
+        version=package.version,
         advisory=str(record.get("id", "")),
-        aliases=tuple(sorted(map(str, record.get("aliases", ())))),
-        fixed_in=tuple(dict.fromkeys(event["fixed"] for event in events if "fixed" in event)),
+        aliases=tuple(sorted(map(str, record.get("aliases") or ()))),
+        fixed_in=tuple(dict.fromkeys(str(event["fixed"]) for event in events if "fixed" in event)),
         summary=text.splitlines()[0] if text else "",
+        ecosystem=package.ecosystem,
     )
-
-
-def _records(place: Path) -> Iterator[dict[str, Any]]:
-    for name, content in _files(place):
-        try:
-            record = json.loads(content)
-        except ValueError as error:
-            raise InvalidInputError(
-                f"{name} in {place} is no OSV record: {error}.", code="bad-advisory", hint="Fetch the database again."
-            ) from error
-        if isinstance(record, dict) and "affected" in record:
-            yield record
-
-
-def _files(place: Path) -> Iterator[tuple[str, bytes]]:
-    try:
-        if place.is_dir():
-            for path in sorted(place.rglob("*.json")):
-                yield str(path.relative_to(place)), path.read_bytes()
-            return
-        with zipfile.ZipFile(place) as archive:
-            for name in sorted(archive.namelist()):
-                if name.endswith(".json"):
-                    yield name, archive.read(name)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"{place} cannot be read as an OSV database: {error}.",
-            code="bad-database",
-            hint="Give a folder of JSON records, or the zip that osv.dev offers for PyPI.",
-        ) from error

@@ -7,8 +7,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """One installed package as a database knows it: ``ecosystem`` is OSV's word (``PyPI``, ``Debian:12``).
+
+    Of a distribution's package ``name`` and ``version`` are those of its source package.
+    """
+
+    ecosystem: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One advisory about one pinned package. ``fixed_in`` lists the versions that mend it, empty where none is known."""
+    """One advisory about one package. ``fixed_in`` lists the versions that mend it, empty where none is known."""
 
     package: str
     version: str
@@ -16,13 +28,15 @@ class Finding:
     aliases: tuple[str, ...]
     fixed_in: tuple[str, ...]
     summary: str
+    ecosystem: str = "PyPI"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What one database says; ``unchecked`` are the packages that it could not be asked about, with the reason."""
+    """What one database says; ``checked`` counts packages, ``unchecked`` tells what it could not be asked about, and why."""
 
     database: str
+    checked: int
     findings: Sequence[Finding]
     unchecked: Sequence[str]
 
@@ -35,3 +49,8 @@ class Audit:
     checked: int
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything was checked and nothing is known of it: what was not checked is not clean."""
+        return bool(self.checked) and not self.findings and not self.unchecked

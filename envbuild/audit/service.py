@@ -33,6 +33,8 @@ def ask(service: str, packages: Sequence[Artifact]) -> Answer:
             code="no-pip-audit",
             hint="Install it: pip install 'envbuild[audit]'. Or name a local OSV database with --database.",
         )
+    if not packages:
+        return Answer(database=_SERVICES[service], checked=0, findings=(), unchecked=())
     pinned = {(canonicalize_name(each.name), Version(each.version).public): each for each in packages}
     with tempfile.TemporaryDirectory(prefix="envbuild-audit-") as folder:
         listed = Path(folder) / "requirements.txt"
@@ -56,7 +58,10 @@ def ask(service: str, packages: Sequence[Artifact]) -> Answer:
             skipped.append(f"{name}: {package['skip_reason']}")
             continue
         found += [_finding(pinned[name, package["version"]], each) for each in package["vulns"]]
-    return Answer(database=_SERVICES[service], findings=found, unchecked=skipped)
+    answered = {(canonicalize_name(package["name"]), package["version"]) for package in answer if "skip_reason" not in package}
+    named = {canonicalize_name(package["name"]) for package in answer}
+    skipped += [f"{name}: the service said nothing about it" for name, _ in sorted(pinned) if name not in named]
+    return Answer(database=_SERVICES[service], checked=len(answered), findings=found, unchecked=skipped)
 
 
 def _finding(artifact: Artifact, told: dict[str, Any]) -> Finding:

@@ -19,20 +19,24 @@ if TYPE_CHECKING:
 @options.naming()
 @click.option(
     "--database",
+    "databases",
+    multiple=True,
     type=click.Path(path_type=Path),
-    help="A local OSV database: a folder of records, or the zip that osv.dev offers for PyPI. No network is used.",
+    help="A local OSV database: a folder of records, or the zip that osv.dev offers for PyPI or Debian. No service is asked. "
+    "May be repeated.",
 )
 @click.option("--service", type=click.Choice(["osv", "pypi"]), default="osv", help="Without --database: which service to ask.")
-@click.option("--strict", is_flag=True, help="Exit with 12 where anything is known.")
+@click.option("--strict", is_flag=True, help="Exit with 12 where anything is known, and where anything could not be checked.")
 @options.constraints
 @options.common
 @click.pass_obj
 def command(
-    session: Session, /, name: str, database: Path | None, service: str, strict: bool, **constraints: str | None
+    session: Session, /, name: str, databases: tuple[Path, ...], service: str, strict: bool, **constraints: str | None
 ) -> int:
-    """List the known vulnerabilities of the Python packages that NAME's lock pins.
+    """List the known vulnerabilities of the packages of NAME: what its lock pins, and what its image here holds.
 
     An old environment is old on purpose, so that findings alone are no failure. A service that does not answer is one.
+    What could not be checked is listed; with --strict it is not clean.
     """
     from envbuild import codec, pipeline
     from envbuild.audit import audit
@@ -43,19 +47,24 @@ def command(
     locked = pipeline.require_lock(tools, pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     canonical = locked.lock.environment.name
     with display(session) as shown:
-        shown.news(Progress(stage="audit", message=f"comparing with {database or f'what {service} knows'}"))
-        found = audit(locked.lock, database=database, service=service)
-    session.document({"schema": 1, "name": canonical, **codec.encode(found)})
+        sources = pipeline.sources_of_image(tools, canonical, locked.digest)
+        place = ", ".join(map(str, databases))
+        shown.news(Progress(stage="audit", message=f"comparing with {place or f'what {service} knows'}"))
+        found = audit(locked.lock, databases=databases, service=service, sources=sources)
+    session.document({"schema": 1, "name": canonical, **codec.encode(found), "clean": found.is_clean})
     session.out(_text(canonical, found))
-    return VulnerableError.exit_code if strict and found.findings else 0
+    if strict and found.unchecked and not found.findings:
+        session.err("Not clean: --strict counts what was not checked.")
+    return VulnerableError.exit_code if strict and not found.is_clean else 0
 
 
 def _text(name: str, found: Audit) -> str:
-    packages = {finding.package for finding in found.findings}
-    lines = [f"{name}: {len(found.findings)} advisories about {len(packages)} of {found.checked} packages, by {found.database}"]
+    packages = {(finding.ecosystem, finding.package) for finding in found.findings}
+    about = f"{len(found.findings)} advisories about {len(packages)} of {found.checked} packages"
+    lines = [f"{name}: {about if found.checked else 'no package was checked'}, by {found.database}"]
     rows = []
     for each in found.findings:
         mended = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "no release mends it"
-        rows.append([each.package, each.version, each.advisory, " ".join(each.aliases), mended])
+        rows.append([each.ecosystem, each.package, each.version, each.advisory, " ".join(each.aliases), mended])
     lines += [wording.columns(rows, indent="  ")] if rows else []
     return "\n".join([*lines, *(f"  not checked: {what}" for what in found.unchecked)])

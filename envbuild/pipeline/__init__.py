@@ -9,7 +9,15 @@ from envbuild.lazily import exported
 if TYPE_CHECKING:
     from envbuild.pipeline.adding import Added, Additions, add, sort_words
     from envbuild.pipeline.fetching import Fetched, fetch
-    from envbuild.pipeline.judge import Smoked, Verified, read_report, require_image, smoke_image, verify_image
+    from envbuild.pipeline.judge import (
+        Smoked,
+        Verified,
+        read_report,
+        require_image,
+        smoke_image,
+        sources_of_image,
+        verify_image,
+    )
     from envbuild.pipeline.launching import Launch, image_of, launch_text, run_launch
     from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.named import list_stacks
@@ -96,6 +104,7 @@ __all__ = [
     "run_launch",
     "smoke_image",
     "sort_words",
+    "sources_of_image",
     "standing",
     "start",
     "stored_reports",
@@ -111,7 +120,7 @@ __getattr__ = exported(
     fetching="Fetched fetch",
     listing="catalogue doubts",
     launching="Launch image_of launch_text run_launch",
-    judge="Smoked Verified read_report require_image smoke_image verify_image",
+    judge="Smoked Verified read_report require_image smoke_image sources_of_image verify_image",
     named="list_stacks",
     order="Made MakeOptions StageNote make",
     portfolio="listed",

@@ -55,6 +55,22 @@ def require_image(tools: Tools, name: str) -> str:
     return record.image
 
 
+def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, str, str]] | None:
+    """Binary package, source package and source version of all that the image built here from this lock holds.
+
+    None where there is no such image, or no engine to ask; empty where the image has no dpkg.
+    """
+    from envbuild import build, verify
+
+    record, engine = build.read_record(tools.workspace, name), tools.engine_or_none()
+    if record is None or record.lock != digest or engine is None or engine.image(record.image) is None:
+        return None
+    try:
+        return verify.installed_sources(engine, record.image)
+    except VerifyError:
+        return []
+
+
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
     """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
 

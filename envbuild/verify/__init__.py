@@ -31,6 +31,7 @@ from envbuild.report.values import text
 from envbuild.verify import answers, comparisons, imports, lists
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.installed import packages as installed_packages
+from envbuild.verify.installed import sources as installed_sources
 from envbuild.verify.leaks import search, secret_strings
 from envbuild.verify.rules import Rules
 from envbuild.verify.rules import load as load_rules
@@ -38,7 +39,16 @@ from envbuild.verify.rules import load as load_rules
 if TYPE_CHECKING:
     from envbuild.engine import Engine, ImageInfo
 
-__all__ = ["CHECKS", "Rules", "VerifyReport", "installed_packages", "load_rules", "secret_strings", "verify"]
+__all__ = [
+    "CHECKS",
+    "Rules",
+    "VerifyReport",
+    "installed_packages",
+    "installed_sources",
+    "load_rules",
+    "secret_strings",
+    "verify",
+]
 
 CHECKS = 2  # what is verified; raised where it becomes more, so that no older answer stands for it
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "contents.py"

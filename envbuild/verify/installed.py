@@ -11,10 +11,22 @@ if TYPE_CHECKING:
 
 _QUESTION = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version} ${Architecture}\\n"]
 
+_SOURCES = [*_QUESTION[:3], "${db:Status-Status} ${Package} ${source:Package} ${source:Version}\\n"]
+
 
 def packages(engine: Engine, image: str) -> list[tuple[str, str, str]]:
     """Name, version and architecture of every installed package, by name; raises where the image has no dpkg to ask."""
     told = engine.run(image, _QUESTION[1:], entrypoint=_QUESTION[:1], network="none")
+    lines = [line.split() for line in told.output.splitlines()]
+    found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
+    if told.code != 0 or not found:
+        raise VerifyError(f"The image {image} cannot say which packages it holds: {' '.join(told.output.split()[-20:])}")
+    return found
+
+
+def sources(engine: Engine, image: str) -> list[tuple[str, str, str]]:
+    """Name, source package and source version of every installed package, by name; raises as :func:`packages` does."""
+    told = engine.run(image, _SOURCES[1:], entrypoint=_SOURCES[:1], network="none")
     lines = [line.split() for line in told.output.splitlines()]
     found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
     if told.code != 0 or not found:

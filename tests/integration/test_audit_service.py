@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from envbuild import lock as locks
 from envbuild.audit import audit
+from envbuild.audit.debian_version import BadVersionError, DebianVersion
 from envbuild.errors import PublishError
 
 ENVIRONMENTS = Path(__file__).parents[2] / "images" / "environments"
@@ -20,5 +24,65 @@ def test_a_service_that_does_not_answer_is_no_clean_bill(service: str, monkeypat
     monkeypatch.setenv("NO_PROXY", "")
     lock = locks.read(next(ENVIRONMENTS.glob("*/lock.json")))
     with pytest.raises(PublishError) as caught:
-        audit(lock, database=None, service=service)
+        audit(lock, databases=[], service=service)
     assert caught.value.code == "advisories-unreachable" and "nothing is known" in caught.value.message
+
+
+VERSIONS = [
+    "0",
+    "0.0",
+    "00",
+    "1",
+    "1.0",
+    "1.00",
+    "1.0-0",
+    "1.0-1",
+    "1.0-1+b1",
+    "1.0-1~bpo12+1",
+    "1.0~rc1",
+    "1.0~~",
+    "1.0~~a",
+    "1.0~",
+    "1.0a",
+    "1.0+",
+    "1.0+a",
+    "1.0.a",
+    "1.0.",
+    "1.0ab",
+    "1.0a~",
+    "1:0",
+    "1:1.0-1",
+    "2:0~1",
+    "1.0-1-1",
+    "1.9",
+    "1.10",
+    "1.010",
+    "3.0.11-1~deb12u2",
+    "3.0.11-1~deb12u10",
+    "3.0.11-1",
+    "1:2.06-13+deb12u1",
+    "2.36-9+deb12u7",
+    "0.19.0-1+b3",
+    "20230311+deb12u1",
+    "1.0-a",
+    "1.0-a1",
+    "1.0+dfsg-1",
+]
+
+
+def test_versions_of_debian_are_in_dpkgs_own_order() -> None:
+    """Every pair, by dpkg itself."""
+    if shutil.which("dpkg") is None:
+        pytest.skip("this machine has no dpkg")
+    pairs = list(itertools.product(VERSIONS, repeat=2))
+    script = "".join(f"dpkg --compare-versions '{a}' lt '{b}'; echo $?\n" for a, b in pairs)
+    told = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert len(told) == len(pairs)
+    ours = ["0" if DebianVersion(a) < DebianVersion(b) else "1" for a, b in pairs]
+    assert [pair for pair, code, mine in zip(pairs, told, ours, strict=True) if code != mine] == []
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1:", "a:1", "1 0", "1.0-", "ü", "1/2", "1" * 600])
+def test_what_dpkg_does_not_know_is_no_version(text: str) -> None:
+    with pytest.raises(BadVersionError):
+        DebianVersion(text)

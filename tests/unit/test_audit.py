@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,7 @@ def test_a_finding(tmp_path: Path, packed: bool) -> None:
         with zipfile.ZipFile(place, "w") as archive:
             for path in tmp_path.glob("*.json"):
                 archive.write(path, path.name)
-    found = audit(LOCK, database=place, service="osv")
+    found = audit(LOCK, databases=[place], service="osv")
     (finding,) = found.findings
     assert (finding.package, finding.version, finding.advisory) == (PACKAGE.name, PACKAGE.version, "PYSEC-1")
     assert finding.aliases == ("CVE-2",) and finding.summary == "words"
@@ -69,7 +71,7 @@ def test_a_finding(tmp_path: Path, packed: bool) -> None:
 
 def test_another_ecosystem_is_another_package(tmp_path: Path) -> None:
     affected = {"package": {"ecosystem": "npm", "name": PACKAGE.name}, "versions": [PACKAGE.version]}
-    assert audit(LOCK, database=write(tmp_path, record(affected=[affected])), service="osv").findings == ()
+    assert audit(LOCK, databases=[write(tmp_path, record(affected=[affected]))], service="osv").findings == ()
 
 
 @pytest.mark.parametrize(
@@ -85,5 +87,154 @@ def test_what_is_no_database_is_refused(tmp_path: Path, content: Any, code: str)
     elif content:
         place.write_text(content)
     with pytest.raises(EnvbuildError) as caught:
-        audit(LOCK, database=place, service="osv")
+        audit(LOCK, databases=[place], service="osv")
     assert caught.value.code == code and caught.value.hint
+
+
+SYSTEM = LOCK.environment.system
+ECOSYSTEM = f"{SYSTEM.family.capitalize()}:{SYSTEM.version}"
+SOURCES = [("libssl3", "openssl", "3.0.11-1~deb12u2"), ("openssl", "openssl", "3.0.11-1~deb12u2"), ("tini", "tini", "0.19.0-1")]
+
+
+def of_the_system(*events: dict[str, str], ecosystem: str = ECOSYSTEM, name: str = "openssl") -> dict[str, Any]:
+    ranges = [{"type": "ECOSYSTEM", "events": list(events)}]
+    return record(id="DSA-1", affected=[{"package": {"ecosystem": ecosystem, "name": name}, "ranges": ranges}])
+
+
+def test_packages_of_the_distribution_are_found_by_their_source(tmp_path: Path) -> None:
+    place = write(tmp_path, of_the_system({"introduced": "0"}, {"fixed": "3.0.11-1~deb12u3"}))
+    found = audit(LOCK, databases=[place], service="osv", sources=SOURCES)
+    (finding,) = found.findings
+    assert (finding.ecosystem, finding.package, finding.fixed_in) == (ECOSYSTEM, "openssl", ("3.0.11-1~deb12u3",))
+    assert found.checked == 2, "each source once"
+    assert any("no record about PyPI" in text for text in found.unchecked)
+
+
+@pytest.mark.parametrize("ecosystem", ["Debian:1", "Debian", f"{ECOSYSTEM}0", "Ubuntu:Pro:99.04:LTS"])
+def test_another_release_is_another_ecosystem(tmp_path: Path, ecosystem: str) -> None:
+    place = write(tmp_path, of_the_system({"introduced": "0"}, ecosystem=ecosystem), record())
+    found = audit(LOCK, databases=[place], service="osv", sources=SOURCES)
+    assert {finding.ecosystem for finding in found.findings} == {"PyPI"}
+    assert any(f"no record about {ECOSYSTEM}" in text for text in found.unchecked)
+
+
+def test_support_of_ubuntu_is_in_the_name_of_its_ecosystem() -> None:
+    assert database._serves("Ubuntu:22.04:LTS", "Ubuntu:22.04") and database._serves("Ubuntu:Pro:22.04:LTS", "Ubuntu:22.04")
+    assert not database._serves("Ubuntu:22.10", "Ubuntu:22.04") and not database._serves("Debian:12", "Debian:1")
+
+
+def clean(tmp_path: Path, *more: dict[str, Any]) -> Path:
+    other = [{"package": {"ecosystem": "PyPI", "name": "unheard-of"}, "versions": ["1"]}]
+    return write(tmp_path, record(affected=other), of_the_system({"introduced": "0"}, name="unheard-of"), *more)
+
+
+def test_only_what_was_checked_entirely_is_clean(tmp_path: Path) -> None:
+    assert audit(LOCK, databases=[clean(tmp_path)], service="osv", sources=SOURCES).is_clean
+    assert not audit(LOCK, databases=[clean(tmp_path)], service="osv").is_clean, "nobody asked the image"
+    assert not audit(LOCK, databases=[clean(tmp_path)], service="osv", sources=[]).is_clean, "it has no dpkg"
+
+
+MALFORMED: list[Any] = [
+    "{",
+    "[" * 100_000,
+    "[]",
+    "{}",
+    '{"id": 5}',
+    '{"id": "A", "affected": 5}',
+    '{"id": "A", "affected": [5]}',
+    '{"id": "A", "affected": [{"package": "text"}]}',
+    json.dumps(record(affected=[{"package": {"ecosystem": "PyPI", "name": PACKAGE.name}, "ranges": 5}])),
+    json.dumps(
+        record(
+            affected=[
+                {"package": {"ecosystem": "PyPI", "name": PACKAGE.name}, "ranges": [{"type": "ECOSYSTEM", "events": [5]}]}
+            ]
+        )
+    ),
+    json.dumps(
+        record(
+            affected=[
+                {
+                    "package": {"ecosystem": "PyPI", "name": PACKAGE.name},
+                    "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "not a version"}]}],
+                }
+            ]
+        )
+    ),
+    json.dumps(of_the_system({"introduced": "not a version"})),
+    "\0\0",
+    " " * ((16 << 20) + 1),
+]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
+def test_a_bad_record_is_named_and_skipped_and_not_clean(tmp_path: Path, text: str, packed: bool) -> None:
+    place = clean(tmp_path, of_the_system({"introduced": "3"}))
+    (place / "odd.json").write_text(text)
+    if packed:
+        place = tmp_path / "all.zip"
+        with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in tmp_path.glob("*.json"):
+                archive.write(path, path.name)
+    found = audit(LOCK, databases=[place], service="osv", sources=SOURCES)
+    assert [finding.package for finding in found.findings] == ["openssl"], "the records beside it count"
+    (unchecked,) = found.unchecked
+    assert "'odd.json'" in unchecked and not found.is_clean
+
+
+def test_what_is_no_regular_file_is_named_and_nothing_waits(tmp_path: Path) -> None:
+    place = clean(tmp_path)
+    os.mkfifo(place / "pipe.json")
+    (place / "zero.json").symlink_to("/dev/zero")
+    (place / "loop").symlink_to(place)
+    (place / "gone.json").symlink_to(place / "nowhere")
+    found = audit(LOCK, databases=[place], service="osv", sources=SOURCES)
+    assert sorted(text.split("'")[1] for text in found.unchecked) == ["gone.json", "pipe.json", "zero.json"]
+    with pytest.raises(EnvbuildError) as caught:
+        audit(LOCK, databases=[Path("/dev/zero")], service="osv")
+    assert caught.value.code == "bad-database"
+
+
+def test_a_zip_with_a_damaged_entry_is_read_to_its_end(tmp_path: Path) -> None:
+    folder = clean(tmp_path, of_the_system({"introduced": "3"}))
+    place = tmp_path / "all.zip"
+    with zipfile.ZipFile(place, "w") as archive:
+        archive.writestr("broken.json", json.dumps({"id": "here is a text to damage"}))
+        for path in folder.glob("*.json"):
+            archive.write(path, path.name)
+    place.write_bytes(place.read_bytes().replace(b"a text to damage", b"a text is damage", 1))
+    found = audit(LOCK, databases=[place], service="osv", sources=SOURCES)
+    assert len(found.findings) == 1 and "broken.json" in found.unchecked[0]
+
+
+def test_a_zip_that_lists_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "all.zip"
+    with zipfile.ZipFile(place, "w") as archive:
+        for number in range(100):
+            archive.writestr(f"{number}.json", json.dumps(record(id=f"A-{number}")))
+    assert audit(LOCK, databases=[place], service="osv").findings
+    monkeypatch.setattr(database.records, "LARGEST_DIRECTORY", 1000)
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("it was opened"))
+    with pytest.raises(EnvbuildError, match="lists too many files"):
+        audit(LOCK, databases=[place], service="osv")
+
+
+def test_the_memory_for_a_large_database_is_that_for_a_small_one(tmp_path: Path) -> None:
+    padding = "x" * 200_000
+    for number in range(300):
+        (tmp_path / f"{number}.json").write_text(json.dumps(record(id=f"A-{number}", details=padding, affected=[])))
+    tracemalloc.start()
+    try:
+        assert "300 OSV records" in audit(LOCK, databases=[tmp_path], service="osv").database
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000, "60 MB were read, with room for one record"
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_bad_records_are_counted(tmp_path: Path) -> None:
+    place = clean(tmp_path)
+    for number in range(50):
+        (place / f"odd-{number}.json").write_text("{")
+    unchecked = audit(LOCK, databases=[place], service="osv", sources=SOURCES).unchecked
+    assert len(unchecked) == 21 and unchecked[-1] == "30 more records that cannot be read"
