@@ -9,7 +9,7 @@ from envbuild.host.doctor import Finding
 from envbuild.host.nvidia import Driver, Gpu
 from envbuild.matrix.types import Matrix
 from envbuild.resolve import Filters, catalogue
-from envbuild.resolve.names import find_gpu
+from envbuild.resolve.gpu_names import find_gpu
 
 _GB = 10**9
 

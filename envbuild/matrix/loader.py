@@ -19,7 +19,7 @@ _THEN = ": what the rows say of each other is checked once each can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
-    *("repositories", "cuda", "cudnn", "nccl", "gpus"),
+    *("repositories", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
 )
 
 
@@ -126,6 +126,7 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
         cudnn=tables.libraries(context, files, "cudnn"),
         nccl=tables.libraries(context, files, "nccl"),
         gpus=tuple(tables.rows(context, files, "gpus", lambda row: row.name, tables.gpu)),
+        gpu_vendors=tuple(tables.rows(context, files, "gpu_vendors", lambda row: row.vendor, tables.gpu_vendor)),
         frameworks=frameworks.frameworks(context, files, policy),
     )
     for table in documents:

@@ -163,7 +163,10 @@ class PythonRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """A GPU generation, or a part of one, and the window of CUDA toolkits and driver branches that serves it."""
+    """A GPU generation, or a part of one, and the window of CUDA toolkits and driver branches that serves it.
+
+    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty where that is any of the major of ``first_cuda``.
+    """
 
     name: str
     capabilities: tuple[str, ...]
@@ -171,6 +174,7 @@ class Architecture:
     last_cuda: str
     last_driver_branch: str
     origin: Provenance
+    ptx_from: str = ""
 
     @property
     def key(self) -> str:
@@ -373,3 +377,21 @@ class Gpu:
     def key(self) -> str:
         """The row's name in messages."""
         return f"gpu {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuVendor:
+    """A vendor whose GPUs or accelerators CUDA does not run on.
+
+    ``names`` are regular expressions of the words by which people name them; ``needs`` is the software that they take instead.
+    """
+
+    vendor: str
+    needs: str
+    names: tuple[str, ...]
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"gpu vendor {self.vendor}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar, get_args
@@ -15,6 +16,7 @@ from envbuild.matrix.platform import (
     DriverRow,
     DriverRule,
     Gpu,
+    GpuVendor,
     LibraryPackage,
     LibraryRow,
     PackageRow,
@@ -49,7 +51,7 @@ APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
 _LARGEST_TOOL = 1 << 30  # bytes: a program that installs packages is no larger
-HOSTS = ("aarch64",)  # processors that images are not built for
+HOSTS = ("aarch64", "armv7")  # processors that images are not built for
 GPU_CLASSES = ("datacenter", "workstation", "consumer", "soc")
 DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "legacy")
 
@@ -193,6 +195,7 @@ def architecture(context: Context, table: Table, defaults: Provenance) -> Archit
         first_cuda=minor(table, "first_cuda"),
         last_cuda=minor(table, "last_cuda", ""),
         last_driver_branch=table.text("last_driver_branch", "", pattern=BRANCH),
+        ptx_from=minor(table, "ptx_from", ""),
         origin=context.origin(table, defaults),
     )
 
@@ -378,6 +381,19 @@ def gpu(context: Context, table: Table, defaults: Provenance) -> Gpu:
         nvlink=table.boolean("nvlink"),
         released=date(table, "released", ""),
         origin=context.origin(table, defaults),
+    )
+
+
+def gpu_vendor(context: Context, table: Table, defaults: Provenance) -> GpuVendor:
+    """A row of ``gpu_vendors``."""
+    names = table.texts("names", required=True, pattern=".+")
+    for name in names:
+        try:
+            re.compile(name)
+        except re.error as error:
+            table.problem(f"{name!r} is no regular expression: {error}", "names")
+    return GpuVendor(
+        vendor=table.text("vendor"), needs=table.text("needs"), names=names, origin=context.origin(table, defaults)
     )
 
 

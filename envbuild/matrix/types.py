@@ -17,6 +17,7 @@ from envbuild.matrix.platform import (
     DriverRow,
     DriverRule,
     Gpu,
+    GpuVendor,
     LibraryRow,
     Provenance,
     PythonRow,
@@ -245,4 +246,5 @@ class Matrix:
     cudnn: tuple[LibraryRow, ...]
     nccl: tuple[LibraryRow, ...]
     gpus: tuple[Gpu, ...]
+    gpu_vendors: tuple[GpuVendor, ...]
     frameworks: tuple[FrameworkTable, ...]

@@ -15,6 +15,7 @@ from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
 from envbuild.matrix.versions import newest_first, within
 from envbuild.resolve import names
 from envbuild.resolve.draft import Draft, Piece
+from envbuild.resolve.gpu_names import find_gpu
 from envbuild.resolve.local import read_base
 from envbuild.resolve.request import GpuWanted, Request, Wanted, around, version_matches, version_parts
 
@@ -65,7 +66,7 @@ def _hardware(matrix: Matrix, driver: str | None, gpus: list[str]) -> tuple[str,
     found, warnings = names.find_driver(matrix, driver) if driver is not None else ("", [])
     wanted = []
     for text in gpus:
-        gpu, doubts = names.find_gpu(matrix, text)
+        gpu, doubts = find_gpu(matrix, text)
         wanted.append(gpu)
         warnings.extend(doubts)
     return found, wanted, warnings

@@ -6,15 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
-from envbuild.matrix.platform import Architecture, Gpu
 from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
-from envbuild.matrix.versions import numbers
 from envbuild.resolve.pins import packages_of
-from envbuild.resolve.request import GpuWanted, version_parts
+from envbuild.resolve.request import version_parts
 
-_CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
-_WORDS = re.compile(r"[a-z]+|\d+")
-_BRANDS = re.compile("nvidia|geforce|tesla|quadro")
 _SHOWN = 12
 _SHOWN_LINES = 8
 
@@ -163,77 +158,3 @@ def find_driver(matrix: Matrix, text: str) -> tuple[str, list[str]]:
         f"Driver {word}: the matrix has no branch {branch}. Only the minimum of CUDA was compared; "
         "whether this driver still serves the GPU's architecture was not checked."
     ]
-
-
-def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
-    """A GPU by board name or by capability (``sm_61``, ``6.1``), and what cannot be checked of an unknown one."""
-    word = text.strip()
-    if not word:
-        raise UsageError("An empty name is not a GPU.", code="bad-gpu", hint='Give a board such as "GTX 1080 Ti" or sm_61.')
-    match = _CAPABILITY.fullmatch(word.lower())
-    if match:
-        parts = [part for part in match.groups() if part is not None]
-        return _by_capability(matrix, word, f"{int(parts[0])}.{parts[1]}")
-    board = _board(matrix, word)
-    if board is None:
-        near = nearest(
-            word, [row.name.lower() for row in matrix.gpus] + [alias for row in matrix.gpus for alias in row.aliases]
-        )
-        unknown = GpuWanted(text=word, capability="", board=None, architecture=None)
-        shown = f" (nearest: {near[0]})" if near else ""
-        return unknown, [
-            f"GPU {word!r} is not in the matrix{shown}: whether the binaries hold code for it, "
-            "and which CUDA and drivers serve it, was not checked. Its compute capability (--gpu sm_XX) would allow that."
-        ]
-    found = _architecture(matrix, board.capability)
-    return GpuWanted(text=board.name, capability=board.capability, board=board, architecture=found), []
-
-
-def _by_capability(matrix: Matrix, word: str, capability: str) -> tuple[GpuWanted, list[str]]:
-    architecture = _architecture(matrix, capability)
-    wanted = GpuWanted(text=word, capability=capability, board=None, architecture=architecture)
-    if architecture is not None:
-        return wanted, []
-    return wanted, [
-        f"GPU {word}: no architecture of the matrix has compute capability {capability}. Only the framework's binaries were "
-        "compared; which CUDA and drivers serve it was not checked."
-    ]
-
-
-def _board(matrix: Matrix, word: str) -> Gpu | None:
-    """The board that ``word`` names, or a part of whose name it is; brand words, case and punctuation do not matter.
-
-    A whole name comes before a part of one (GTX 1080, GTX 1080 Ti). Raises :class:`UnknownNameError` where the boards differ.
-    """
-    wanted = _words(word)
-    whole: list[Gpu] = []
-    partial: list[Gpu] = []
-    for row in matrix.gpus:
-        spellings = [_words(name) for name in (row.name, *row.aliases)]
-        if wanted in spellings:
-            whole.append(row)
-        elif wanted and any(_contains(spelling, wanted) for spelling in spellings):
-            partial.append(row)
-    found = whole or partial
-    if len({row.capability for row in found}) > 1:
-        listed = ", ".join(f"{row.name} ({row.capability})" for row in found[:_SHOWN])
-        raise UnknownNameError(
-            f"{word!r} names several GPUs of different compute capability.",
-            code="ambiguous-gpu",
-            hint=f"Name one of them, or its capability: {listed}.",
-        )
-    return found[0] if found else None
-
-
-def _words(name: str) -> tuple[str, ...]:
-    """Letters and digits apart, so that gtx1080ti is GTX 1080 Ti."""
-    return tuple(_WORDS.findall(_BRANDS.sub(" ", name.lower())))
-
-
-def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:
-    return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
-
-
-def _architecture(matrix: Matrix, capability: str) -> Architecture | None:
-    wanted = numbers(capability)
-    return next((row for row in matrix.architectures if wanted in map(numbers, row.capabilities)), None)

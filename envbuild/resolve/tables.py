@@ -11,6 +11,7 @@ from envbuild.errors import UnknownNameError
 from envbuild.matrix.platform import CudaRow, Gpu, LibraryRow
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.resolve import names
+from envbuild.resolve.gpu_names import find_gpu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,7 @@ TABLES: dict[str, Table] = {
             *("fp64_gflops", "fp32_gflops", "fp16_gflops", "power_w", "nvlink", "gpus_per_board"),
         ),
     ),
+    "gpu_vendors": Table(rows=lambda m: m.gpu_vendors, names=lambda row: (row.vendor,), columns=("vendor", "needs", "names")),
     "cuda": Table(
         rows=lambda m: m.cuda,
         names=_cuda_names,
@@ -114,7 +116,12 @@ def find_row(matrix: Matrix, table: str, text: str) -> Any:
     kind = TABLES[table]
     rows = kind.rows(matrix)
     if table == "gpus":  # any part of a board's name that is its own, as in a request
-        found = names.find_gpu(matrix, text)[0].board
+        try:
+            found = find_gpu(matrix, text)[0].board
+        except UnknownNameError as error:
+            if error.code != "unknown-gpu":
+                raise
+            found = None
     else:
         wanted = kind.normal(text.strip())
         found = next((row for row in rows if wanted in [kind.normal(name) for name in kind.names(row)]), None)

@@ -34,7 +34,7 @@ STATUSES = {"ok", "known-bad", "unknown", "base-deleted", "end-of-life"}
 TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
-    *("repositories", "cuda", "cudnn", "nccl", "gpus"),
+    *("repositories", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
 )
 
 

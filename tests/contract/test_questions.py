@@ -16,6 +16,9 @@ They are written down from the documents, not from the matrix, so that a wrong r
     - row: [cuda, "9.0"]                    # [table, row]: a row by its version, name or branch; a release of CUDA too
       is: {driver_min: "384.81"}
       source: "https://…"
+    - gpu: "NVIDIA A100-SXM4-80GB"          # a GPU's name, as people and nvidia-smi write it
+      is: {capability: "8.0", first_cuda: "11.0"}            # its architecture's fields and its board's; or `refused`
+      source: "https://…"
     - build: [tensorflow, "1.12.0", gpu]    # one build of a release, by the variant's name
       is: {cuda: "9.0", "cudnn.minimum": "7.2"}
       source: "https://…"
@@ -37,10 +40,17 @@ from envbuild import matrix, resolve
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
 from envbuild.matrix.types import Matrix
+from envbuild.resolve.gpu_names import find_gpu
 
 ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
-KINDS = {"ask": {"is", "warns", "refused", "says", "options"}, "row": {"is"}, "build": {"is"}, "pair": {"is"}}
+KINDS = {
+    "ask": {"is", "warns", "refused", "says", "options"},
+    "row": {"is"},
+    "build": {"is"},
+    "pair": {"is"},
+    "gpu": {"is", "refused"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +77,9 @@ def test_question(facts: Matrix, question: dict[str, Any]) -> None:
     if kind == "pair":
         _pair(facts, question["pair"], question["is"])
         return
+    if kind == "gpu":
+        _gpu(facts, question)
+        return
     found = _row(facts, *question["row"]) if kind == "row" else _build(facts, *question["build"])
     _compare(found, question["is"])
 
@@ -82,11 +95,13 @@ def _ask(facts: Matrix, question: dict[str, Any]) -> None:
         return
     with pytest.raises(EnvbuildError) as caught:
         resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
-    error = caught.value
     if "says" in question:
-        assert question["says"] in (error.hint or "").split(), error.hint
+        assert question["says"] in (caught.value.hint or "").split(), caught.value.hint
         return
-    wanted = question["refused"]
+    _refused(caught.value, question["refused"])
+
+
+def _refused(error: EnvbuildError, wanted: dict[str, Any]) -> None:
     assert error.code == wanted.get("code", error.code), error.message
     offers = " ".join(item.name for item in error.alternatives)
     assert all(part in offers for part in wanted.get("offers", ())), offers
@@ -110,6 +125,19 @@ def _pair(facts: Matrix, pair: list[str], expected: str) -> None:
     assert word == expected or (expected == "resolves" and word in ("tested", "allowed"))
     warned = [warning for warning in resolution.warnings if "allowed, not tested by upstream" in warning]
     assert bool(warned) == (word == "allowed"), resolution.warnings
+
+
+def _gpu(facts: Matrix, question: dict[str, Any]) -> None:
+    if "refused" in question:
+        with pytest.raises(EnvbuildError) as caught:
+            find_gpu(facts, question["gpu"])
+        _refused(caught.value, question["refused"])
+        return
+    found, _ = find_gpu(facts, question["gpu"])
+    known = {"capability": found.capability}
+    for part in (found.architecture, found.board):
+        known |= encode(part) if part is not None else {}
+    _compare(known, question["is"])
 
 
 def _compare(value: Any, wanted: dict[str, Any]) -> None:

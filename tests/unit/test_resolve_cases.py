@@ -84,6 +84,7 @@ def _check_refusal(error: EnvbuildError, expected: dict[str, Any], options: dict
         assert any(re.search(expected["reason"], conflict.reason) for conflict in error.conflicts), error.conflicts
     if "source" in expected:
         assert expected["source"] in {conflict.source for conflict in error.conflicts}
+    assert expected.get("message", "") in error.message
     if "hint" in expected:
         assert expected["hint"] in error.hint
     if "alternatives" in expected:
