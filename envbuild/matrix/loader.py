@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envbuild import files
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.matrix import frameworks, tables
+from envbuild.matrix import frameworks, gpu_tables, tables
 from envbuild.matrix.reading import Context, descending
 from envbuild.matrix.types import Matrix
 from envbuild.strictyaml import Table, load, raise_for
@@ -118,15 +118,15 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
                 context, files, "source_archives", lambda row: f"{row.repository} {row.revision}", tables.source_archive
             )
         ),
-        architectures=tuple(tables.rows(context, files, "architectures", lambda row: row.key, tables.architecture)),
+        architectures=tuple(tables.rows(context, files, "architectures", lambda row: row.key, gpu_tables.architecture)),
         drivers=descending(tables.rows(context, files, "drivers", lambda row: row.branch, tables.driver), lambda r: r.branch),
         driver_rules=tuple(tables.rows(context, files, "driver_rules", lambda row: row.cuda_major, tables.driver_rule)),
         repositories=tuple(tables.rows(context, files, "repositories", lambda row: row.name, tables.repository)),
         cuda=descending(tables.rows(context, files, "cuda", lambda row: row.version, tables.cuda), lambda r: r.version),
         cudnn=tables.libraries(context, files, "cudnn"),
         nccl=tables.libraries(context, files, "nccl"),
-        gpus=tuple(tables.rows(context, files, "gpus", lambda row: row.name, tables.gpu)),
-        gpu_vendors=tuple(tables.rows(context, files, "gpu_vendors", lambda row: row.vendor, tables.gpu_vendor)),
+        gpus=tuple(tables.rows(context, files, "gpus", lambda row: row.name, gpu_tables.gpu)),
+        gpu_vendors=tuple(tables.rows(context, files, "gpu_vendors", lambda row: row.vendor, gpu_tables.gpu_vendor)),
         frameworks=frameworks.frameworks(context, files, policy),
     )
     for table in documents:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 from envbuild.matrix.platform import (
-    Architecture,
     ArchiveRow,
     BuildTool,
     CudaRelease,
     CudaRow,
     DriverRow,
     DriverRule,
-    Gpu,
-    GpuVendor,
     LibraryPackage,
     LibraryRow,
     PackageRow,
@@ -36,7 +32,6 @@ from envbuild.matrix.reading import (
     date,
     descending,
     minor,
-    minors,
     unique,
     version,
 )
@@ -51,8 +46,6 @@ APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
 _LARGEST_TOOL = 1 << 30  # bytes: a program that installs packages is no larger
-HOSTS = ("aarch64", "armv7")  # processors that images are not built for
-GPU_CLASSES = ("datacenter", "workstation", "consumer", "soc")
 DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "legacy")
 
 
@@ -183,19 +176,6 @@ def source_archive(context: Context, table: Table, defaults: Provenance) -> Sour
         repository=table.text("repository", pattern=URL),
         revision=table.text("revision", pattern=r"[0-9a-f]{40}"),
         sha256=table.text("sha256", pattern=r"[0-9a-f]{64}"),
-        origin=context.origin(table, defaults),
-    )
-
-
-def architecture(context: Context, table: Table, defaults: Provenance) -> Architecture:
-    """A row of ``architectures``."""
-    return Architecture(
-        name=table.text("name"),
-        capabilities=minors(table, "capabilities", required=True),
-        first_cuda=minor(table, "first_cuda"),
-        last_cuda=minor(table, "last_cuda", ""),
-        last_driver_branch=table.text("last_driver_branch", "", pattern=BRANCH),
-        ptx_from=minor(table, "ptx_from", ""),
         origin=context.origin(table, defaults),
     )
 
@@ -358,42 +338,6 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
         capability_min=minor(table, "capability_min", ""),
         apt=tuple(packages),
         origin=origin,
-    )
-
-
-def gpu(context: Context, table: Table, defaults: Provenance) -> Gpu:
-    """A row of ``gpus``."""
-    return Gpu(
-        name=table.text("name"),
-        aliases=table.texts("aliases", pattern=NAME),
-        architecture=table.text("architecture"),
-        capability=minor(table, "capability"),
-        kind=table.choice("class", GPU_CLASSES, ""),
-        host=table.choice("host", HOSTS, ""),
-        memory_gb=table.number("memory_gb", most=10_000),
-        memory_bandwidth_gb_s=table.number("memory_bandwidth_gb_s", most=1_000_000),
-        fp32_gflops=table.number("fp32_gflops", most=1_000_000_000),
-        fp64_gflops=table.number("fp64_gflops", most=1_000_000_000),
-        fp16_gflops=table.number("fp16_gflops", most=1_000_000_000),
-        tensor_gflops=table.number("tensor_gflops", most=1_000_000_000),
-        power_w=table.number("power_w", most=100_000),
-        gpus_per_board=table.integer("gpus_per_board", 1, least=1, most=64),
-        nvlink=table.boolean("nvlink"),
-        released=date(table, "released", ""),
-        origin=context.origin(table, defaults),
-    )
-
-
-def gpu_vendor(context: Context, table: Table, defaults: Provenance) -> GpuVendor:
-    """A row of ``gpu_vendors``."""
-    names = table.texts("names", required=True, pattern=".+")
-    for name in names:
-        try:
-            re.compile(name)
-        except re.error as error:
-            table.problem(f"{name!r} is no regular expression: {error}", "names")
-    return GpuVendor(
-        vendor=table.text("vendor"), needs=table.text("needs"), names=names, origin=context.origin(table, defaults)
     )
 
 
