@@ -1,6 +1,6 @@
 """Questions about the real matrix whose answers stand in public documents: one YAML file per topic in `questions/`.
 
-They are written down from the documents, not from the matrix, so that a wrong row is found. Four kinds::
+They are written down from the documents, not from the matrix, so that a wrong row is found. Five kinds::
 
     - ask: "tf-1.12-cuda9"                  # a request, with `options` (driver, gpu, python, system, base)
       is: {cuda: "9.0", frameworks.0.version: "1.12.3"}      # fields of `resolve --json`
