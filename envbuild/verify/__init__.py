@@ -12,6 +12,7 @@ the packages themselves. What cannot be compared, and what is compared instead:
 - An interpreter or a CUDA that the build unpacked, and what it compiled outside of any package: by the list that the step which
   installed them left (see ``lists``).
 - METADATA and WHEEL of a locked wheel may differ from its RECORD: publishers edit them. What they say is compared.
+- No file may be setuid, setgid or have capabilities, whether it came with the base or with a package.
 - Credentials, keys and proxies are looked for where programs keep them, and this machine's own addresses everywhere.
 - A framework that needs the NVIDIA driver to be imported is not asked on a machine without one; the report notes it.
 - The modules of frameworks and of what a user's recipe asks for are imported as the image's user: see ``imports``.
@@ -73,8 +74,8 @@ def verify(
 
     ``quick`` compares large files by size only. ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
     the search reads the whole image. ``base`` is the image it was built from, where the lock's own reference does not name it
-    in this engine: setuid files of the base are its own matter. ``rules`` say what is not imported and which package holds a
-    library. Differences are in the report, not raised.
+    in this engine: keys and settings that lie in the base are its maker's matter. ``rules`` say what is not imported and which
+    package holds a library. Differences are in the report, not raised.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -93,7 +94,7 @@ def verify(
             comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
         comparisons.compare_packages(lock, told, found)
         below = _base(engine, lock, info, base)
-        comparisons.compare_rights(told, None if below is None else _rights(engine, below), found)
+        comparisons.compare_rights(told, found)
         comparisons.compare_secrets(told, _in_base(engine, below, [item["path"] for item in told["secrets"]]), found)
     said = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
     if told is not None:
@@ -191,16 +192,6 @@ def _base(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> Imag
     pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
     candidates = (engine.image(reference) for reference in (base, pinned, lock.base.image) if reference)
     return next((each for each in candidates if each and info.layers[: len(each.layers)] == each.layers), None)
-
-
-def _rights(engine: Engine, base: ImageInfo) -> comparisons.Base | None:
-    """The base's own setuid files; None where it cannot tell."""
-    look = "find / -path /proc -prune -o -path /sys -prune -o -type f -perm /6000 -printf 'right %m %p\\n'"
-    result = engine.run(base.id, ["-c", look], entrypoint=["/bin/sh"], user="0:0", network="none")
-    if result.code:
-        return None
-    lines = [line.split(" ", 2) for line in result.output.splitlines() if line.startswith("right ")]
-    return comparisons.Base(rights=frozenset((path, mode) for _, mode, path in lines))
 
 
 def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from envbuild.model import Lock, Prefix
@@ -14,14 +13,8 @@ if TYPE_CHECKING:
 
 LOCK = "/opt/envbuild/lock.json"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
+_SETUID_OR_SETGID = 0o6000
 _ROOT = ("", "0", "root")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
-    """(path, mode) of the base's own setuid and setgid files."""
-
-    rights: frozenset[tuple[str, str]]
 
 
 def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
@@ -187,20 +180,12 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
     found.files("missing", told["packaged"]["missing"], "system packages")
 
 
-def compare_rights(told: Mapping[str, Any], base: Base | None, found: Findings) -> None:
-    """Files that give rights, and what anybody may write.
-
-    Only the base's own setuid and setgid files are accepted. Where the base cannot be asked, those that belong to a package
-    are: dpkg does not record which mode a file came with.
-    """
-    if base is None:
-        found.notes.append("the base image is not in the engine: setuid files were compared with the package database only")
+def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
+    """Files that give rights (setuid, setgid, capabilities), whoever brought them, and what anybody may write."""
     for item in told["privileged"]:
-        owner = item["package"]
-        accepted = bool(owner) if base is None else (item["path"], item["mode"]) in base.rights
-        if not accepted:
-            belongs = f"the base does not have it so (it belongs to {owner})" if owner else "belongs to no package"
-            found.wrong(item["path"], f"gives rights to who runs it (mode {item['mode']}) and {belongs}")
+        owner = f" (of {item['package']})" if item["package"] else ", and belongs to no package"
+        right = f"mode {item['mode']}" if int(item["mode"] or "0", 8) & _SETUID_OR_SETGID else "a file capability"
+        found.wrong(item["path"], f"gives rights to who runs it ({right}){owner}")
     writable = [{"path": item["path"], "of": ""} for item in told["writable"]]
     found.files("can be written by anybody", writable, "permissions")
 

@@ -17,6 +17,7 @@ from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 
+SYSTEM_PYTHON = "/usr/bin/python3.11"
 SITE = "/opt/env/lib/python3.11/site-packages"
 RULES = verify.load_rules(Path(__file__).parents[2] / "images")
 SECRET = "https://user:hunter2secret@mirror.example/simple"
@@ -61,6 +62,9 @@ def test_every_planted_fault_is_found_at_once(engine: Engine, toy: Toy, tmp_path
         f"printf 'Name: evil\\nVersion: 6.6\\n' > {SITE}/evil-6.6.dist-info/METADATA",
         "RUN cp /bin/sh /usr/local/bin/becomes-root && chmod 4755 /usr/local/bin/becomes-root",
         "RUN chmod u+s /usr/bin/python3.11",
+        "RUN chmod u+s /bin/su && chmod g+s /usr/bin/chage",
+        f"RUN cp /bin/true /usr/local/bin/opens-sockets && {SYSTEM_PYTHON} -c 'import os; os.setxattr("
+        '"/usr/local/bin/opens-sockets", "security.capability", bytes.fromhex("0100000200200000000000000000000000000000"))\'',
         "RUN mkdir -m 0777 /opt/anybody && install -m 0666 /dev/null /etc/anybody",
         "RUN echo 'machine mirror.example login me password secret' > /home/envbuild/.netrc",
         "RUN echo '-----BEGIN PRIVATE KEY-----' > /etc/ssl/server.key",
@@ -83,8 +87,11 @@ def test_every_planted_fault_is_found_at_once(engine: Engine, toy: Toy, tmp_path
         f"{SITE}/stray.json": "belongs to no package",
         f"{SITE}/evil.pth": "belongs to no package",
         "/opt/env: evil": "is not in the lock, but installed (6.6)",
-        "/usr/local/bin/becomes-root": "gives rights to who runs it (mode 4755) and belongs to no package",
+        "/usr/local/bin/becomes-root": "gives rights to who runs it (mode 4755), and belongs to no package",
         "/usr/bin/python3.11": "gives rights to who runs it (mode 4755)",
+        "/bin/su": "gives rights to who runs it (mode 4755) (of login)",
+        "/usr/bin/chage": "gives rights to who runs it (mode 2755) (of passwd)",
+        "/usr/local/bin/opens-sockets": "gives rights to who runs it (a file capability), and belongs to no package",
         "/opt/anybody": "can be written by anybody",
         "/etc/anybody": "can be written by anybody",
         "/home/envbuild/.netrc": "may hold credentials",
@@ -141,7 +148,20 @@ def test_a_secret_is_found_in_a_deleted_layer_and_in_the_configuration(engine: E
     assert differences(engine, toy, toy.image, secrets=secrets) == {}
 
 
-def test_the_base_and_its_setuid_files_are_found_by_the_locks_own_name_too(engine: Engine, toy: Toy) -> None:
+def test_no_program_of_the_base_keeps_a_right_of_its_own(engine: Engine, toy: Toy) -> None:
+    """su, mount, passwd and eight others come setuid or setgid with Debian's base."""
+
+    def programs(image: str) -> set[str]:
+        look = "find / -xdev -type f -perm /6000"
+        return set(engine.run(image, ["-c", look], entrypoint=["/bin/sh"], user="0:0", network="none").output.split())
+
+    assert {"/bin/su", "/bin/mount", "/usr/bin/passwd"} <= {
+        path.replace("/usr/bin/su", "/bin/su") for path in programs(toy.base)
+    }
+    assert programs(toy.tag) == set()
+
+
+def test_the_base_is_found_by_the_locks_own_name_too(engine: Engine, toy: Toy) -> None:
     report = verify.verify(engine, toy.lock, toy.image, base="envbuild-test/no-such-base:1")
     assert report.ok, report.problems
 

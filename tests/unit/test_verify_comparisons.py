@@ -59,13 +59,13 @@ def told() -> dict[str, Any]:
     }
 
 
-def compare(story: dict[str, Any], *, base: comparisons.Base | None = None, cuda: str | None = None) -> Findings:
+def compare(story: dict[str, Any], *, cuda: str | None = None) -> Findings:
     lock = make_lock(cuda=cuda, apt=(CUDNN,) if cuda else ())
     found = Findings()
     comparisons.compare_paths(lock, story, found)
     comparisons.compare_prefix(lock, lock.prefixes[0], story["prefixes"].get("/opt/env", {}), found)
     comparisons.compare_packages(lock, story, found)
-    comparisons.compare_rights(story, base, found)
+    comparisons.compare_rights(story, found)
     comparisons.compare_secrets(story, ["/etc/of-the-base.key"], found)
     return found
 
@@ -131,7 +131,15 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "writable": (edit("writable", [{"path": "/etc", "kind": "folder"}]), "/etc: can be written by anybody"),
     "setuid": (
         edit("privileged", [{"path": "/usr/bin/evil", "mode": "4755", "package": ""}]),
-        "/usr/bin/evil: gives rights to who runs it (mode 4755) and belongs to no package",
+        "/usr/bin/evil: gives rights to who runs it (mode 4755), and belongs to no package",
+    ),
+    "setuid of a package": (
+        edit("privileged", [{"path": "/bin/su", "mode": "4755", "package": "login"}]),
+        "/bin/su: gives rights to who runs it (mode 4755) (of login)",
+    ),
+    "capability": (
+        edit("privileged", [{"path": "/bin/ping", "mode": "755", "package": "iputils-ping"}]),
+        "/bin/ping: gives rights to who runs it (a file capability) (of iputils-ping)",
     ),
 }
 
@@ -176,23 +184,6 @@ def test_thousands_of_broken_files_are_counted_not_printed() -> None:
     story["prefixes"]["/opt/env"]["missing"] = [{"path": f"/f{n}", "of": "toy"} for n in range(1000)]
     lines = said(compare(story))
     assert len(lines) == 21 and lines[-1] == "/opt/env: 980 more: missing"
-
-
-@pytest.mark.parametrize(
-    ("package", "base", "accepted"),
-    [
-        ("login", comparisons.Base(rights=frozenset({("/bin/su", "4755")})), True),
-        ("login", comparisons.Base(rights=frozenset()), False),  # the right was added later
-        ("login", comparisons.Base(rights=frozenset({("/bin/su", "2755")})), False),
-        ("", comparisons.Base(rights=frozenset()), False),
-        ("login", None, True),
-        ("", None, False),
-    ],
-)
-def test_only_the_setuid_files_of_the_base_are_accepted(package: str, base: comparisons.Base | None, accepted: bool) -> None:
-    story = told()
-    story["privileged"] = [{"path": "/bin/su", "mode": "4755", "package": package}]
-    assert (said(compare(story, base=base)) == []) is accepted
 
 
 IMAGE = ImageInfo(
