@@ -12,6 +12,7 @@ from envbuild.matrix.types import Variant
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.core import asked, freed
+from envbuild.resolve.cpu_fallback import on_cpu
 from envbuild.resolve.decide import environment_of
 from envbuild.resolve.nearby import by_ptx, driver_window, nearest_board, uneasy
 from envbuild.resolve.request import GpuWanted, Part, Request, Wanted, kind_of, version_parts
@@ -52,7 +53,8 @@ def _weight(changed: _Changed) -> int:
 def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
     """Requests that would work, the least change first; of those that change the same parts the nearest one.
 
-    ``cores`` are parts that do not go together: what would work changes something of each.
+    ``cores`` are parts that do not go together: what would work changes something of each. Who asked for a GPU is offered the
+    same request on the CPU, too, as the last one, where there is such an environment.
     """
     request = search.request
     shown = _SHOWN if len(request.wanted) == 1 else _SHOWN_OF_SEVERAL
@@ -74,7 +76,10 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
         )
         name = environment_of(search.facts, free, near.candidate).name
         made.setdefault(name, Alternative(name=name, changes=_describe(search, near)))
-    return list(made.values())[:shown]
+    fallback = on_cpu(search)
+    if fallback is None or fallback.name in list(made)[:shown]:
+        return list(made.values())[:shown]
+    return [*list(made.values())[: shown - 1], fallback]
 
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:

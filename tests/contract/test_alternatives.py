@@ -19,3 +19,30 @@ def test_where_driver_cudnn_and_nccl_all_have_to_go_the_cpu_is_what_is_left() ->
         resolve.resolve(facts, resolve.parse(words, matrix=facts, driver="440.130"))
     told = {each.name: each.changes for each in refused.value.alternatives}
     assert any("CPU instead of a GPU" in changes for name, changes in told.items() if "-cpu-" in name), told
+
+
+FACTS = matrix.load_files(ROOT / "matrix.yaml")
+# A driver, a GPU and a CUDA that no build for GPUs accepts.
+REFUSED = {"driver": ("", {"driver": "300.1"}), "gpu": ("", {"gpu": "sm_13"}), "cuda": ("-cuda7.0", {})}
+
+
+def releases_for_both() -> list[str]:
+    """Of each framework the newest release that there are builds of for GPUs and for CPUs."""
+    found = []
+    for table in FACTS.frameworks:
+        for release in table.releases:
+            usable = [variant for variant in release.variants if variant.origin.status != "known-bad"]
+            if len({bool(variant.cuda) for variant in usable}) == 2 and not any("7.0" in variant.cuda for variant in usable):
+                found.append(f"{table.short}-{release.version}")
+                break
+    return found
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+@pytest.mark.parametrize("name", releases_for_both())
+def test_each_refusal_of_a_gpu_offers_the_same_release_on_the_cpu(name: str, reason: str) -> None:
+    words, options = REFUSED[reason]
+    on_cpu = resolve.resolve(FACTS, resolve.parse([f"{name}-cpu"], matrix=FACTS)).environment.name
+    with pytest.raises(ConflictError) as refused:
+        resolve.resolve(FACTS, resolve.parse([name + words], matrix=FACTS, **options))
+    assert on_cpu in [each.name for each in refused.value.alternatives]
