@@ -10,6 +10,7 @@ import io
 import os
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,12 +38,13 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, temporary = _open_nameless(path)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).chmod(mode)
+            os.fchmod(stream.fileno(), mode)
+            temporary = temporary or _name(stream.fileno(), path)
         Path(temporary).replace(path)
     except OSError as error:
         raise explain_os_error(error, path) from error
@@ -50,6 +52,25 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
         if temporary:
             with contextlib.suppress(FileNotFoundError):
                 Path(temporary).unlink()
+
+
+def _open_nameless(path: Path) -> tuple[int, str]:
+    """A new file in the folder of ``path`` and its name: empty where it has none yet, so that a kill leaves nothing of it."""
+    if Path("/proc/self/fd").is_dir():
+        with contextlib.suppress(OSError):  # not every file system can, and a full one says so again below
+            return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
+    return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+
+
+def _name(descriptor: int, path: Path) -> str:
+    """Give the file without a name one beside ``path``, to be renamed at once: a link cannot replace a file."""
+    name = f".{path.name}.{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)  # with a folder it is linkat()
+    finally:
+        os.close(folder)
+    return str(path.parent / name)
 
 
 def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
@@ -151,22 +172,40 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
     """Hold an exclusive lock on ``path`` (made if absent), so that two runs do not do the same work at once.
 
     After two seconds of waiting, ``on_wait`` is told who holds it, and again every half a minute. Raises :class:`BuildError`
-    (``busy``) after ``limit_s``. The kernel drops the lock when the process ends, however it ends, so that nothing stale can
-    remain. An unwritable place raises as in :func:`write_atomic`. A link at ``path`` is never followed.
+    (``busy``) after ``limit_s``. The file is removed at the end. The kernel drops the lock when the process ends, however it
+    ends, so that no stale lock can remain: the file of a killed process is taken over by the next one, which removes it. An
+    unwritable place raises as in :func:`write_atomic`. A link at ``path`` is never followed.
     """
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            stream = _plain(os.open(path, flags, 0o644), path, "r+b")
+        except OSError as error:
+            raise explain_os_error(error, path) from error
+        with stream:
+            _acquire(stream, path, on_wait, limit_s)
+            if not _is_at(stream, path):  # who held it removed it at the end; another file may have its name by now
+                continue
+            with contextlib.suppress(OSError):  # a full disk: who holds it is a courtesy
+                stream.truncate(0)
+                stream.write(f"{os.getpid()}\n".encode())
+                stream.flush()
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # while it is held: nobody else can hold a file of this name
+                    path.unlink()
+            return
+
+
+def _is_at(stream: BinaryIO, path: Path) -> bool:
+    """Whether the open file is still the one of this name."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        stream = _plain(os.open(path, flags, 0o644), path, "r+b")
-    except OSError as error:
-        raise explain_os_error(error, path) from error
-    with stream:
-        _acquire(stream, path, on_wait, limit_s)
-        with contextlib.suppress(OSError):  # a full disk: who holds it is a courtesy
-            stream.truncate(0)
-            stream.write(f"{os.getpid()}\n".encode())
-            stream.flush()
-        yield
+        named, held = path.lstat(), os.fstat(stream.fileno())
+    except OSError:
+        return False
+    return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
 
 def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit_s: float) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import files
+from envbuild import files, guard
 from envbuild.errors import TimedOutError, UsageError
 
 _KILL_GRACE_S = 5.0
@@ -46,28 +46,29 @@ def run(
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) where the program does not exist. On any exception, Ctrl-C included, the whole
-    process group is stopped before the exception goes on. With ``dies_with_us`` the kernel kills the program even
-    where this process is killed outright.
+    process group is stopped before the exception goes on. Where this process is killed outright, the guard kills the group;
+    with ``dies_with_us`` the kernel kills the program itself at once.
     """
     process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, stdin=input_text is not None)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
-    readers = [_reader(process.stdout, "out", lines), _reader(process.stderr, "err", lines)]
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    kept: dict[str, list[str]] = {"out": [], "err": []}
-    try:
-        if input_text is not None and process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(input_text)
-                process.stdin.close()
-        for stream, line in _until_both_end(lines, len(readers), deadline, argv):
-            kept["err" if split and stream == "err" else "out"].append(line)
-            if on_line is not None:
-                on_line(line.rstrip("\n"))
-        code = process.wait(None if deadline is None else max(0.1, deadline - time.monotonic()))
-    except BaseException:
-        stop_group(process.pid)
-        process.wait()
-        raise
+    with guard.process_group(process.pid):
+        readers = [_reader(process.stdout, "out", lines), _reader(process.stderr, "err", lines)]
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        kept: dict[str, list[str]] = {"out": [], "err": []}
+        try:
+            if input_text is not None and process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(input_text)
+                    process.stdin.close()
+            for stream, line in _until_both_end(lines, len(readers), deadline, argv):
+                kept["err" if split and stream == "err" else "out"].append(line)
+                if on_line is not None:
+                    on_line(line.rstrip("\n"))
+            code = process.wait(None if deadline is None else max(0.1, deadline - time.monotonic()))
+        except BaseException:
+            stop_group(process.pid)
+            process.wait()
+            raise
     return Result(argv=tuple(argv), code=code, output="".join(kept["out"]), errors="".join(kept["err"]))
 
 

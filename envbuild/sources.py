@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from envbuild import files, procs
+from envbuild import files, guard, procs
 from envbuild.errors import BuildError
 from envbuild.model import OnProgress, Progress, as_news
 
@@ -39,8 +38,8 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
         on_progress(Progress(stage="source", message=f"fetching {repository} at {revision}"))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="source-", dir=folder) as scratch:
-                tree, part = Path(scratch, "tree"), Path(scratch, "tar")
+            with guard.temporary_folder("source-", folder) as scratch:
+                tree, part = scratch / "tree", scratch / "tar"
                 _check_out(repository, revision, tree, on_progress)
                 _pack(tree, part)
                 found = files.sha256_of(part)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from envbuild import procs
+from envbuild import guard, procs
 from envbuild.audit.findings import Answer, Finding
 from envbuild.errors import PublishError, UsageError
 from envbuild.model import Artifact
@@ -36,8 +34,8 @@ def ask(service: str, packages: Sequence[Artifact]) -> Answer:
     if not packages:
         return Answer(database=_SERVICES[service], checked=0, findings=(), unchecked=())
     pinned = {(canonicalize_name(each.name), Version(each.version).public): each for each in packages}
-    with tempfile.TemporaryDirectory(prefix="envbuild-audit-") as folder:
-        listed = Path(folder) / "requirements.txt"
+    with guard.temporary_folder("envbuild-audit-") as folder:
+        listed = folder / "requirements.txt"
         listed.write_text("".join(f"{name}=={version}\n" for name, version in sorted(pinned)))
         argv = [sys.executable, "-m", "pip_audit", "--requirement", str(listed), "--vulnerability-service", service]
         argv += ["--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "20"]

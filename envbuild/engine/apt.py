@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envbuild import procs
+from envbuild import guard, procs
 from envbuild.errors import BuildError
 from envbuild.model import DebianPackage
 
@@ -197,14 +196,14 @@ def plan(sources: Sequence[Source], architecture: str, scratch: Path) -> list[De
 
 @contextlib.contextmanager
 def _folder(scratch: Path) -> Iterator[Path]:
-    """A folder for one question, and the end of those that killed runs left."""
+    """A folder for one question. Also removes those of runs whose guard was killed with them."""
     scratch.mkdir(parents=True, exist_ok=True)
     for left in scratch.glob("apt-*"):
         with contextlib.suppress(FileNotFoundError):  # another run removes it, too
             if time.time() - left.stat().st_mtime > _STALE_S:
                 shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="apt-", dir=scratch) as folder:
-        yield Path(folder)
+    with guard.temporary_folder("apt-", scratch) as folder:
+        yield folder
 
 
 def _private_apt(folder: Path, sources: Sequence[Source], architecture: str) -> list[str]:

@@ -30,11 +30,11 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
     refusals: list[str] = []
     for endpoint, origin in _endpoints(workspace, environ):
         try:
-            client = _client(endpoint, environ if origin == "DOCKER_HOST" else {})
+            found = client(endpoint, environ if origin == "DOCKER_HOST" else {})
         except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
             refusals.append(f"{origin} {endpoint}: {_why(error)}")
             continue
-        return Engine(client=client, endpoint=endpoint, origin=origin)
+        return Engine(client=found, endpoint=endpoint, origin=origin)
     raise _none_answers(refusals, named=bool(environ.get("DOCKER_HOST")))
 
 
@@ -55,15 +55,16 @@ def _endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tup
         yield f"unix://{private.socket}", "private engine"
 
 
-def _client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
+def client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
+    """A client of the engine at ``endpoint``, which has answered; raises errors of several libraries where it does not."""
     import docker
 
     if environ.get("DOCKER_TLS_VERIFY") or endpoint.startswith("ssh://"):
-        client = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
+        found = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
     else:
-        client = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
-    client.ping()
-    return client
+        found = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
+    found.ping()
+    return found
 
 
 def _why(error: Exception) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild.engine import archive, buildkit, containers, dockercli, registry
+from envbuild.engine import archive, buildkit, containers, dockercli, leftovers, registry
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, RunResult
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, ignore_progress
@@ -143,6 +143,7 @@ class Engine:
         is on another machine. The container is removed in every case, Ctrl-C included. Raises
         :class:`TimedOutError` after ``timeout_s``, its ``details`` holding the last lines.
         """
+        leftovers.watch(self.endpoint)
         return containers.run(
             self.client,
             containers.Order(

@@ -7,12 +7,11 @@ distributions package apart (https://docs.docker.com/build/buildkit/#getting-sta
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import procs
+from envbuild import guard, procs
 from envbuild.engine.model import Builder
 from envbuild.errors import EnvbuildError
 
@@ -68,8 +67,8 @@ def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
 
 def _ask(argv: Sequence[str], endpoint: str, question: str | None = None) -> procs.Result | None:
     try:
-        with tempfile.TemporaryDirectory(prefix="envbuild-") as folder:  # some versions leave an empty folder behind
-            env = {**environment(endpoint), "TMPDIR": folder}
+        with guard.temporary_folder("envbuild-") as folder:  # some versions leave an empty folder behind
+            env = {**environment(endpoint), "TMPDIR": str(folder)}
             return procs.run(argv, env=env, input_text=question, timeout_s=_ASK_S, split=True)
     except (EnvbuildError, OSError):  # a broken program is no candidate; the next one is asked
         return None

@@ -130,20 +130,46 @@ def test_an_interrupt_removes_the_container(engine, image):
     assert sleeping(nap(2)) == []
 
 
-def test_the_next_run_sweeps_what_a_killed_one_left(engine, image, workspace):
+@pytest.mark.parametrize("moment", ["running", 0.3, 0.6, 1.0])
+def test_the_container_of_a_killed_process_goes_by_itself(engine, image, workspace, moment):
     code = (
         "import sys; from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
         f"connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}}).run({image!r}, ['sleep', '{nap(3)}'])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(workspace.root)})
-    wait_for(lambda: sleeping(nap(3)))
+    if moment == "running":
+        wait_for(lambda: sleeping(nap(3)))
+    else:
+        time.sleep(moment)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert len(ours(engine, process.pid)) == 1  # nothing could have removed it
-    assert engine.run(image, ["true"]).code == 0
+    wait_for(lambda: not ours(engine, process.pid) and not sleeping(nap(3)))
+    time.sleep(2 if moment != "running" else 0)  # one that was being made
     assert ours(engine, process.pid) == []
     assert sleeping(nap(3)) == []
+
+
+def test_the_next_run_sweeps_what_a_killed_one_left_with_its_guard(engine, image, workspace):
+    code = (
+        "import os, sys; from pathlib import Path; from envbuild import guard\n"
+        "from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
+        f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
+        f"found = connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}})\n"
+        "guard.run_if_killed(['true']); print(guard._GUARD._process.pid, flush=True)\n"
+        f"found.run({image!r}, ['sleep', '{nap(4)}'])\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(workspace.root)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    os.kill(int(process.stdout.readline()), signal.SIGKILL)
+    wait_for(lambda: sleeping(nap(4)))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(ours(engine, process.pid)) == 1
+    assert engine.run(image, ["true"]).code == 0
+    assert ours(engine, process.pid) == []
+    assert sleeping(nap(4)) == []
 
 
 def test_a_running_neighbour_is_not_swept(engine, image):

@@ -1,6 +1,8 @@
 """Processes are started, timed out and stopped with all their children."""
 
+import contextlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import files, procs
+from envbuild import files, guard, procs
 from envbuild.errors import TimedOutError, UsageError
 
 
@@ -87,3 +89,120 @@ def test_a_lock_makes_the_second_wait(tmp_path):
         order.append("first")
     thread.join(5)
     assert order == ["first", "second"]
+
+
+KILLED = """
+import sys, threading
+from pathlib import Path
+from envbuild import guard, procs
+with guard.temporary_folder("killed-", Path(sys.argv[1])) as folder:
+    (folder / "deep").mkdir()
+    script = "sleep {0} & sh -c 'sleep {0} & wait' & trap '' TERM; echo ready; wait".format(sys.argv[2])
+    other = threading.Thread(target=procs.run, args=(["sh", "-c", "sleep {0}; true".format(sys.argv[2])],))
+    other.start()
+    procs.run(["sh", "-c", script], on_line=lambda line: print(line, flush=True))
+"""
+
+
+def sleepers(seconds: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (entry / "cmdline").read_bytes().split(b"\0")[:2] == [b"sleep", str(seconds).encode()] and _alive(
+                    int(entry.name)
+                ):
+                    found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("delay", [None, 0.0, 0.05, 0.1, 0.2, 0.4])
+def test_nothing_is_left_of_a_process_that_is_killed_outright(tmp_path, delay):
+    """At several moments: once its children run, and while they are being started."""
+    seconds = 20_000_000 + os.getpid() * 10 + [None, 0.0, 0.05, 0.1, 0.2, 0.4].index(delay)
+    argv = [sys.executable, "-c", KILLED, str(tmp_path), str(seconds)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    assert process.stdout is not None
+    if delay is None:
+        process.stdout.readline()
+        _wait_for(lambda: len(sleepers(seconds)) >= 3)
+    else:
+        time.sleep(delay)
+    process.kill()
+    process.wait()
+    _wait_for(lambda: not sleepers(seconds) and not list(tmp_path.iterdir()))
+    time.sleep(0.3)  # nothing starts late
+    assert sleepers(seconds) == []
+
+
+def test_a_process_that_ends_in_order_leaves_no_guard_and_runs_nothing(tmp_path):
+    code = (
+        "from envbuild import guard, procs; guard.run_if_killed(['touch', 'ran']); procs.run(['true'])\n"
+        "print(guard._GUARD._process.pid)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert not _alive(int(done.stdout))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_killed_guard_is_no_harm_to_its_process():
+    assert procs.run(["true"]).code == 0
+    process = guard._GUARD._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert procs.run(["echo", "still"]).output == "still\n"
+
+
+def _wait_for(condition, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+LOCKING = """
+import sys
+from pathlib import Path
+from envbuild import files
+counter = Path(sys.argv[1])
+for _ in range(100):
+    with files.locked(counter.with_name(".counter.lock")):
+        counter.write_text(str(int(counter.read_text()) + 1))
+"""
+
+
+def test_a_lock_holds_though_its_file_goes_each_time(tmp_path):
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    running = [subprocess.Popen([sys.executable, "-c", LOCKING, str(counter)], env=env) for _ in range(4)]
+    assert [process.wait(120) for process in running] == [0] * 4
+    assert counter.read_text() == "400"
+    assert [path.name for path in tmp_path.iterdir()] == ["counter"]
+
+
+WRITING = """
+import sys
+from pathlib import Path
+from envbuild import files
+print("go", flush=True)
+while True:
+    files.write_atomic(Path(sys.argv[1]), b"x" * 3_000_000)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.03, 0.05, 0.08, 0.11])
+def test_a_killed_write_leaves_the_old_file_or_the_new_one_and_nothing_beside_it(tmp_path, delay):
+    target = tmp_path / "kept.json"
+    target.write_bytes(b"x" * 3_000_000)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen([sys.executable, "-c", WRITING, str(target)], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(delay)
+    process.kill()
+    process.wait()
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+    assert target.read_bytes() == b"x" * 3_000_000
