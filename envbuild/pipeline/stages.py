@@ -359,11 +359,13 @@ def build_environment(
     """The verified image of a lock, with what verifying said; None where an image was kept with all its tags.
 
     What was built from the same inputs and is still in the engine is not built again. No tag moves to an image before it is
-    verified: :class:`VerifyError` (exit 8) where it does not hold what the lock says.
+    verified: :class:`VerifyError` (exit 8) where it does not hold what the lock says. A lock that pins no file of one of its
+    frameworks is :class:`InvalidInputError` (``lock-incomplete``) before anything is built.
     """
     from envbuild import build
-    from envbuild.pipeline import judge, proving
+    from envbuild.pipeline import incomplete, judge, proving
 
+    incomplete.require_complete(tools, locked.lock)
     seen: list[Verified] = []
 
     def check(image: str, base: str) -> None:

@@ -11,7 +11,7 @@ from envbuild.errors import InvalidInputError, UsageError
 from envbuild.model import Lock
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes, services
-from envbuild.render.requirements import check_names, split
+from envbuild.render.requirements import check_names, split, unpinned
 
 DIALECTS = ("baseline",)
 _UNSUPPORTED = {
@@ -44,6 +44,7 @@ def render(
     files = [split(prefix, patterns, compiled, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
     check_names(files, STAGES)
     rendering = {file.name: file.text() for each in files for file in each.all()}
+    rendering |= {file.name: file.text() for file in unpinned(lock.prefixes, lock.environment)}
     rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
     rendering |= services.scripts(lock, templates)
     if len(lock.prefixes) > 1:

@@ -14,7 +14,7 @@ from envbuild.recipes import Recipe
 from envbuild.render import filters
 from envbuild.render.fetched import fetched_pythons, file_of
 from envbuild.render.prefixes import variables
-from envbuild.render.requirements import PrefixFiles
+from envbuild.render.requirements import PrefixFiles, unpinned
 
 if TYPE_CHECKING:
     import jinja2
@@ -107,6 +107,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "large": [file for each in files for file in each.large],
         "small": [file for each in files for file in each.small],
         "frameworks": [_framework(framework, recipes[framework.recipe], files) for framework in environment.frameworks],
+        "unpinned": {file.framework.name: file for file in unpinned(lock.prefixes, environment)},
         "has_builds": any(_builds(framework, recipes[framework.recipe]) for framework in environment.frameworks),
         "custom": environment.custom,
         "copied": [_copied(file.target) for file in environment.custom.files] if environment.custom else [],
@@ -141,7 +142,7 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
 
 
 def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles]) -> dict[str, Any]:
-    """A framework with its templates and the prefix that holds it: None where its wheels could not be locked yet."""
+    """A framework with its templates and the prefix that holds it: None where the lock pins no file of it."""
     return {
         "install": f"recipes/{recipe.name}/install.j2",
         "build": f"recipes/{recipe.name}/build.j2" if _builds(framework, recipe) else None,

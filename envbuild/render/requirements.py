@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from envbuild.errors import InvalidInputError
-from envbuild.model import Artifact, Prefix
+from envbuild.model import Artifact, Environment, Framework, Prefix
 
 BUILD = "build"
 SDISTS = "sdists"
@@ -40,6 +40,42 @@ class RequirementsFile:
         It names no environment: files that pin the same are equal, so that builds of several environments share the layer.
         """
         return f"# {_HEADER}\n" + "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnpinnedFile:
+    """The requirements file of a framework whose files the lock does not know: its version without a hash.
+
+    Installers that are told to require hashes refuse it, and say which one is missing: a lock that is completed has none.
+    """
+
+    name: str
+    prefix: Prefix
+    index: str
+    framework: Framework
+
+    def text(self) -> str:
+        """Comments that say why there is no hash and what to do, then the requirement."""
+        framework = self.framework
+        return (
+            f"# {_HEADER}\n"
+            f"# {framework.package} {framework.version} has no hash here: {framework.index} could not be reached when\n"
+            "# this was locked. No installer takes it so. `envbuild lock NAME` completes the lock where that index can be reached.\n"
+            f"{canonical(framework.package)}=={framework.version}\n"
+        )
+
+
+def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[UnpinnedFile]:
+    """A file for each framework of ``environment`` that the lock pins no file of, in the order of the environment."""
+    found = []
+    for plan, prefix in zip(environment.plans(), prefixes, strict=True):
+        start = "requirements" if len(prefixes) == 1 else f"requirements-{prefix.name}"
+        for framework in environment.part(plan).frameworks:
+            if framework.name not in prefix.frameworks:
+                _check_framework(framework)
+                name = f"{start}-{framework.name}-unpinned.txt"
+                found.append(UnpinnedFile(name=name, prefix=prefix, index=framework.index, framework=framework))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +184,13 @@ def _check(artifact: Artifact) -> None:
         value = getattr(artifact, field)
         if not re.fullmatch(pattern, value):
             raise _invalid(f"The lock's {field} {value!r} of {artifact.filename!r} does not have the expected form.")
+
+
+def _check_framework(framework: Framework) -> None:
+    told = {"name": framework.package, "version": framework.version, "index": framework.index}
+    for field, value in told.items():
+        if not re.fullmatch(_FORMS[field], value):
+            raise _invalid(f"The lock's {field} {value!r} of {framework.name!r} does not have the expected form.")
 
 
 def _check_build_tools(files: PrefixFiles) -> None:

@@ -300,12 +300,21 @@ def test_a_recipe_that_compiles_some_versions_compiles_nothing_of_the_others() -
     assert "only-to-compile" in compiled and "source=sources/alpha.tar" in compiled
 
 
-def test_a_framework_that_could_not_be_locked_stops_the_build_and_says_so() -> None:
+def test_a_framework_that_could_not_be_locked_is_named_without_a_hash_for_an_installer_that_requires_one() -> None:
     lock = locks.wheels()
     prefix = replace(lock.prefixes[0], frameworks=("alpha",))
-    text = stages(rendering(replace(lock, prefixes=(prefix,)))["Dockerfile"])["packages"]
-    assert "RUN echo 'beta 2.1.0 is missing in the lock: make it again where https://wheels.example/cu126" in text
-    assert text.endswith(">&2; exit 1")
+    made = rendering(replace(lock, prefixes=(prefix,)))
+    name = next(file for file in made if file.endswith("-unpinned.txt"))
+    assert name == "requirements-beta-unpinned.txt"
+    lines = [line for line in made[name].splitlines() if not line.startswith("#")]
+    (beta,) = [each for each in lock.environment.frameworks if each.name == "beta"]
+    assert lines == [f"{beta.package}=={beta.version}"]
+    text = stages(made["Dockerfile"])["packages"]
+    assert f"source={name},target=/tmp/requirements.txt" in text
+    step = text[text.index(f"source={name}") :]
+    assert "--require-hashes" in step and f"{beta.index} -r /tmp/requirements.txt" in step
+    assert "exit 1" not in text
+    assert f"`envbuild lock`, where {beta.index} can be reached" in text
 
 
 def test_bash_array_lengths_do_not_open_a_comment() -> None:

@@ -1,0 +1,81 @@
+"""Locks that pin no file of one of their frameworks: refused before anything is built, with the ways on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from envbuild.errors import Alternative, InvalidInputError, Problem
+from envbuild.model import Framework, Lock
+from envbuild.pipeline import sweep
+from envbuild.pipeline.tools import Tools
+
+_SHOWN = 3
+
+
+def unpinned_frameworks(lock: Lock) -> list[Framework]:
+    """The frameworks that ``lock`` pins no file of, because their index could not be asked when it was made."""
+    pinned = {name for prefix in lock.prefixes for name in prefix.frameworks}
+    return [framework for framework in lock.environment.frameworks if framework.name not in pinned]
+
+
+def require_complete(tools: Tools, lock: Lock) -> None:
+    """Raise :class:`InvalidInputError` (``lock-incomplete``) where the lock pins no file of some framework."""
+    unpinned = unpinned_frameworks(lock)
+    if not unpinned:
+        return
+    name = lock.environment.name
+    hosts = ", ".join(dict.fromkeys(urlsplit(framework.index).hostname or framework.index for framework in unpinned))
+    raise InvalidInputError(
+        f"The lock of {name} is incomplete: it pins no file of {', '.join(f'{f.name} {f.version}' for f in unpinned)}. "
+        "Nothing was built.",
+        code="lock-incomplete",
+        problems=[
+            Problem(
+                where=name,
+                line=0,
+                message=f"{framework.package} {framework.version} and what it requires: looked for on {framework.index}, which "
+                "could not be reached, and in the matrix, which pins no file of it for this Python",
+            )
+            for framework in unpinned
+        ],
+        alternatives=list(_complete_ones(tools, lock)),
+        hint=f"Two ways on. Run `envbuild lock {tools.spoken(name)}` on a machine that reaches {hosts}: it completes this lock "
+        "and leaves what is pinned as it is. Or choose a version whose files are pinned"
+        + (", such as those above." if len(lock.environment.frameworks) == 1 else " for the request or the stack."),
+    )
+
+
+def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
+    """The committed environments of the same framework, for the same kind of device, that pin everything: the nearest first."""
+    environment = lock.environment
+    if len(environment.frameworks) != 1:
+        return
+    (framework,) = environment.frameworks
+    found = []
+    for name in sweep.names(tools):
+        path = tools.workspace.lock_file(name)
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            frameworks = held["environment"]["frameworks"]
+            same = [each["name"] for each in frameworks] == [framework.name] and name != environment.name
+            on_gpu = held["environment"]["cuda"] is not None
+            pinned = any(framework.name in prefix["frameworks"] for prefix in held["prefixes"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # the check of that lock says so
+        if same and pinned and on_gpu == (environment.cuda is not None):
+            found.append((_distance(framework.version, frameworks[0]["version"]), name, frameworks[0]["version"]))
+    for _, name, version in sorted(found)[:_SHOWN]:
+        yield Alternative(name=name, changes=f"{framework.name} {version}: every file of it is pinned")
+
+
+def _distance(one: str, other: str) -> int:
+    """How far versions are apart: a major version counts as a hundred minor ones, and those likewise."""
+
+    def place(version: str) -> int:
+        major, minor, patch, *_ = [int(part) for part in re.findall(r"\d+", version)] + [0, 0, 0]
+        return major * 10000 + minor * 100 + patch
+
+    return abs(place(one) - place(other))
