@@ -59,8 +59,9 @@ class UnpinnedFile:
         framework = self.framework
         return (
             f"# {_HEADER}\n"
-            f"# {framework.package} {framework.version} has no hash here: {framework.index} could not be reached when\n"
-            "# this was locked. No installer takes it so. `envbuild lock NAME` completes the lock where that index can be reached.\n"
+            f"# {framework.package} {framework.version} has no hash: {framework.index}\n"
+            "# could not be reached when this was locked.\n"
+            "# No installer takes it so. `envbuild lock NAME` completes the lock where that index can be reached.\n"
             f"{canonical(framework.package)}=={framework.version}\n"
         )
 
