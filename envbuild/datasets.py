@@ -167,17 +167,12 @@ def _download(url: str, known: Known, target: Path, index: Index, on_progress: O
 
 def _in_pieces(url: str, known: Known, part: Path, index: Index, on_progress: OnProgress) -> bool:
     """Go on with ``part`` until it is whole; False where the server does not serve parts of files."""
-    import requests
-
     with files.open_to_append(part) as out:
         if known.size is not None and out.tell() > known.size:
             out.truncate(0)
         while True:
-            have, piece = os.fstat(out.fileno()).st_size, None
-            try:
-                piece = index.read_range(url, have, have + _PIECE - 1) if have != known.size else (b"", have)
-            except requests.RequestException as error:
-                raise BuildError(f"the download broke off after {have} bytes: {error}.", code="index-unreachable") from error
+            have = os.fstat(out.fileno()).st_size
+            piece = index.read_range(url, have, have + _PIECE - 1) if have != known.size else (b"", have)
             if piece is None:
                 return False
             if not piece[0] and have < piece[1]:

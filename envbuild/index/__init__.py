@@ -8,27 +8,23 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin
 
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, UnknownNameError
-from envbuild.files import explain_os_error, locked, sha256_of
+from envbuild.files import explain_os_error, locked, open_new, sha256_of
+from envbuild.index import limits
 from envbuild.index.pages import ACCEPT, IndexFile, parse
 from envbuild.index.pool import DaemonPool
-from envbuild.index.settings import Settings, host_of, is_trusted, read_settings, without_credentials
-from envbuild.model import Artifact, OnProgress, Progress, ignore_progress
+from envbuild.index.refusals import FileUnavailableError, refused, unreachable
+from envbuild.index.settings import Settings, host_of, read_settings
+from envbuild.index.transport import Transport, name_in, number
+from envbuild.model import Artifact, OnProgress, Progress, as_news, ignore_progress
+from envbuild.names import is_file_name
 
-if TYPE_CHECKING:
-    import requests
+__all__ = ["FileUnavailableError", "Index", "IndexFile", "Settings"]
 
-__all__ = ["Index", "IndexFile", "Settings"]
-
-# Long enough for a slow proxy to answer, short enough that an unreachable index is an error within seconds.
-_CONNECT_S = 5.0
-_RETRIES = 2
-_PIECE = 1 << 20
 _PARALLEL = 8
 
 
@@ -38,14 +34,16 @@ class Index:
     Nothing is asked of the network before the first question. Answers are kept for the life of the object.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, on_progress: OnProgress = ignore_progress) -> None:
+        """``on_progress`` is told what is waited for."""
+        self.on_progress = on_progress
         self._settings = settings
-        self._session: requests.Session | None = None
+        self._made: Transport | None = None
+        self._skipped: dict[tuple[str, str], tuple[str, ...]] = {}
         self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
         self._guard = Lock()
         self._first = RLock()  # reading pip's configuration captures what is printed, which is all threads' own
         self._pool = DaemonPool(_PARALLEL)
-        self._down: dict[str, str] = {}
 
     @property
     def settings(self) -> Settings:
@@ -72,6 +70,17 @@ class Index:
         cannot be asked.
         """
         return self._page(project, index).result()
+
+    def skipped(self, project: str, index: str = "default") -> tuple[str, ...]:
+        """What of the page of ``project`` was left out because it is malformed, a line each; the page has been asked for."""
+        return self._skipped.get((index, canonicalize_name(project)), ())
+
+    def is_dead(self, artifact: Artifact | None, url: str) -> bool:
+        """Whether every host that could have a locked file, or what lies at ``url``, did not answer in this run."""
+        if artifact is None:
+            return self._transport.is_dead(url)
+        places = self.settings.indexes if artifact.index == "default" else (artifact.index,)
+        return all(self._transport.is_dead(place) for place in places)
 
     def prefetch(self, projects: Iterable[str], index: str = "default") -> None:
         """Start asking for several projects at once; what goes wrong is raised by :meth:`project_files`, if ever asked."""
@@ -103,12 +112,14 @@ class Index:
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
-        with locked(folder / f".{file.filename}.lock"):
+        if not is_file_name(file.filename):
+            raise BuildError(f"{file.filename[:100]!r} cannot be the name of a file to download.", code="bad-file-name")
+        with locked(folder / f".{file.filename}.lock", as_news("download", on_progress)):
             if wanted and target.is_file() and sha256_of(target) == wanted:
                 return target
             part = folder / f".{file.filename}.part"
             try:
-                with part.open("wb") as out:
+                with open_new(part) as out:
                     self._stream(file, out.write, on_progress)
                     out.flush()
                     os.fsync(out.fileno())
@@ -132,27 +143,23 @@ class Index:
         None where the server does not serve parts of files.
         """
         what = f"bytes={start}" if start < 0 else f"bytes={start}-{end if end is not None else ''}"
-        with self._get(url, file=_name_in(url), headers={"Range": what, "Accept-Encoding": "identity"}, stream=True) as answer:
-            total = answer.headers.get("Content-Range", "").rpartition("/")[2]
-            if answer.status_code != 206 or not total.isdigit():
-                return None
-            return answer.content, int(total)
+        headers = {"Range": what, "Accept-Encoding": "identity"}
+        return self._transport.ask_part(url, start, end, headers=headers, file=name_in(url))
 
     def fetch_bytes(self, url: str) -> bytes:
         """A small file, whole."""
-        return self._get(url, file=_name_in(url)).content
+        return self._transport.ask(url, most=limits.SMALL_FILE_BYTES, file=name_in(url)).content
 
     def size_of(self, file: IndexFile) -> int | None:
         """The file's size in bytes: as the index says, else as its server says."""
         if file.size is not None:
             return file.size
-        with self._get(file.url, file=file.filename, method="HEAD", any_status=True) as answer:
-            length = answer.headers.get("Content-Length", "") if answer.ok else ""
-        return int(length) if length.isdigit() else None
+        answer = self._transport.ask(file.url, most=0, file=file.filename, method="HEAD", any_status=True)
+        return number(answer.headers.get("Content-Length", "")) if answer.status < 400 else None
 
     def sizes(self, files: Iterable[IndexFile]) -> list[int | None]:
         """:meth:`size_of` for several files at once, in their order."""
-        _ = self._http()
+        _ = self._transport
         return [future.result() for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def uv_environment(self) -> dict[str, str]:
@@ -177,27 +184,35 @@ class Index:
         key = (index, canonicalize_name(project))
         with self._guard:
             if key not in self._pages:
-                _ = self._http()  # made here, so that the threads share one
+                if len(self._pages) >= limits.PROJECTS:
+                    raise BuildError(
+                        f"More than {limits.PROJECTS} projects were asked for: the packages require one another without end.",
+                        code="too-many-projects",
+                        hint="Look at the last ones that were read; a constraint on the first of them would stop it.",
+                    )
+                _ = self._transport  # made here, so that the threads share one
                 self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)
             return self._pages[key]
 
     def _fetch_page(self, project: str, index: str) -> list[IndexFile]:
         bases = self.settings.indexes if index == "default" else (index,)
         files: dict[tuple[str, str], IndexFile] = {}
+        skipped: list[str] = []
         found = False
         for base in bases:
-            answer = self._get(urljoin(base.rstrip("/") + "/", f"{project}/"), headers={"Accept": ACCEPT}, any_status=True)
-            if answer.status_code in (404, 410):
+            url = urljoin(base.rstrip("/") + "/", f"{project}/")
+            answer = self._transport.ask(url, most=limits.PAGE_BYTES, headers={"Accept": ACCEPT}, any_status=True)
+            if answer.status in (404, 410):
                 continue
-            _must_be_ok(answer, base)
+            if answer.status >= 400:
+                raise refused(base, answer.status, answer.reason)
             found = True
             kind = answer.headers.get("Content-Type", "")
+            text = answer.content.decode("utf-8", "replace")
             try:
-                page = parse(
-                    answer.content.decode("utf-8", "replace"), content_type=kind, url=answer.url, project=project, index=index
-                )
+                page = parse(text, content_type=kind, url=answer.url, project=project, index=index, skipped=skipped)
             except ValueError as error:
-                raise _unreachable(base, f"its page of {project} cannot be understood ({error})") from error
+                raise unreachable(base, f"its page of {project} cannot be understood ({str(error)[:300]})") from error
             for file in page:
                 files.setdefault((file.filename, file.sha256), file)
         if not found:
@@ -206,100 +221,29 @@ class Index:
                 code="unknown-project",
                 hint="Look at the spelling in envbuild.yaml, the matrix or the recipe, or at pip's index-url on this machine.",
             )
+        self._skipped[index, project] = tuple(skipped)
         return list(files.values())
 
     def _place(self, index: str) -> str:
         return " and ".join(host_of(url) for url in (self.settings.indexes if index == "default" else (index,)))
 
     def _stream(self, file: IndexFile, write: Callable[[bytes], object], on_progress: OnProgress) -> None:
-        import requests
-        import urllib3
+        def tell(done: int, total: int | None) -> None:
+            whole = None if total is None else float(total)
+            on_progress(Progress(stage="download", message=file.filename, done=done, total=whole, unit="bytes"))
 
-        with self._get(file.url, file=file.filename, headers={"Accept-Encoding": "identity"}, stream=True) as answer:
-            length = answer.headers.get("Content-Length", "")
-            total = float(length) if length.isdigit() else None
-            done = 0
-            try:
-                for piece in answer.iter_content(_PIECE):
-                    write(piece)
-                    done += len(piece)
-                    on_progress(Progress(stage="download", message=file.filename, done=done, total=total, unit="bytes"))
-            except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-                raise _unreachable(file.url, f"the download broke off: {_why(error)}", file=file.filename) from error
-            if total is not None and done != total:
-                raise _unreachable(file.url, f"the download broke off after {done} of {length} bytes", file=file.filename)
+        most = limits.FILE_BYTES if file.size is None else file.size
+        self._transport.stream(file.url, write, tell, file=file.filename, most=most)
 
-    def _get(
-        self,
-        url: str,
-        *,
-        file: str = "",
-        method: str = "GET",
-        headers: dict[str, str] | None = None,
-        stream: bool = False,
-        any_status: bool = False,
-    ) -> requests.Response:
-        """What ``url`` answers; ``file`` is the name of the file that it is, empty for a page of an index."""
-        import requests
+    def _tell(self, message: str) -> None:
+        self.on_progress(Progress(stage="index", message=message))
 
-        settings, host = self.settings, host_of(url)
-        if host in self._down:
-            raise _unreachable(url, self._down[host], file=file)
-        try:
-            answer = self._http().request(
-                method,
-                url,
-                headers=headers,
-                stream=stream,
-                allow_redirects=True,
-                timeout=(min(_CONNECT_S, settings.timeout_s), settings.timeout_s),
-                # Said with every request: requests would let REQUESTS_CA_BUNDLE win over the session's.
-                verify=False if is_trusted(url, settings.trusted_hosts) else settings.ca_bundle,
-            )
-        except (requests.RequestException, OSError) as error:
-            # Not asked again by this object: dozens of queued questions would each wait for the same time-out.
-            self._down[host] = _why(error)
-            raise _unreachable(url, self._down[host], file=file) from error
-        if not any_status:
-            _must_be_ok(answer, url, file=file)
-        return answer
-
-    def _http(self) -> requests.Session:
+    @property
+    def _transport(self) -> Transport:
         with self._first:
-            if self._session is None:
-                self._session = _make_session(self.settings)
-            return self._session
-
-
-def _make_session(settings: Settings) -> requests.Session:
-    import requests
-    import urllib3
-    from pip._internal.network.auth import MultiDomainBasicAuth
-    from requests.adapters import HTTPAdapter
-
-    session = requests.Session()
-    retries = urllib3.Retry(
-        total=_RETRIES,
-        connect=1,
-        backoff_factor=0.3,
-        status_forcelist=(500, 502, 503, 504),
-        raise_on_status=False,
-        read=_RETRIES,
-    )
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retries, pool_maxsize=_PARALLEL * 2))
-    # pip's own rules for credentials: in the URL, in netrc, in the keyring, per index.
-    session.auth = MultiDomainBasicAuth(  # type: ignore[assignment]
-        prompting=False, index_urls=list(settings.indexes), keyring_provider=settings.keyring_provider
-    )
-    if settings.proxy:
-        session.proxies = {"http": settings.proxy, "https": settings.proxy}
-        session.trust_env = False
-    if settings.client_cert:
-        session.cert = settings.client_cert
-    if settings.trusted_hosts:
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return session
+            if self._made is None:
+                self._made = Transport(self.settings, self._tell)
+            return self._made
 
 
 def _must_match(file: IndexFile, found: str, wanted: str) -> None:
@@ -309,36 +253,3 @@ def _must_match(file: IndexFile, found: str, wanted: str) -> None:
             code="hash-differs",
             hint="The download was damaged or the file was replaced: try again; if it stays, distrust the index.",
         )
-
-
-def _must_be_ok(answer: requests.Response, url: str, *, file: str = "") -> None:
-    if answer.status_code >= 400:
-        answer.close()
-        raise _unreachable(url, f"it answered {answer.status_code} {answer.reason or ''}".strip(), file=file)
-
-
-def _why(error: BaseException) -> str:
-    """The innermost reason, in one line: what the operating system or the TLS library said."""
-    seen: BaseException = error
-    while True:
-        inner = getattr(seen, "reason", None) or seen.__cause__ or (seen.args[0] if seen.args else None)
-        if not isinstance(inner, BaseException) or inner is seen:
-            break
-        seen = inner
-    text = without_credentials(str(seen).strip() or type(seen).__name__)
-    return text.rpartition("> ")[2] or text  # urllib3 puts the connection's repr before the reason
-
-
-def _name_in(url: str) -> str:
-    return unquote(urlsplit(url).path.rpartition("/")[2])
-
-
-def _unreachable(url: str, why: str, *, file: str = "") -> BuildError:
-    """A host that gives no page of an index, or not the ``file`` that is named: what lies where need not be an index."""
-    what = f"{file} could not be had from {host_of(url)}" if file else f"The package index at {host_of(url)} could not be used"
-    return BuildError(
-        f"{what}: {why}.",
-        code="index-unreachable",
-        hint="Check the network, proxy and certificate settings that pip uses here (`pip config list`), then run it again: "
-        "what was fetched already is kept.",
-    )

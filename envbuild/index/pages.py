@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from dataclasses import dataclass
@@ -11,8 +12,18 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from packaging.utils import canonicalize_name
 
+from envbuild.index import limits
+from envbuild.names import is_file_name
+
 # JSON first (PEP 691), as it alone is sure to carry upload times (PEP 700); some indexes add them to HTML when asked so.
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_UTC = re.compile(r"[12]\d{3}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:\d\d(\.\d{1,9})?Z", re.ASCII)
+_PACKAGES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".egg", ".exe")
+_PIECE = 32 * 2**10
+_LONGEST_TAG = 64 * 2**10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,72 +62,166 @@ class IndexFile:
         )
 
 
-def parse(text: str, *, content_type: str, url: str, project: str, index: str) -> list[IndexFile]:
+def parse(
+    text: str, *, content_type: str, url: str, project: str, index: str, skipped: list[str] | None = None
+) -> list[IndexFile]:
     """The files on a project's page, in the page's order. ``url`` is the page's own, against which links are resolved.
 
-    Raises ValueError where the text is not what ``content_type`` says.
+    A file whose name, address or hash is not of the form that the standards give it is left out, with a line in ``skipped``.
+    Raises ValueError where the text is not what ``content_type`` says, or nothing of it can be used.
     """
     name = canonicalize_name(project)
-    read = _parse_json if "json" in content_type.lower() else _parse_html
+    left_out: list[str] = []
+    entries = _of_json(text, url) if "json" in content_type.lower() else _of_html(text, url)
+    files = []
+    for entry in entries:
+        try:
+            files.append(_file(entry, project=name, index=index))
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            left_out.append(f"{_shown(entry)}: {error}")
+    if left_out and not files:
+        raise ValueError(f"none of its files is of the form that the standards give it; the first: {left_out[0]}")
+    if skipped is not None:
+        skipped.extend(left_out)
+    return files
+
+
+def _shown(entry: Any) -> str:
+    name = entry.get("filename") if isinstance(entry, dict) else entry
+    return repr(name)[:120]
+
+
+def _file(entry: dict[str, Any], *, project: str, index: str) -> IndexFile:
+    """One file, checked: what is taken here ends up in paths, locks and Dockerfiles."""
+    filename, address = entry["filename"], entry["url"]
+    if not isinstance(filename, str) or not is_file_name(filename):
+        raise ValueError("that is not the name of a wheel or source archive")
+    requires_python = entry.get("requires-python") or ""
+    if not isinstance(requires_python, str) or len(requires_python) > limits.SPECIFIER_LETTERS:
+        raise ValueError("its Requires-Python is not a text of a sensible length")
+    return IndexFile(
+        index=index,
+        project=project,
+        filename=filename,
+        url=_address(address),
+        sha256=_hash({} if entry.get("hashes") is None else entry["hashes"]),
+        size=_size(entry.get("size")),
+        uploaded=_time(entry.get("upload-time")),
+        requires_python=requires_python,
+        yanked=bool(entry.get("yanked", False)),
+        metadata=_metadata(entry.get("core-metadata", entry.get("dist-info-metadata"))),
+    )
+
+
+def _address(url: Any) -> str:
+    if not isinstance(url, str) or len(url) > limits.URL_LETTERS:
+        raise ValueError("its address is not a text of a sensible length")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises for nonsense
+        raise ValueError("its address is not one of http or https")
+    return urldefrag(url).url
+
+
+def _hash(hashes: Any) -> str:
+    found = hashes.get("sha256", "")
+    if found == "":
+        return ""
+    if not isinstance(found, str) or not _SHA256.fullmatch(found):
+        raise ValueError("its sha256 is not one")
+    return found.lower()
+
+
+def _size(value: Any) -> int | None:
+    """The size where the index says one that can be: else it is asked of the file's server."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limits.FILE_BYTES
+    return value if is_count else None
+
+
+def _time(value: Any) -> str:
+    """The upload time in UTC as ISO text, by which versions are bounded; empty where it is none."""
+    if not isinstance(value, str) or len(value) > 40:
+        return ""
+    if _UTC.fullmatch(value):
+        return value
     try:
-        return read(text, url=url, project=name, index=index)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is not of the form that the standards give it: {error!r}") from error
+        moment = datetime.datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return ""
+    return f"{moment.replace(tzinfo=None).isoformat()}Z"
 
 
-def _parse_json(text: str, *, url: str, project: str, index: str) -> list[IndexFile]:
-    data = json.loads(text)
+def _of_json(text: str, url: str) -> list[dict[str, Any]]:
+    if text.count("{") + text.count("[") > limits.PAGE_VALUES:
+        raise ValueError(f"it has more than {limits.PAGE_VALUES} values")
+    try:
+        data = json.loads(text, parse_constant=_nothing, parse_float=_nothing, parse_int=_count)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
     if not isinstance(data, dict) or not isinstance(data.get("files"), list):
         raise ValueError("the page is JSON, yet has no list of files")
-    return [
-        IndexFile(
-            index=index,
-            project=project,
-            filename=entry["filename"],
-            url=urldefrag(urljoin(url, entry["url"])).url,
-            sha256=entry.get("hashes", {}).get("sha256", "").lower(),
-            size=entry.get("size"),
-            uploaded=entry.get("upload-time") or "",
-            requires_python=entry.get("requires-python") or "",
-            yanked=bool(entry.get("yanked", False)),
-            metadata=_metadata(entry.get("core-metadata", entry.get("dist-info-metadata"))),
-        )
-        for entry in data["files"]
-    ]
+    return [{**entry, "url": _joined(url, entry.get("url"))} if isinstance(entry, dict) else entry for entry in data["files"]]
+
+
+def _nothing(_text: str) -> None:
+    """A number that is no count: the one file that has it is judged without."""
+
+
+def _count(text: str) -> int | None:
+    return int(text) if len(text) < 20 else None  # Python refuses numbers of more than 4300 digits
+
+
+def _joined(page: str, target: Any) -> Any:
+    try:
+        return urljoin(page, target) if target and isinstance(target, str) else None
+    except ValueError:
+        return None  # refused when the file is judged
 
 
 def _metadata(value: Any) -> str | None:
     if isinstance(value, dict):
         digest = value.get("sha256")
-        return f"sha256={digest}" if digest else ""
+        return f"sha256={digest.lower()}" if isinstance(digest, str) and _SHA256.fullmatch(digest) else ""
+    if isinstance(value, str) and value.startswith("sha256="):
+        return _metadata({"sha256": value.removeprefix("sha256=")})
     return "" if value else None
 
 
-def _parse_html(text: str, *, url: str, project: str, index: str) -> list[IndexFile]:
+def _of_html(text: str, url: str) -> list[dict[str, Any]]:
     parser = _Anchors()
-    parser.feed(text)
-    parser.close()
-    base = urljoin(url, parser.base) if parser.base else url
-    files = []
-    for attributes in parser.anchors:
-        target, fragment = urldefrag(urljoin(base, attributes["href"] or ""))
-        digest = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
-        offered = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
-        files.append(
-            IndexFile(
-                index=index,
-                project=project,
-                filename=unquote(urlsplit(target).path.rsplit("/", 1)[-1]),
-                url=target,
-                sha256=digest.group(1).lower() if digest else "",
-                size=None,
-                uploaded=attributes.get("data-upload-time") or "",
-                requires_python=attributes.get("data-requires-python") or "",
-                yanked="data-yanked" in attributes,
-                metadata=None if offered is None else offered if offered.startswith("sha256=") else "",
-            )
-        )
-    return files
+    # In pieces, so that the parser never has to search a long text again and again for the end of an unfinished tag. It is not
+    # closed: what is unfinished at the end is no link.
+    for start in range(0, len(text), _PIECE):
+        parser.feed(text[start : start + _PIECE])
+        if len(parser.rawdata) > _LONGEST_TAG:
+            raise ValueError(f"it has a tag of more than {_LONGEST_TAG} letters")
+        if len(parser.anchors) > limits.PAGE_FILES:
+            raise ValueError(f"it has more than {limits.PAGE_FILES} links")
+    base = _joined(url, parser.base) or url
+    entries = [_entry(attributes, base) for attributes in parser.anchors]
+    # Pages for people link to more than files: what could be no package is no malformed one.
+    return [entry for entry in entries if entry["filename"].lower().endswith(_PACKAGES)]
+
+
+def _entry(attributes: dict[str, str | None], base: Any) -> dict[str, Any]:
+    """A link in the words of the JSON form."""
+    href = attributes["href"] or ""
+    joined = _joined(base, href)
+    if joined is None:
+        return {"filename": href, "url": None}
+    target, fragment = urldefrag(joined)
+    digest = re.fullmatch(r"sha256=(\S+)", fragment)
+    offered = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
+    return {
+        "filename": unquote(urlsplit(target).path.rsplit("/", 1)[-1]),
+        "url": target,
+        "hashes": {"sha256": digest[1]} if digest else {},
+        "upload-time": attributes.get("data-upload-time"),
+        "requires-python": attributes.get("data-requires-python"),
+        "yanked": "data-yanked" in attributes,
+        "core-metadata": None if offered is None else offered or True,
+    }
 
 
 class _Anchors(HTMLParser):
@@ -130,4 +235,4 @@ class _Anchors(HTMLParser):
         if tag == "base" and attributes.get("href") and not self.base:
             self.base = attributes["href"] or ""
         elif tag == "a" and attributes.get("href"):
-            self.anchors.append(attributes)
+            self.anchors.append({key: value for key, value in attributes.items() if key == "href" or key.startswith("data-")})

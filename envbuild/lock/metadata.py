@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.parser
 import hashlib
 import io
+import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +15,14 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from envbuild.files import write_atomic
-from envbuild.lock import sdist
+from envbuild import files
+from envbuild.errors import EnvbuildError
+from envbuild.index.limits import METADATA_S
+from envbuild.index.refusals import FileUnavailableError, unreachable
+from envbuild.index.transport import name_in
+from envbuild.lock import archives, sdist
 from envbuild.lock.target import read_requirement
 from envbuild.model import OnProgress
 
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 # A wheel's directory of contents stands at its end; one read of this size takes it in for all but the largest.
 _TAIL = 64 * 1024
 _BLOCK = 512 * 1024
+# The packages with the most have 500, those of their extras included.
+_MOST_REQUIREMENTS = 5_000
 
 
 class UnusableFileError(Exception):
@@ -70,6 +78,22 @@ class MetadataReader:
         return known
 
     def _read(self, file: IndexFile, version: Version) -> Metadata:
+        try:
+            return self._read_file(file, version)
+        except (UnusableFileError, FileUnavailableError) as error:
+            raise UnusableFileError(str(error)) from error
+        except EnvbuildError as error:
+            if error.code == "hash-differs":  # never taken; another file of the project may serve
+                raise UnusableFileError(error.message) from error
+            raise
+        except sdist.UnreadableSdistError as error:
+            raise UnusableFileError(f"{file.filename}: {error}") from error
+        except OSError:
+            raise  # the disk's: of the network all is explained already
+        except Exception as error:  # anybody may have made it: no list of what parsers raise is complete
+            raise UnusableFileError(f"{file.filename}: it is malformed ({type(error).__name__}: {str(error)[:200]})") from error
+
+    def _read_file(self, file: IndexFile, version: Version) -> Metadata:
         if file.filename.endswith(".whl"):
             message = email.parser.Parser().parsestr(self._wheel_text(file), headersonly=True)
             _must_agree(file, version, message.get("Name", ""), message.get("Version", ""))
@@ -79,10 +103,7 @@ class MetadataReader:
                 build_requires=(),
             )
         path = self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
-        try:
-            found = sdist.read(path)
-        except sdist.UnreadableSdistError as error:
-            raise UnusableFileError(f"{file.filename}: {error}") from error
+        found = sdist.read(path)
         _must_agree(file, version, found.name, found.version)
         return Metadata(
             requires=_requirements(found.requires, file),
@@ -92,18 +113,22 @@ class MetadataReader:
 
     def _wheel_text(self, file: IndexFile) -> str:
         kept = self._folder / "metadata" / f"{file.sha256}.txt"
-        if file.sha256 and kept.is_file():
-            return kept.read_text(encoding="utf-8")
+        if file.sha256:
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # absent, or damaged: asked for again
+                return files.read_text(kept)
         text = self._served_text(file) or self._inner_text(file)
         if file.sha256:
-            write_atomic(kept, text)
+            files.write_atomic(kept, text)
         return text
 
     def _served_text(self, file: IndexFile) -> str:
         """METADATA that the index serves beside the wheel (PEP 658); empty where it does not."""
         if file.metadata is None:
             return ""
-        content = self._index.fetch_bytes(f"{file.url}.metadata")
+        try:
+            content = self._index.fetch_bytes(f"{file.url}.metadata")
+        except FileUnavailableError:
+            return ""  # the wheel itself has it too
         if file.metadata and hashlib.sha256(content).hexdigest() != file.metadata.removeprefix("sha256="):
             return ""
         return content.decode("utf-8", errors="replace")
@@ -114,12 +139,10 @@ class MetadataReader:
             raise UnusableFileError(f"{file.filename}: its server gives no parts of files")
         source = remote or self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
         try:
-            with zipfile.ZipFile(source) as archive:
-                names = [n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
-                if len(names) != 1:
-                    raise UnusableFileError(f"{file.filename}: it holds {len(names)} METADATA files instead of one")
-                return archive.read(names[0]).decode("utf-8", errors="replace")
-        except zipfile.BadZipFile as error:
+            return archives.wheel_metadata(source)
+        except KeyError as error:
+            raise UnusableFileError(f"{file.filename}: {error.args[0]}") from error
+        except (zipfile.BadZipFile, archives.TooLargeError) as error:
             raise UnusableFileError(f"{file.filename}: it is not a readable wheel ({error})") from error
 
 
@@ -127,19 +150,21 @@ def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> Non
     # pip and uv refuse such files too, so a lock with one could not be installed.
     try:
         same = canonicalize_name(name) == file.project and Version(found) == version
-    except InvalidVersion:
+    except ValueError:  # of which InvalidVersion is one
         same = False
     if not same:
-        raise UnusableFileError(f"{file.filename}: its metadata says {name} {found}")
+        raise UnusableFileError(f"{file.filename}: its metadata says {str(name)[:100]} {str(found)[:100]}")
 
 
 def _requirements(texts: Sequence[str], file: IndexFile) -> tuple[Requirement, ...]:
     requirements = []
+    if len(texts) > _MOST_REQUIREMENTS:
+        raise UnusableFileError(f"{file.filename}: it has {len(texts)} requirements")
     for text in texts:
         try:
             requirements.append(read_requirement(text))
         except InvalidRequirement as error:
-            raise UnusableFileError(f"{file.filename}: its requirement {text!r} cannot be read") from error
+            raise UnusableFileError(f"{file.filename}: its requirement {text[:200]!r} cannot be read") from error
     return tuple(requirements)
 
 
@@ -158,6 +183,7 @@ class _RemoteFile(io.RawIOBase):
         self._tail = tail
         self._size = size
         self._place = 0
+        self._end = time.monotonic() + METADATA_S
 
     def readable(self) -> bool:
         return True
@@ -181,8 +207,10 @@ class _RemoteFile(io.RawIOBase):
         if self._place >= start_of_tail:
             piece = self._tail[self._place - start_of_tail :][:wanted]
         else:
+            if time.monotonic() > self._end:
+                raise unreachable(self._url, f"its metadata was not read within {METADATA_S:.0f} s", file=name_in(self._url))
             answer = self._index.read_range(self._url, self._place, self._place + wanted - 1)
-            if answer is None:
+            if answer is None or answer[1] != self._size:
                 raise zipfile.BadZipFile("the server stopped serving parts of it")
             piece = answer[0]
         buffer[: len(piece)] = piece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,7 @@ class OfferBook:
         undated: frozenset[str],
         exempt: frozenset[str] = frozenset(),
         wheels_only: bool = False,
+        skipped: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         """The date ``exclude_newer`` bounds every project but the ``undated`` ones, and every file but the ``exempt`` ones."""
         self._target = target
@@ -70,6 +71,7 @@ class OfferBook:
         self._undated = undated
         self._exempt = exempt
         self._wheels_only = wheels_only
+        self._skipped = skipped
         self._known: dict[str, Offers] = {}
 
     def of(self, project: str) -> Offers:
@@ -82,6 +84,8 @@ class OfferBook:
         refused: Counter[str] = Counter()
         best: dict[Version, tuple[tuple[int, int, tuple[int, str], str], IndexFile]] = {}
         files = self._pages(project)
+        if malformed := self._skipped(project):
+            refused[f"are malformed on its page, such as {malformed[0]}"] += len(malformed)
         dated = self._cutoff and project not in self._undated
         if dated and files and not any(file.uploaded for file in files):
             raise BuildError(

@@ -68,6 +68,11 @@ class Pages:
                 raise
             return self._index.project_files(project)
 
+    def skipped(self, project: str) -> Sequence[str]:
+        """What of the page of ``project`` is malformed and was left out, a line each; :meth:`of` has been asked."""
+        framework = self._elsewhere.get(project)
+        return (*self._index.skipped(project), *(self._index.skipped(project, framework.index) if framework else ()))
+
     def prefetch(self, projects: Iterable[str]) -> None:
         """Start asking for several projects at once."""
         for project in projects:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from envbuild.errors import InvalidInputError, Problem
+from envbuild.errors import ConflictError, InvalidInputError, Problem, UnknownNameError
 from envbuild.files import sha256_of
 from envbuild.lock.added import choose
 from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, path_of
@@ -74,6 +74,7 @@ class PrefixMaker:
         for pinned in (pinned for framework in from_index for pinned in framework.files):
             self._reader.know(pinned.sha256, pinned.requires)
         self._picked = 0
+        self._skipped: set[str] = set()
 
     def is_known(self, framework: Framework) -> bool:
         """Whether the files of ``framework`` can be known now, from its index or from the matrix."""
@@ -159,7 +160,16 @@ class PrefixMaker:
             requirements += [requirement for requirement in declared if self._target.wants(requirement)]
         undated = frozenset(canonicalize_name(r.name) for r in self._read(INSTALLERS))
         book = self._book(undated=undated, exempt=keep.filenames, wheels_only=True)
-        return self._resolve(list(dict.fromkeys(requirements)), [], book, keep)
+        try:
+            return self._resolve(list(dict.fromkeys(requirements)), [], book, keep)
+        except (ConflictError, UnknownNameError) as error:
+            raise ConflictError(
+                f"No build tools fit what the source archives ask for: {error.message}",
+                code="unsatisfiable",
+                hint=error.hint,
+                conflicts=error.conflicts,
+                details=[f"built from source: {source.offer.file.filename}" for source in sources],
+            ) from error
 
     def _resolve(
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
@@ -188,6 +198,7 @@ class PrefixMaker:
             reader=self._reader,
             prefetch=self._pages.prefetch,
             on_pick=self._news,
+            on_skip=self._skip,
             preferred=preferred,
             ignored=self._ignored,
         )
@@ -196,6 +207,7 @@ class PrefixMaker:
         return OfferBook(
             target=self._target,
             pages=self._pages.of,
+            skipped=self._malformed,
             exclude_newer=self.environment.exclude_newer,
             undated=undated,
             exempt=exempt,
@@ -235,6 +247,18 @@ class PrefixMaker:
             )
             for candidate, file, size in zip(candidates, files, sizes, strict=True)
         )
+
+    def _malformed(self, project: str) -> Sequence[str]:
+        found = self._pages.skipped(project)
+        if found:
+            self._skip(f"{len(found)} of the files on the page of {project} are malformed, such as {found[0]}")
+        return found
+
+    def _skip(self, why: str) -> None:
+        """Tell of a file that is left out, once."""
+        if why not in self._skipped:
+            self._skipped.add(why)
+            self._say(f"left out: {why}")
 
     def _news(self, candidate: Candidate) -> None:
         self._picked += 1

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import resolvelib
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from resolvelib.resolvers import RequirementInformation
 
-from envbuild.errors import Conflict, ConflictError
+from envbuild.errors import Conflict, ConflictError, UnknownNameError
 from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
 from envbuild.lock.offers import Offer, OfferBook, Offers, version_of
 from envbuild.lock.target import Target
 
 _MAX_ROUNDS = 20_000
+# Files that are left out, each of which makes the search begin again. An index with more is broken as a whole.
+_MOST_UNUSABLE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         ignored: frozenset[str],
         prefetch: Callable[[Iterable[str]], None],
         on_pick: Callable[[Candidate], None],
+        on_skip: Callable[[str], None],
+        roots: frozenset[str],
     ) -> None:
         self._target = target
         self._book = book
@@ -59,6 +63,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self._ignored = ignored
         self._prefetch = prefetch
         self._on_pick = on_pick
+        self._on_skip = on_skip
+        self._roots = roots
         self.unusable: dict[str, str] = {}
 
     def identify(self, requirement_or_candidate: Requirement | Candidate) -> _Key:
@@ -95,16 +101,26 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
     ) -> list[Candidate]:
         """The versions that every requirement and constraint allows: the preferred file, then best first."""
         bounds = self._constraints.get(identifier.project, SpecifierSet())
+        offers = self.offers(identifier.project)
         for requirement in requirements[identifier]:
             bounds &= requirement.specifier
         refused = {candidate.offer.version for candidate in incompatibilities[identifier]}
         preferred = self._preferred.get(identifier.project)
         fitting = [
             Candidate(identifier.project, identifier.extras, offer)
-            for offer in allowed(self._book.of(identifier.project), bounds)
+            for offer in allowed(offers, bounds)
             if offer.version not in refused and offer.file.filename not in self.unusable
         ]
         return sorted(fitting, key=lambda candidate: candidate.offer.file.filename != preferred)
+
+    def offers(self, project: str) -> Offers:
+        """What there is of ``project``: nothing of one that no index has, unless it was asked for by the environment itself."""
+        try:
+            return self._book.of(project)
+        except UnknownNameError:
+            if project in self._roots:
+                raise
+            return Offers(project=project, best_first=(), refused={"are there: no index has such a project": 0})
 
     def is_satisfied_by(self, requirement: Requirement, candidate: Candidate) -> bool:
         """Pre-releases count here: whether they may be taken at all was settled in :meth:`find_matches`."""
@@ -114,11 +130,15 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         """What the file declares, as far as it holds on the target and is not to be ignored."""
         self._on_pick(candidate)
         declared = [r for r in self._metadata(candidate.offer).requires if canonicalize_name(r.name) not in self._ignored]
-        if candidate.extras:
+        try:
             wanted = [r for r in declared if self._target.wants(r, candidate.extras)]
+        except InvalidRequirement as error:
+            raise self._leave_out(candidate.offer, f"{candidate.offer.file.filename}: {error}") from error
+        if remote := next((r for r in wanted if r.url), None):
+            why = f"it requires {remote.name} from an address of its own, which no index offers"
+            raise self._leave_out(candidate.offer, f"{candidate.offer.file.filename}: {why}")
+        if candidate.extras:
             wanted.append(Requirement(f"{candidate.project}=={candidate.offer.version}"))
-        else:
-            wanted = [r for r in declared if self._target.wants(r)]
         self._prefetch(sorted({canonicalize_name(r.name) for r in wanted}))
         return wanted
 
@@ -128,9 +148,20 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
             if not self._target.accepts_python(metadata.requires_python):
                 raise UnusableFileError(f"{offer.file.filename}: it refuses Python {self._target.python}")
         except UnusableFileError as error:
-            self.unusable[offer.file.filename] = str(error)
-            raise
+            raise self._leave_out(offer, str(error)) from error
         return metadata
+
+    def _leave_out(self, offer: Offer, why: str) -> Exception:
+        """The error that makes the search begin again without this file; past all patience, the one that ends it."""
+        self.unusable[offer.file.filename] = why
+        self._on_skip(why)
+        if len(self.unusable) > _MOST_UNUSABLE:
+            return ConflictError(
+                f"More than {_MOST_UNUSABLE} files cannot be used; the last: {why}.",
+                code="unsatisfiable",
+                hint="The package index offers malformed files. Use another one, or bound the package in the matrix row.",
+            )
+        return UnusableFileError(why)
 
 
 def resolve(
@@ -142,6 +173,7 @@ def resolve(
     reader: MetadataReader,
     prefetch: Callable[[Iterable[str]], None],
     on_pick: Callable[[Candidate], None],
+    on_skip: Callable[[str], None] = lambda _: None,
     preferred: Mapping[str, str] | None = None,
     ignored: frozenset[str] = frozenset(),
 ) -> list[Candidate]:
@@ -164,6 +196,8 @@ def resolve(
         ignored=ignored,
         prefetch=prefetch,
         on_pick=on_pick,
+        on_skip=on_skip,
+        roots=frozenset(canonicalize_name(requirement.name) for requirement in requirements),
     )
     while True:
         resolver: resolvelib.Resolver[Requirement, Candidate, _Key]
@@ -173,7 +207,7 @@ def resolve(
         except UnusableFileError:
             continue  # the provider leaves that file out from now on; all else that was read is kept
         except resolvelib.ResolutionImpossible as error:
-            raise _unsatisfiable(list(error.causes), provider, book, bounds) from error
+            raise _unsatisfiable(list(error.causes), provider, bounds) from error
         except resolvelib.ResolutionTooDeep as error:
             raise ConflictError(
                 f"No versions that fit each other were found within {_MAX_ROUNDS} steps.",
@@ -202,9 +236,7 @@ def _key(requirement: Requirement) -> _Key:
     return _Key(canonicalize_name(requirement.name), frozenset(canonicalize_name(e) for e in requirement.extras))
 
 
-def _unsatisfiable(
-    causes: Sequence[_Information], provider: _Provider, book: OfferBook, bounds: Mapping[str, SpecifierSet]
-) -> ConflictError:
+def _unsatisfiable(causes: Sequence[_Information], provider: _Provider, bounds: Mapping[str, SpecifierSet]) -> ConflictError:
     conflicts = []
     for project in sorted({canonicalize_name(cause.requirement.name) for cause in causes}):
         for cause in causes:
@@ -214,7 +246,7 @@ def _unsatisfiable(
             conflicts.append(
                 Conflict(row="constraints", reason=f"allow {project}{bounds[project]}", source=f"pkg:pypi/{project}")
             )
-        conflicts.append(_what_there_is(book.of(project), provider.unusable))
+        conflicts.append(_what_there_is(provider.offers(project), provider.unusable))
     unique = list(dict.fromkeys(conflicts))
     clash = ", ".join(sorted({canonicalize_name(cause.requirement.name) for cause in causes}))
     return ConflictError(
@@ -240,7 +272,7 @@ def _conflict(cause: _Information) -> Conflict:
 def _what_there_is(offers: Offers, unusable: Mapping[str, str]) -> Conflict:
     versions = [str(offer.version) for offer in offers.best_first]
     shown = ", ".join(versions[:8]) + (" …" if len(versions) > 8 else "")
-    left_out = [f"{count} files {why}" for why, count in sorted(offers.refused.items())]
+    left_out = [f"{count or 'no'} files {why}" for why, count in sorted(offers.refused.items())]
     left_out += [why for name, why in sorted(unusable.items()) if version_of(name, offers.project)]
     return Conflict(
         row=offers.project,

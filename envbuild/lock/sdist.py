@@ -6,16 +6,21 @@ import ast
 import configparser
 import email.message
 import email.parser
+import lzma
 import re
 import tarfile
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from envbuild.lock import archives
+
 # What setuptools' own build backend would ask for where an archive says nothing (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
+_SEARCHED = 2**18  # letters of a setup.py
 _WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
 _INNER = ("requires.txt", "SOURCES.txt")  # of the *.egg-info that setuptools writes
 
@@ -36,11 +41,26 @@ class Sdist:
 
 
 def read(path: Path) -> Sdist:
-    """The declarations of the archive at ``path``. Raises :class:`UnreadableSdistError`."""
+    """The declarations of the archive at ``path``. Raises :class:`UnreadableSdistError`, whatever is wrong with it."""
     try:
-        files = _texts(path)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        return _read(archives.texts(path, _declaring))
+    except UnreadableSdistError:
+        raise
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, archives.TooLargeError) as error:
         raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
+    except OSError as error:
+        if error.filename is not None:
+            raise  # the disk's; what the archive's bytes cause names no file
+        raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
+    except Exception as error:  # anybody may have made it: no list of what parsers raise is complete
+        raise UnreadableSdistError(f"it is malformed ({_said(error)})") from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
+
+
+def _read(files: dict[str, str]) -> Sdist:
     if "PKG-INFO" not in files:
         raise UnreadableSdistError("it has no PKG-INFO")
     message = email.parser.Parser().parsestr(files["PKG-INFO"], headersonly=True)
@@ -57,17 +77,6 @@ def read(path: Path) -> Sdist:
     )
 
 
-def _texts(path: Path) -> dict[str, str]:
-    """The few files that declare something, by base name; of several with one name the outermost counts."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            return {base: _decode(archive.read(name)) for base, name in _declaring(archive.namelist()).items()}
-    with tarfile.open(path) as tar:
-        names = [member.name for member in tar.getmembers() if member.isfile()]
-        streams = {base: tar.extractfile(name) for base, name in _declaring(names).items()}
-        return {base: _decode(stream.read()) for base, stream in streams.items() if stream}
-
-
 def _declaring(names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in sorted(names, key=lambda n: (n.count("/"), n)):
@@ -78,8 +87,13 @@ def _declaring(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _decode(content: bytes) -> str:
-    return content.decode("utf-8", errors="replace")
+def _texts(value: object, what: str) -> tuple[str, ...]:
+    """A list of requirements. A text alone would be taken for the list of its letters."""
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple | set) or not all(isinstance(each, str) for each in value):
+        raise UnreadableSdistError(f"its {what} is not a list of texts")
+    return tuple(sorted(value) if isinstance(value, set) else value)
 
 
 def _requires(message: email.message.Message, files: dict[str, str], project: dict[str, object]) -> tuple[str, ...]:
@@ -90,8 +104,8 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
     if "requires.txt" in files:
         return tuple(_egg_requires(files["requires.txt"]))
     table = project.get("project")
-    if isinstance(table, dict) and "dependencies" not in table.get("dynamic", ()):
-        return tuple(table.get("dependencies", ()))
+    if isinstance(table, dict) and "dependencies" not in _texts(table.get("dynamic"), "list of dynamic fields"):
+        return _texts(table.get("dependencies"), "list of dependencies")
     if message.get_all("Requires-Dist"):
         return tuple(message.get_all("Requires-Dist") or ())
     declared = _setup_cfg(files).get("options", "install_requires", fallback="")
@@ -109,7 +123,7 @@ def _setup_py_requires(text: str) -> list[str]:
     unknown = UnreadableSdistError("only running its setup.py would tell what it requires")
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise unknown from None
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func).split(".")[-1] == "setup"]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
@@ -118,11 +132,13 @@ def _setup_py_requires(text: str) -> list[str]:
     try:
         always = ast.literal_eval(said["install_requires"]) if "install_requires" in said else []
         sections = ast.literal_eval(said["extras_require"]) if "extras_require" in said else {}
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise unknown from None
-    lines = [always] if isinstance(always, str) else list(always)
-    for section, wanted in sections.items():
-        lines += [f"[{section}]", *([wanted] if isinstance(wanted, str) else wanted)]
+    lines = always.splitlines() if isinstance(always, str) else list(_texts(always, "install_requires"))
+    if sections is not None and not isinstance(sections, dict):
+        raise UnreadableSdistError("its extras_require is not a table")
+    for section, wanted in (sections or {}).items():
+        lines += [f"[{section}]", *([wanted] if isinstance(wanted, str) else _texts(wanted, "extras_require"))]
     return list(_egg_requires("\n".join(lines)))
 
 
@@ -144,9 +160,10 @@ def _egg_requires(text: str) -> Iterator[str]:
 
 def _build_requires(files: dict[str, str], project: dict[str, object]) -> tuple[str, ...]:
     table = project.get("build-system")
-    wanted = list(table.get("requires", ())) if isinstance(table, dict) else []
+    wanted = list(_texts(table.get("requires"), "list of build requirements")) if isinstance(table, dict) else []
     wanted += _DEFAULT_BUILD
-    listed = re.search(r"setup_requires\s*=\s*\[([^\]]*)\]", files.get("setup.py", ""))
+    # At most so many letters: a file that opens ten thousand such lists and closes none would be searched for hours.
+    listed = re.search(r"setup_requires\s{0,20}=\s{0,20}\[([^\]]{0,2000})\]", files.get("setup.py", "")[:_SEARCHED])
     if listed:
         wanted += re.findall(r"""["']([A-Za-z0-9][^"']*)["']""", listed.group(1))
     configured = _setup_cfg(files).get("options", "setup_requires", fallback="")

@@ -19,6 +19,8 @@ _LEGACY_GLIBC = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "ma
 _OLDEST_GLIBC_MINOR = 5
 # The oldest that a distribution carries (3.5.2, 3.9.2, 3.11.2), and wheels of 2020 and 2021 ask for 3.6.1 or 3.6.2.
 _PATCH = 2
+# Letters of one requirement: real ones have fewer than 500. Some of the expressions below take the square of the length.
+_LONGEST = 4000
 
 
 class Target:
@@ -60,7 +62,10 @@ class Target:
     def wants(self, requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
         """Whether ``requirement`` holds here, for a package asked for with ``extras``."""
         marker: Marker | None = requirement.marker
-        return marker is None or any(marker.evaluate({**self.markers, "extra": extra}) for extra in extras or {""})
+        try:
+            return marker is None or any(marker.evaluate({**self.markers, "extra": extra}) for extra in extras or {""})
+        except (ValueError, LookupError, TypeError, RecursionError) as error:  # `os_name >= "3"` compares what has no order
+            raise InvalidRequirement(f"the marker of {requirement.name} cannot be judged: {str(error)[:200]}") from error
 
     def accepts_python(self, requires_python: str) -> bool:
         """Whether a file's Requires-Python lets our interpreter in; one that nobody can read is ignored, as pip does."""
@@ -68,7 +73,7 @@ class Target:
             return True
         try:
             return read_specifiers(requires_python).contains(self.full_version, prereleases=True)
-        except InvalidSpecifier:
+        except ValueError:  # of which InvalidSpecifier is one; others are numbers of thousands of digits
             return True
 
     def rank_of_wheel(self, filename: str) -> tuple[int, tuple[int, str]] | None:
@@ -119,14 +124,19 @@ def read_specifiers(text: str) -> SpecifierSet:
 
 def read_requirement(text: str) -> Requirement:
     """A PEP 508 requirement, forgiving as :func:`read_specifiers`. Raises InvalidRequirement for what stays unreadable."""
+    if len(text) > _LONGEST:
+        raise InvalidRequirement(f"it has {len(text)} letters")
     try:
         return Requirement(text)
+    except RecursionError:
+        raise InvalidRequirement("its marker is nested too deeply") from None
     except InvalidRequirement:
         body, separator, marker = text.partition(";")
         return Requirement(_forgive(body) + separator + marker)
 
 
 def _forgive(text: str) -> str:
+    text = re.sub(r"\s+", " ", text)
     text = re.sub(r"([0-9*])\s+(?=[<>=!~])", r"\1,", text)
     text = re.sub(r"(>=|<=|>|<)\s*([^\s<>=!~,;()]+)", _bound_by_number, text)
     return re.sub(r",\s*(?=\)?\s*$)", "", text)

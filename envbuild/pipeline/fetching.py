@@ -158,7 +158,7 @@ class _Run:
                     index.download(file, self._into, tell, sha256=pin.sha256)
                 return
             except BuildError as error:
-                if error.code == "artifact-gone" or attempt == _TRIES:
+                if error.code == "artifact-gone" or attempt == _TRIES or index.is_dead(pin.artifact, pin.url):
                     raise
                 time.sleep(_WAIT_S * attempt)
 

@@ -112,7 +112,7 @@ class Tools:
         """The package index as the host's pip is configured."""
         from envbuild.index import Index
 
-        return Index()
+        return Index(on_progress=self.on_progress)
 
     @functools.cached_property
     def engine(self) -> Engine:

@@ -91,6 +91,9 @@ class Universe:
         except KeyError:
             raise UnknownNameError(f"no {project}", code="unknown-project") from None
 
+    def skipped(self, project: str, index: str = "default") -> tuple[str, ...]:
+        return ()
+
     def prefetch(self, projects, index: str = "default") -> None:
         pass
 

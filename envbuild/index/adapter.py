@@ -1,0 +1,76 @@
+"""The HTTP adapter of the index client: it tells which socket a request uses, and reads no long bodies of refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from envbuild.index.limits import REFUSAL_BYTES
+
+_POOL = 16
+
+
+class BoundedAdapter(HTTPAdapter):
+    """``on_socket`` is called with the socket of each request before anything is sent or, with TLS, agreed on."""
+
+    def __init__(self, on_socket: Callable[[Any], object]) -> None:
+        self._on_socket = on_socket
+        super().__init__(max_retries=0, pool_maxsize=_POOL)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """As requests does, with connections that tell their sockets."""
+        super().init_poolmanager(*args, **kwargs)
+        self._tell(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        """The same for what goes through a proxy."""
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        if not proxy.lower().startswith("socks"):  # those have connections of their own
+            self._tell(manager)
+        return manager
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """As requests does. It reads the bodies of redirects and of 401 whole, however long they are: a long one is dropped."""
+        answer = super().send(*args, **kwargs)
+        length = answer.headers.get("Content-Length", "")
+        short = length.isdigit() and len(length) < 10 and int(length) <= REFUSAL_BYTES
+        if (answer.is_redirect or answer.status_code in (401, 407)) and not short:
+            answer.raw.close()
+            answer._content = b""
+            answer._content_consumed = True  # type: ignore[attr-defined]  # what `content` asks before it reads
+        return answer
+
+    def _tell(self, manager: Any) -> None:
+        on_socket = self._on_socket
+
+        # urllib3 makes its connections of these classes: https://urllib3.readthedocs.io/en/stable/advanced-usage.html
+        class Plain(HTTPConnection):
+            def _new_conn(self) -> Any:
+                connection = super()._new_conn()
+                on_socket(connection)
+                return connection
+
+            def request(self, *args: Any, **kwargs: Any) -> None:
+                if self.sock is not None:
+                    on_socket(self.sock)
+                super().request(*args, **kwargs)
+
+        class Secure(HTTPSConnection):
+            def _new_conn(self) -> Any:
+                connection = super()._new_conn()
+                on_socket(connection)
+                return connection
+
+            def request(self, *args: Any, **kwargs: Any) -> None:
+                if self.sock is not None:
+                    on_socket(self.sock)
+                super().request(*args, **kwargs)
+
+        plain = type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": Plain})
+        secure = type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": Secure})
+        manager.pool_classes_by_scheme = {"http": plain, "https": secure}

@@ -1,0 +1,318 @@
+"""Questions to servers, each with an end: bounded in bytes and in time, and telling what they wait for.
+
+``requests`` bounds the time between two bytes, not the time of an answer: a server that sends one byte every few seconds holds
+it for ever, in the headers as in the body. So each exchange runs in a thread, and whoever waits for it breaks the connection
+when its time is over.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from envbuild.index import limits
+from envbuild.index.exchange import BrokenOffError, Clock, TookTooLongError, Watch, note_socket, watched
+from envbuild.index.refusals import refused, unfit, unreachable
+from envbuild.index.settings import Settings, host_of, is_trusted, without_credentials
+
+if TYPE_CHECKING:
+    import requests
+
+_PIECE = 64 * 2**10
+# What servers answer that cannot give the end of a file, or a part.
+_NO_PARTS = (400, 405, 416, 501)
+_BUSY = (429, 500, 502, 503, 504)
+_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """An answer, read to its end. ``url`` is where redirects led to."""
+
+    url: str
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Transport:
+    """Asks servers with this machine's settings. Hosts that do not answer are not asked again for the life of the object."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._session = _make_session(settings)
+        self._dead: dict[str, str] = {}
+        self._broken: dict[str, int] = {}
+        self._limit_s = max(limits.ANSWER_S, limits.PATIENT * settings.timeout_s)
+
+    def is_dead(self, url: str) -> bool:
+        """Whether the host of ``url`` did not answer before, and is not asked again."""
+        return host_of(url) in self._dead
+
+    def ask(
+        self,
+        url: str,
+        *,
+        most: int,
+        file: str = "",
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        any_status: bool = False,
+    ) -> Answer:
+        """The whole answer, of at most ``most`` bytes; ``file`` is the name of the file that it is, empty for a page.
+
+        Raises :class:`BuildError` (``index-unreachable``), for a file that alone is at fault :class:`FileUnavailableError`.
+        """
+
+        def exchange(watch: Watch) -> Answer:
+            with self._request(method, url, headers) as answer:
+                content = _body(answer, most, watch) if method != "HEAD" else b""
+                return Answer(
+                    url=answer.url,
+                    status=answer.status_code,
+                    reason=answer.reason or "",
+                    headers=answer.headers,
+                    content=content,
+                )
+
+        answer = self._patiently(url, file, exchange)
+        if answer.status >= 400 and not any_status:
+            raise refused(url, answer.status, answer.reason, file=file)
+        return answer
+
+    def ask_part(
+        self, url: str, start: int, end: int | None, *, headers: Mapping[str, str], file: str
+    ) -> tuple[bytes, int] | None:
+        """The bytes that ``headers`` ask for, and the whole size; None where the server does not give just these."""
+
+        def exchange(watch: Watch) -> Answer:
+            with self._request("GET", url, headers) as answer:
+                told = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})", answer.headers.get("Content-Range", ""))
+                content = b""
+                if answer.status_code == 206 and told:
+                    first, last, total = map(int, told.groups())
+                    asked = max(0, total + start) if start < 0 else start
+                    ends = total - 1 if start < 0 or end is None else min(end, total - 1)
+                    if (first, last) == (asked, ends) and last - first < limits.SMALL_FILE_BYTES:
+                        content = _body(answer, last - first + 1, watch)
+                        fits = len(content) == last - first + 1
+                        size = {"whole": str(total)} if fits else {}
+                        return Answer(url=url, status=206, reason="", headers=size, content=content)
+                status = 200 if answer.status_code == 206 else answer.status_code
+                return Answer(url=url, status=status, reason=answer.reason or "", headers=answer.headers, content=b"")
+
+        answer = self._patiently(url, file, exchange)
+        if answer.status == 206 and "whole" in answer.headers:
+            return answer.content, int(answer.headers["whole"])
+        if answer.status >= 400 and answer.status not in _NO_PARTS:
+            raise refused(url, answer.status, answer.reason, file=file)
+        return None
+
+    def stream(
+        self, url: str, write: Callable[[bytes], object], on_bytes: Callable[[int, int | None], object], *, file: str, most: int
+    ) -> None:
+        """Hand the bytes of a file to ``write`` as they come, and their count and the whole size, if known, to ``on_bytes``."""
+        host = host_of(url)
+
+        def exchange(watch: Watch) -> Answer:
+            with self._request("GET", url, {"Accept-Encoding": "identity"}) as answer:
+                if answer.status_code < 400:
+                    self._pour(answer, watch, write, on_bytes, file=file, most=most)
+                return Answer(
+                    url=url, status=answer.status_code, reason=answer.reason or "", headers=answer.headers, content=b""
+                )
+
+        try:
+            answer = self._patiently(url, file, exchange, endless=True)
+        except BrokenOffError as error:
+            self._broken[host] = self._broken.get(host, 0) + 1
+            if self._broken[host] >= limits.BROKEN_DOWNLOADS:
+                self._dead[host] = f"{self._broken[host]} downloads from it broke off"
+            raise unreachable(url, str(error), file=file) from error
+        self._broken.pop(host, None)
+        if answer.status >= 400:
+            raise refused(url, answer.status, answer.reason, file=file)
+
+    def _pour(
+        self,
+        answer: requests.Response,
+        watch: Watch,
+        write: Callable[[bytes], object],
+        on_bytes: Callable[[int, int | None], object],
+        *,
+        file: str,
+        most: int,
+    ) -> None:
+        import urllib3
+
+        total = number(answer.headers.get("Content-Length", ""))
+        if (total or 0) > most:
+            raise unfit(answer.url, f"it has {total} bytes where at most {most} are expected", file=file)
+        try:
+            for piece in answer.raw.stream(_PIECE, decode_content=False):
+                watch.count += len(piece)
+                if watch.stopped:
+                    return
+                if watch.count > most:
+                    raise unfit(answer.url, f"it has more than the {most} bytes that are expected", file=file)
+                write(piece)
+                on_bytes(watch.count, total)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if isinstance(error, OSError) and error.filename is not None:
+                raise  # the disk's
+            raise BrokenOffError(f"the download broke off: {_why(error)}") from error
+        if total is not None and watch.count != total:
+            raise BrokenOffError(f"the download broke off after {watch.count} of {total} bytes")
+
+    def _patiently(self, url: str, file: str, exchange: Callable[[Watch], Answer], *, endless: bool = False) -> Answer:
+        """The answer of ``exchange``, asked again where the server is busy or a connection broke, within the time limit."""
+        import requests
+
+        host = host_of(url)
+        what = file or urlsplit(url).path or url
+        end = time.monotonic() + self._limit_s
+        for attempt in range(1, limits.ATTEMPTS + 1):
+            if host in self._dead:
+                raise unreachable(url, self._dead[host], file=file)
+            try:
+                answer = watched(exchange, Clock(host, what, end, self._say, endless=endless))
+            except TookTooLongError as error:
+                self._dead[host] = str(error)
+                raise unreachable(url, str(error), file=file) from error
+            except (requests.ConnectionError, requests.Timeout, OSError) as error:
+                if (
+                    isinstance(error, OSError)
+                    and error.filename is not None
+                    and not isinstance(error, requests.RequestException)
+                ):
+                    raise
+                # One more try only: dozens of queued questions would each wait for the same time-out.
+                if attempt >= 2 or not isinstance(error, requests.RequestException) or isinstance(error, requests.Timeout):
+                    self._dead[host] = _why(error)
+                    raise unreachable(url, self._dead[host], file=file) from error
+                answer = None
+            except (requests.RequestException, ValueError) as error:  # redirects without end, addresses that are none
+                raise unfit(url, _why(error), file=file) from error
+            if answer is not None and (answer.status not in _BUSY or attempt == limits.ATTEMPTS):
+                return answer
+            self._pause(host, answer, attempt, end, url=url, file=file)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pause(self, host: str, answer: Answer | None, attempt: int, end: float, *, url: str, file: str) -> None:
+        """Wait before the next attempt, as the server asks or a moment."""
+        wish = _retry_after(answer.headers.get("Retry-After", "")) if answer is not None else None
+        wait = 0.3 * 2 ** (attempt - 1) if wish is None else wish
+        if wait > min(limits.RETRY_AFTER_S, max(0.0, end - time.monotonic())):
+            status = answer.status if answer is not None else 0
+            why = f"it answered {status} and asks to wait {wait:.0f} s; at most {limits.RETRY_AFTER_S:.0f} s are waited"
+            self._dead[host] = why
+            raise unreachable(url, why, file=file)
+        if wait > 1 and answer is not None:
+            self._say(f"waiting {wait:.0f} s: {host} answered {answer.status} and asks for it")
+        time.sleep(wait)
+
+    def _request(self, method: str, url: str, headers: Mapping[str, str] | None) -> requests.Response:
+        settings = self._settings
+        return self._session.request(
+            method,
+            url,
+            headers={"Accept-Encoding": "gzip", **(headers or {})},
+            stream=True,
+            allow_redirects=True,
+            timeout=(min(limits.CONNECT_S, settings.timeout_s), settings.timeout_s),
+            # Said with every request: requests would let REQUESTS_CA_BUNDLE win over the session's.
+            verify=False if is_trusted(url, settings.trusted_hosts) else settings.ca_bundle,
+        )
+
+
+def _body(answer: requests.Response, most: int, watch: Watch) -> bytes:
+    """The body, unpacked, of at most ``most`` bytes. Raises ValueError where it is longer, or packed in a way not asked for."""
+    import urllib3
+
+    packed = answer.headers.get("Content-Encoding", "identity").strip().lower()
+    if packed not in ("identity", "gzip", ""):  # several layers of gzip make gigabytes of a few bytes
+        raise ValueError(f"its answer is packed by {packed[:40]}, which was not asked for")
+    pieces = []
+    try:
+        for piece in answer.raw.stream(_PIECE, decode_content=True):
+            watch.count += len(piece)
+            if watch.count > most:
+                raise ValueError(f"its answer has more than {most} bytes")
+            if watch.stopped:
+                break
+            pieces.append(piece)
+    except urllib3.exceptions.HTTPError as error:
+        raise _as_requests_does(error) from error
+    return b"".join(pieces)
+
+
+def _as_requests_does(error: Exception) -> Exception:
+    import requests
+    import urllib3
+
+    if isinstance(error, urllib3.exceptions.DecodeError):
+        return requests.exceptions.ContentDecodingError(error)
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+        return requests.ReadTimeout(error)
+    return requests.ConnectionError(error)
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds to wait; a date is as good as a long time, None where nothing is said."""
+    if not text:
+        return None
+    seconds = number(text.strip())
+    return float(seconds) if seconds is not None else limits.RETRY_AFTER_S + 1
+
+
+def number(text: str) -> int | None:
+    """A count as headers spell it, None for anything else."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _make_session(settings: Settings) -> requests.Session:
+    import requests
+    import urllib3
+    from pip._internal.network.auth import MultiDomainBasicAuth
+
+    from envbuild.index.adapter import BoundedAdapter
+
+    session = requests.Session()
+    session.max_redirects = 10
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, BoundedAdapter(note_socket))
+    # pip's own rules for credentials: in the URL, in netrc, in the keyring, per index.
+    session.auth = MultiDomainBasicAuth(  # type: ignore[assignment]
+        prompting=False, index_urls=list(settings.indexes), keyring_provider=settings.keyring_provider
+    )
+    if settings.proxy:
+        session.proxies = {"http": settings.proxy, "https": settings.proxy}
+        session.trust_env = False
+    if settings.client_cert:
+        session.cert = settings.client_cert
+    if settings.trusted_hosts:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return session
+
+
+def name_in(url: str) -> str:
+    """The last part of the path of ``url``."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
+
+
+def _why(error: BaseException) -> str:
+    """The innermost reason, in one line: what the operating system or the TLS library said."""
+    seen: BaseException = error
+    for _ in range(20):
+        inner = getattr(seen, "reason", None) or seen.__cause__ or (seen.args[0] if seen.args else None)
+        if not isinstance(inner, BaseException) or inner is seen:
+            break
+        seen = inner
+    text = without_credentials(str(seen).strip() or type(seen).__name__)[:500]
+    return text.rpartition("> ")[2] or text  # urllib3 puts the connection's repr before the reason
