@@ -26,6 +26,9 @@ class Index:
     def file_of(self, artifact):
         return artifact
 
+    def is_dead(self, artifact, url):
+        return False
+
     def inspect(self, file, tell, *, sha256):
         self.asked.append(file.filename)
         errors = self.refuses.get(file.filename, [])
