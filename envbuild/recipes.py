@@ -9,9 +9,11 @@ from pathlib import Path
 
 from envbuild import files, strictyaml
 from envbuild.errors import InvalidInputError, Problem
+from envbuild.model import Framework
 from envbuild.workspace import Workspace
 
 SCHEMA = 1
+NO = "no"  # what a row's option says of a feature that its images are to be without
 _FILE = "recipe.yaml"
 _INSTALL = "install.j2"
 _BUILD = "build.j2"
@@ -27,6 +29,34 @@ _REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~][A-Za-
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Feature:
+    """What some releases can do in an image that holds more than the framework: compiling at run time, for example.
+
+    ``when`` is a requirement (``torch>=2``): the feature is part of every environment that pins a release within it, unless
+    the matrix row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own are.
+    """
+
+    name: str
+    when: str
+    requirements: tuple[str, ...]
+    apt: tuple[str, ...]
+
+    def applies_to(self, framework: Framework) -> bool:
+        """Whether an image of ``framework`` has the feature."""
+        from packaging.requirements import Requirement
+        from packaging.utils import canonicalize_name
+
+        if framework.options.get(self.name) == NO:
+            return False
+        wanted = Requirement(self.when)
+        for pinned in map(Requirement, framework.requirements):
+            if canonicalize_name(pinned.name) == canonicalize_name(wanted.name):
+                versions = [clause.version for clause in pinned.specifier if clause.operator == "=="]
+                return any(wanted.specifier.contains(version, prereleases=True) for version in versions)
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """How one framework is installed.
 
@@ -38,6 +68,7 @@ class Recipe:
     The rarer fields: ``adapters`` are the recipes whose smoke adapters its own one imports. ``ignore`` are projects that are
     not locked though the metadata of a package asks for them. ``compiled`` are patterns over projects whose sdists need the
     installed packages: the recipe's ``build.j2`` compiles them above those. ``builds`` tells whether it has that file.
+    ``features`` are what some releases get beside that.
     """
 
     name: str
@@ -52,6 +83,17 @@ class Recipe:
     ignore: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
     builds: bool = False
+    features: tuple[Feature, ...] = ()
+
+    def requirements_of(self, framework: Framework) -> tuple[str, ...]:
+        """What is locked beside ``framework``, its features included."""
+        own = (text for each in self.features if each.applies_to(framework) for text in each.requirements)
+        return tuple(dict.fromkeys([*self.requirements, *own]))
+
+    def apt_of(self, framework: Framework) -> tuple[str, ...]:
+        """The Debian packages that an image of ``framework`` holds, those of its features included."""
+        own = (name for each in self.features if each.applies_to(framework) for name in each.apt)
+        return tuple(dict.fromkeys([*self.apt_runtime, *own]))
 
 
 def load(workspace: Workspace) -> dict[str, Recipe]:
@@ -123,6 +165,7 @@ def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
         ignore=table.texts("ignore", pattern=_PROJECT),
         compiled=table.texts("compiled", pattern=_PROJECT_PATTERN),
         builds=builds,
+        features=tuple(_feature(each, own) for each, own in table.named_tables("features")),
     )
     if recipe.compiled and not builds:
         table.problem(f"{_BUILD}, which compiles them, is missing", "compiled")
@@ -130,6 +173,14 @@ def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
         apt.finish()
     table.finish()
     return recipe
+
+
+def _feature(name: str, table: strictyaml.Table) -> Feature:
+    apt = table.texts("apt", pattern=_APT)
+    when = table.text("when", pattern=_REQUIREMENT)
+    feature = Feature(name=name, when=when, requirements=table.texts("requirements", pattern=_REQUIREMENT), apt=apt)
+    table.finish()
+    return feature
 
 
 def _environment(table: strictyaml.Table) -> dict[str, str]:

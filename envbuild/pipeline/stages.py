@@ -186,7 +186,7 @@ def check_lock(tools: Tools, locked: Locked) -> None:
 
     environment = locked.lock.environment
     known = tools.recipes
-    asked = {each.name: known[each.recipe].requirements for each in environment.frameworks if each.recipe in known}
+    asked = {each.name: known[each.recipe].requirements_of(each) for each in environment.frameworks if each.recipe in known}
     path = locked.path if tools.own is None else None
     refusals = resolve.refusals(tools.matrix, environment)
     problems = locks.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
@@ -304,7 +304,7 @@ def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
 
     recipes = require_recipes(tools, environment)
     return {
-        "recipe_requirements": {each.name: recipes[each.recipe].requirements for each in environment.frameworks},
+        "recipe_requirements": {each.name: recipes[each.recipe].requirements_of(each) for each in environment.frameworks},
         "ignored": {each.name: recipes[each.recipe].ignore for each in environment.frameworks},
         "index": tools.index,
         "pin_base": lambda target: bases.pin(tools, target),

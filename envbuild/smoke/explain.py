@@ -62,6 +62,11 @@ TEXTS = {
     'WORK': ('a framework that does not train does what it is for', '''
         Some frameworks have nothing to train: there is no data parallelism to prove, and none is claimed. They are given
         small tasks of their own kind whose answers are known.'''),
+    'COMPILE': ('what the framework compiles at run time is compiled', '''
+        A small function is compiled anew, run and compared with NumPy: by torch.compile (C++ on the CPU, Triton on a GPU), jax.jit,
+        tf.function(jit_compile=True), or as a kernel of CuPy. Where that fails the message names what is missing: a C++ compiler,
+        Python's headers, setuptools, CUDA's headers. It does not apply where the release or the Python has no such compiler,
+        and where the image was made without on purpose (options: {compile: "no"} in its row).'''),
     'SPEED': ('more devices are faster', '''
         Speedup is N times the time of one device alone over the time of all devices with exchange, from rounds in which the
         ways alternate: the median of their ratios with an exact interval. On GPUs, and with a network that has something to

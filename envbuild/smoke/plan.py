@@ -128,10 +128,11 @@ def phases(options, kind, n, counts, parts, places):
     """What the phases of one launch need; `places` are where the data lies.
 
     One device alone is not timed when there are larger counts: each of those times it in its own rounds, under the same
-    conditions as all devices, and only such figures may be compared. Saving is tried once, from the most devices.
+    conditions as all devices, and only such figures may be compared. Saving is tried once, from the most devices; compiling
+    once, in the smallest launch.
     """
     wanted = [phase for phase in options['phases'] if not (phase == 'bench' and n == 1 and max(counts) > 1) and
-              not (phase == 'save' and n < max(counts))]
+              not (phase == 'save' and n < max(counts)) and not (phase == 'compile' and n > min(counts))]
     sizes = set(options['coll_bytes']) | set(part.net.bytes for part in parts)
     return {
         'phases': wanted, 'data': {'oracle': places['oracle']} if 'oracle' in places else {},

@@ -11,7 +11,7 @@ from . import image as images
 from . import plan as plans
 from .datasets import data as datas
 from .environment import limits, peercopy
-from .judging import baseline
+from .judging import baseline, compiling
 from .judging.judge import Judge
 from .launching import hosts
 from .machine import gpuwatch, link, probe
@@ -31,18 +31,29 @@ class Run(object):
         if not (options['adapter'] or self.image['recipe']):
             raise plans.Refusal('no lock in this image says which framework it holds: name an --adapter')
         self.baseline = baseline.read(options['baseline'], options['framework']) if options.get('baseline') else None
+        self.left_out_checks = []
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']), self.device.kind)
-        self.options = dict(options, phases=self.limits.phases(options['phases']))
+        self.options = dict(options, phases=self._phases(options))
         self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
         self.parts, left_out = plans.parts(self.options, self.device, self.adapter)
         self.report = reports.new(options, self.image, self.found, argv, self.started)
         self.report['mode']['device'] = self.device.kind
-        self.report['checks'] += left_out
+        self.report['checks'] += left_out + self.left_out_checks
         self.folder = None
         self._shown = {}
+
+    def _phases(self, options):
+        """The phases that apply to this framework and this image."""
+        phases = self.limits.phases(options['phases'])
+        if 'compile' not in options['phases'] or not hasattr(self.adapter, 'compile_and_run'):
+            return [phase for phase in phases if phase != 'compile']
+        if not compiling.is_left_out(dict(self.image['options'], **options['options'])):
+            return phases
+        self.left_out_checks = compiling.left_out()
+        return [phase for phase in phases if phase != 'compile']
 
     def go(self):
         """The finished report."""

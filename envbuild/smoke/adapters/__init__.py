@@ -44,6 +44,11 @@ classes names them in `sides`.
         @staticmethod
         def limits(options)
         def exercise(self)
+        # optional: compile a small function the way programs do, anew, run it, and compare: tasks as of exercise(). It raises what
+        # the framework raises, and NotImplementedError(why) where this release, Python or device has no such compiler.
+        # compile_needs names what that takes, of rank.compiling.CHECKS
+        compile_needs = ()
+        def compile_and_run(self)
         # style 'process' only; op: 'allreduce' (sum), 'broadcast' (from root), 'allgather' (list in order of rank)
         collective_types = ('float32',)
         def collective(self, op, array, root)

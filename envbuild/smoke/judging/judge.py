@@ -9,7 +9,7 @@ from ..environment import limits
 from ..networks import refnet
 from ..reporting import figures
 from ..reporting import report as reports
-from . import checks, diagnose, endings, schemes, speed
+from . import checks, compiling, diagnose, endings, schemes, speed
 
 
 class Judge(object):
@@ -44,6 +44,7 @@ class Judge(object):
     def _common(self, n, plan, results):
         """What is the same whatever is trained: collectives, the reference network, work of those that do not train."""
         report, done = self.report, results[0]['phases']
+        report['checks'] += compiling.checks(n, done.get('compile'))
         if 'work' in done:
             report['checks'] += limits.work(done['work'])
             return

@@ -15,13 +15,14 @@ from .. import adapters, files
 from ..clock import now
 from ..machine import mapped
 from ..networks import nets
-from . import bench, exchange, match, save, schemes, train
+from . import bench, compiling, exchange, match, save, schemes, train
 from .context import Context
 from .group import Group, PeerLost
 from .heartbeat import Heart
 
 COMMON = (('coll', exchange.measure), ('oracle', match.measure), ('work', lambda session: session.adapter.exercise()))
 OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
+LAST = (('compile', compiling.measure),)        # what compilers load must not be taken for the framework's own libraries
 PR_SET_PDEATHSIG = 1
 
 
@@ -121,6 +122,7 @@ def _run(plan, rank, heart, result):
         done = result['workloads'][workload['workload']] = {}
         _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
     result['libraries'] = mapped.facts()        # at the end: frameworks load cuDNN when they first need it
+    _measure(session, LAST, '', result['phases'], result['timing'])
     heart.enter('end')
     session.ctx.group.barrier()
     session.adapter.close()

@@ -4,6 +4,8 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
+import os
+
 import numpy as np
 
 SIZE = 256
@@ -44,6 +46,22 @@ class Adapter(object):
         with self.cupy.cuda.Device(device):
             triple = self.cupy.ElementwiseKernel('float32 x', 'float32 y', 'y = 3 * x + 1', 'smoke_triple')
             return _apart(self.cupy.asnumpy(triple(self.cupy.asarray(numbers))), 3 * numbers + 1, 0)
+
+    compile_needs = ('cuda headers',)
+
+    def compile_and_run(self):
+        """A kernel that includes one of CUDA's headers, as CuPy's own do."""
+        source = '#include <cuda_fp16.h>\nextern "C" __global__ void smoke(float* y) { y[0] = __half2float(__float2half(2.5f)) * 3; }'
+        os.environ['CUPY_CACHE_DIR'] = os.path.join(self.ctx.folder, 'cupy')
+        if self.ctx.kind != 'cuda':
+            raise NotImplementedError('CuPy compiles for GPUs only')
+        found = []
+        for device in self.ctx.devices:
+            with self.cupy.cuda.Device(device):
+                answer = self.cupy.zeros(1, 'float32')
+                self.cupy.RawKernel(source, 'smoke')((1,), (1,), (answer,))
+                found.append(dict(_apart(self.cupy.asnumpy(answer), np.array([7.5]), 0), what='a kernel for GPU %d' % device))
+        return found
 
     def close(self):
         pass

@@ -8,6 +8,7 @@ from __future__ import absolute_import, division, print_function
 
 import collections
 import os
+import re
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Adapter(object):
     name = 'pytorch'
     style = 'process'
     collective_types = ('float32', 'float64', 'int64', 'float16')
+    compile_needs = ('compiler', 'headers', 'setuptools')
 
     def setup(self, ctx):
         import torch
@@ -168,6 +170,29 @@ class Adapter(object):
             distributed.all_gather(parts, tensor)
             return [part.cpu().numpy() for part in parts]
         return tensor.cpu().numpy()
+
+    def compile_and_run(self):
+        """torch.compile: C++ on the CPU, on GPUs Triton too. Its caches are the launch's own, so nothing is taken from before."""
+        if not hasattr(self.torch, 'compile'):
+            raise NotImplementedError('torch.compile came with PyTorch 2.0')
+        os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.path.join(self.ctx.folder, 'inductor')
+        os.environ['TRITON_CACHE_DIR'] = os.path.join(self.ctx.folder, 'triton')
+        os.environ['TORCHINDUCTOR_COMPILE_THREADS'] = '1'       # else a pool of processes, which outlives the launch
+        try:
+            return [self._compiled(device) for device in (['cuda'] if self.on_gpu else []) + ['cpu']]
+        except RuntimeError as error:
+            if re.search(r'(not (yet )?supported (on|for|with)|not yet supported).*', str(error)) and 'Python 3' in str(error):
+                raise NotImplementedError(str(error).splitlines()[0])
+            raise
+
+    def _compiled(self, device):
+        numbers = np.linspace(-3, 3, 6 * 35).reshape(6, 35).astype('float32')
+        function = self.torch.compile(lambda x: (self.torch.sin(x) * 2 + 1).sum(1), fullgraph=True)
+        got = function(self.torch.from_numpy(numbers).to(device)).cpu().numpy()
+        apart = float(np.abs(got - (np.sin(numbers.astype('float64')) * 2 + 1).sum(1)).max())
+        made = sum(name.endswith('.so') for _, _, names in os.walk(self.ctx.folder) for name in names)
+        return {'what': 'torch.compile for %s' % ('a GPU' if device == 'cuda' else 'the CPU'), 'right': apart < 1e-3 and made > 0,
+                'detail': '%.1g from NumPy, %d libraries compiled' % (apart, made)}
 
     def close(self):
         if self.ctx.world > 1 and hasattr(self.torch.distributed, 'destroy_process_group'):

@@ -9,6 +9,7 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 """
 from __future__ import absolute_import, division, print_function
 
+import math
 import os
 
 from ..networks import nets
@@ -40,6 +41,16 @@ class Adapter(object):
         return {'name': 'tensorflow', 'version': self.tf.__version__,
                 'cuda_build': build.get('cuda_version') or self._older_cuda(), 'cudnn': build.get('cudnn_version'),
                 'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
+
+    def compile_and_run(self):
+        """A function that XLA compiles; releases before 2.5 call the option by a name that was given up."""
+        tf = self.tf
+        if tuple(int(part) for part in tf.__version__.split('.')[:2]) < (2, 5):
+            raise NotImplementedError('jit_compile came with TensorFlow 2.5')
+        numbers = [-3.0, -1.5, 0.0, 1.0, 2.5]
+        got = tf.function(lambda x: tf.sin(x) * 2 + 1, jit_compile=True)(tf.constant(numbers)).numpy()
+        apart = max(abs(value - (math.sin(number) * 2 + 1)) for value, number in zip(got, numbers))
+        return [{'what': 'tf.function(jit_compile=True)', 'right': bool(apart < 1e-3), 'detail': '%.1g from the formula' % apart}]
 
     def _build_info(self):
         """Build facts (from 2.3 on); empty for a CPU build."""

@@ -1,0 +1,41 @@
+"""COMPILE: what a framework compiles when a program runs. Pure functions."""
+from __future__ import absolute_import, division, print_function
+
+from ..verdict import check
+
+OPTION = 'compile'      # a row's option: `no` where its images are to be without what compiling needs
+WITHOUT = 'this image was made without what compiling needs (options: {compile: "no"} in its row)'
+
+
+def is_left_out(options):
+    """Whether the image was made without a compiler on purpose."""
+    return options.get(OPTION) == 'no'
+
+
+def left_out():
+    """The check of such an image."""
+    return [check('COMPILE', None, 'skip', 'does not apply: ' + WITHOUT)]
+
+
+def checks(n, found):
+    """COMPILE of one launch; `found` is what rank.compiling measured."""
+    if not found:
+        return []
+    if 'skip' in found:
+        return [check('COMPILE', n, 'skip', 'does not apply: ' + found['skip'])]
+    if 'error' in found:
+        cause = ' and '.join(found['absent']) or _first_line(found['error'])
+        return [check('COMPILE', n, 'fail', 'a small function cannot be compiled: ' + cause, detail=found, unit='s',
+                      next_step='Install what is missing, or build the image again: the recipe installs it unless its row says '
+                      'options: {compile: "no"}.' if found['absent'] else 'The whole error is in the report.')]
+    tasks = found['tasks']
+    wrong = [task for task in tasks if not task['right']]
+    if wrong or not tasks:
+        words = '%s is wrong: %s' % (wrong[0]['what'], wrong[0]['detail']) if wrong else 'nothing was compiled'
+        return [check('COMPILE', n, 'fail', words, detail=found, next_step='Compare with the package on another machine.')]
+    words = 'compiled and right: %s' % ', '.join('%s (%s)' % (task['what'], task['detail']) for task in tasks)
+    return [check('COMPILE', n, 'pass', words, value=round(found['seconds'], 3), unit='s', detail=found)]
+
+
+def _first_line(text):
+    return next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]

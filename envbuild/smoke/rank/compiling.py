@@ -1,0 +1,78 @@
+"""What a framework compiles when a program runs: one small function, compiled anew, run, and compared with NumPy."""
+from __future__ import absolute_import, division, print_function
+
+import os
+import sysconfig
+import threading
+
+from ..clock import now
+
+LONGEST_S = 300         # a C++ compiler on a busy machine takes a minute; silence after this is a hang
+
+
+def measure(session):
+    """What came out, on rank 0 alone: `tasks` as of exercise(), or `skip`, or `error` with what is `absent` of the needs."""
+    adapter = session.adapter
+    if session.ctx.rank:
+        return {}
+    start, over = now(), threading.Event()
+    thread = threading.Thread(target=_beat, args=(session.heart, over))
+    thread.daemon = True
+    thread.start()
+    try:
+        found = {'tasks': adapter.compile_and_run()}
+    except NotImplementedError as error:
+        found = {'skip': str(error)}
+    except Exception as error:  # whatever a compiler raises is the finding
+        found = {'error': '%s: %s' % (type(error).__name__, error), 'absent': absent(getattr(adapter, 'compile_needs', ()))}
+    finally:
+        over.set()
+        thread.join()
+    return dict(found, seconds=now() - start)
+
+
+def _beat(heart, over):
+    """A compiler runs without a word: as long as it may take, its silence is no hang."""
+    for _ in range(LONGEST_S):
+        heart.beat()
+        if over.wait(1):
+            return
+
+
+def absent(needs):
+    """Which of what compiling needs is not there, in words."""
+    return [words for name, words in ((name, CHECKS[name]()) for name in needs) if words]
+
+
+def _compiler():
+    name = os.environ.get('CXX') or 'g++'
+    places = [name] if os.sep in name else [os.path.join(folder, name) for folder in os.environ.get('PATH', '').split(os.pathsep)]
+    return '' if any(os.access(place, os.X_OK) for place in places) else 'there is no C++ compiler (%s)' % name
+
+
+def _headers():
+    folder = sysconfig.get_paths()['include']
+    return '' if os.path.exists(os.path.join(folder, 'Python.h')) else 'there is no Python.h in %s' % folder
+
+
+def _setuptools():
+    try:
+        __import__('setuptools')
+    except ImportError:
+        return 'setuptools is not installed'
+    return ''
+
+
+def _cuda_headers():
+    """CUDA's own headers, in the toolkit's folder or in the vendor's wheels."""
+    import numpy
+    site = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__)))
+    wheels = os.path.join(site, 'nvidia')
+    folders = [os.path.join(os.environ.get('CUDA_PATH') or '/usr/local/cuda', 'include')]
+    folders += [os.path.join(wheels, name, 'include') for name in (os.listdir(wheels) if os.path.isdir(wheels) else ())]
+    if any(os.path.exists(os.path.join(folder, 'cuda_fp16.h')) for folder in folders):
+        return ''
+    return 'the headers of the CUDA runtime are missing (cuda_fp16.h)'
+
+
+CHECKS = {'compiler': _compiler, 'headers': _headers, 'setuptools': _setuptools, 'cuda headers': _cuda_headers}
