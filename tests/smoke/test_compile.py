@@ -18,7 +18,9 @@ COMPILED = ("run", "--adapter", INSIDE / "compiled.py", "--phases", "compile")
 def test_what_compiles_and_is_right_passes(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer = guest_of(version).run(*COMPILED, "--counts", "1,2", folder=tmp_path)
     found = answer.check("COMPILE", 1)
-    assert (answer.code, found["status"], found["message"]) == (0, "pass", "compiled and right: a function in C++ (6.0)"), answer.err
+    assert (answer.code, found["status"], found["message"]) == (0, "pass", "compiled and right: a function in C++ (6.0)"), (
+        answer.err
+    )
     assert answer.report is not None
     assert [check["n"] for check in answer.report["checks"] if check["id"] == "COMPILE"] == [1]
 
@@ -38,7 +40,9 @@ def test_a_compiler_that_fails_is_told_by_its_first_line(guest: Guest, tmp_path:
     broken.chmod(0o755)
     answer = guest.run(*COMPILED, "--counts", "1", folder=tmp_path, env=guest.env(CXX=str(broken)))
     assert answer.failed() == {"COMPILE"}
-    assert "returned non-zero exit status 3" in answer.check("COMPILE", 1)["message"] + str(answer.check("COMPILE", 1)["detail"])
+    assert "returned non-zero exit status 3" in answer.check("COMPILE", 1)["message"] + str(
+        answer.check("COMPILE", 1)["detail"]
+    )
 
 
 def test_a_wrong_answer_fails(guest: Guest, tmp_path: Path) -> None:
@@ -55,7 +59,10 @@ def test_an_image_without_a_compiler_on_purpose_is_skipped_with_that_reason(gues
 
 def test_what_has_no_compiler_here_is_skipped_with_its_reason(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run(*COMPILED, "--counts", "1", "--option", "none=it came later", folder=tmp_path)
-    assert (answer.check("COMPILE", 1)["status"], answer.check("COMPILE", 1)["message"]) == ("skip", "does not apply: it came later")
+    assert (answer.check("COMPILE", 1)["status"], answer.check("COMPILE", 1)["message"]) == (
+        "skip",
+        "does not apply: it came later",
+    )
 
 
 def test_an_adapter_that_compiles_nothing_has_no_such_check(guest: Guest, tmp_path: Path) -> None:
