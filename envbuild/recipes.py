@@ -32,12 +32,12 @@ _REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~][A-Za-
 class Feature:
     """What some releases can do in an image that holds more than the framework: compiling at run time, for example.
 
-    ``when`` is a requirement (``torch>=2``): the feature is part of every environment that pins a release within it, unless
-    the matrix row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own are.
+    ``when`` are requirements (``name>=2``): the feature is part of every environment that pins a release within one of them,
+    unless the matrix row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own.
     """
 
     name: str
-    when: str
+    when: tuple[str, ...]
     requirements: tuple[str, ...]
     apt: tuple[str, ...]
 
@@ -48,12 +48,17 @@ class Feature:
 
         if framework.options.get(self.name) == NO:
             return False
-        wanted = Requirement(self.when)
-        for pinned in map(Requirement, framework.requirements):
-            if canonicalize_name(pinned.name) == canonicalize_name(wanted.name):
-                versions = [clause.version for clause in pinned.specifier if clause.operator == "=="]
-                return any(wanted.specifier.contains(version, prereleases=True) for version in versions)
-        return False
+        pinned = {
+            canonicalize_name(each.name): clause.version
+            for each in map(Requirement, framework.requirements)
+            for clause in each.specifier
+            if clause.operator == "=="
+        }
+        return any(
+            wanted.specifier.contains(pinned[name], prereleases=True)
+            for wanted in map(Requirement, self.when)
+            if (name := canonicalize_name(wanted.name)) in pinned
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +182,7 @@ def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
 
 def _feature(name: str, table: strictyaml.Table) -> Feature:
     apt = table.texts("apt", pattern=_APT)
-    when = table.text("when", pattern=_REQUIREMENT)
+    when = table.texts("when", required=True, pattern=_REQUIREMENT, one=True)
     feature = Feature(name=name, when=when, requirements=table.texts("requirements", pattern=_REQUIREMENT), apt=apt)
     table.finish()
     return feature

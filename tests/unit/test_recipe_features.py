@@ -62,6 +62,16 @@ RECIPES = recipes.load(ROOT)
 
 
 @pytest.mark.parametrize(
+    ("request_text", "has_it"),
+    [("mxnet===1.8.0", True), ("mxnet-1.8.0-cuda11.0", True), ("mxnet-1.8.0.post0", False), ("mxnet-1.9", False)],
+)
+def test_mxnet_1_8_0_gets_the_openblas_that_its_wheel_lacks(request_text: str, has_it: bool) -> None:
+    environment = resolve.resolve(FACTS, resolve.parse([request_text], matrix=FACTS)).environment
+    (chosen,) = environment.frameworks
+    assert ("libopenblas-base" in RECIPES[chosen.recipe].apt_of(chosen)) == has_it
+
+
+@pytest.mark.parametrize(
     ("request_text", "has_compiler"),
     [
         ("pytorch-1.13", False),
