@@ -33,7 +33,7 @@ class Feature:
     """What some releases can do in an image that holds more than the framework: compiling at run time, for example.
 
     ``when`` are requirements (``name>=2``): the feature is part of every environment that pins a release within one of them,
-    unless the matrix row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own.
+    unless the row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own.
     """
 
     name: str
