@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
 from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
+from envbuild.resolve.packages import init_command, with_pip
 from envbuild.resolve.pins import packages_of
 from envbuild.resolve.request import version_parts
 
@@ -24,6 +25,16 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 def known_names(framework: FrameworkTable) -> set[str]:
     """All names of a framework, in lower case."""
     return {framework.name, framework.short, *framework.aliases}
+
+
+def all_names(matrix: Matrix) -> set[str]:
+    """The names of all frameworks, in lower case."""
+    return set().union(*map(known_names, matrix.frameworks))
+
+
+def is_package(matrix: Matrix, word: str) -> bool:
+    """Whether ``word`` is a package that some framework asks for."""
+    return bool(_library(matrix, word))
 
 
 def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | None:
@@ -67,16 +78,18 @@ def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
         return UnknownNameError(
             f"{library!r} is a library, and no framework of the matrix: what a framework needs is chosen when it is locked.",
             code="library",
-            hint=f"Leave {library} out of the request; the lock says which version of it there will be.",
+            hint=f"Leave {library} out of the request; the lock says which version of it there will be. "
+            f"To ask for one yourself, put it under `pip:` of an environment of your own: {init_command([library], [])}",
         )
     names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
     near = nearest(head, names)
     known = ", ".join(f"{framework.name} ({framework.short})" for framework in matrix.frameworks)
-    return UnknownNameError(
+    error = UnknownNameError(
         f"The matrix knows no framework {head!r}.",
         hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {known}.",
         alternatives=[Alternative(name=name + rest, changes=f"{name} instead of {head}") for name in near],
     )
+    return error if near else with_pip(error, head + rest, [])
 
 
 def _library(matrix: Matrix, word: str) -> str:

@@ -10,18 +10,19 @@ from envbuild.errors import Alternative, UnknownNameError, UsageError
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER
 from envbuild.model import PythonFrom
-from envbuild.resolve import names
+from envbuild.resolve import names, packages
 from envbuild.resolve.draft import Draft, Piece
 from envbuild.resolve.finish import finish
 from envbuild.resolve.local import PROVIDERS
 from envbuild.resolve.request import Request
 
 _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
-_WITH_OPERATOR = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*?)((?:===|==|~=|!=|>=|<=|=|>|<).*)")
+_WITH_OPERATOR = re.compile(r"(?P<name>[a-z][a-z0-9_.-]*?)(?:\[(?P<extras>[a-z0-9_.,-]*)\])?(?P<clauses>(?:[<>=!~]).*)?")
 _VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
 _VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
 _LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # which build of a version, as wheels say it
 _MAX_LENGTH = 1000
+_SHARED = ("cuda", "cudnn", "nccl", "python", "py")
 PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
 _PYTHON = re.compile(rf"(?P<version>(?:py|python|cp){NUMBERS})(?P<supply>{'|'.join(PYTHON_FROM)})?")
 
@@ -46,9 +47,16 @@ def parse(
     if not text or len(text) > _MAX_LENGTH:
         raise UsageError("There is no request." if not text else "The request is too long.", hint=names.example(matrix))
     draft = Draft(text)
-    for word in _OPERATORS.sub(r"\1", text).lower().split():
-        for part in _joined(matrix, word) if re.search("[<>=]", word) else [word]:
-            _read_word(matrix, draft, part)
+    words = [
+        part
+        for word in _OPERATORS.sub(r"\1", text).lower().split()
+        for part in (_joined(matrix, word) if re.search("[<>=]", word) else [word])
+    ]
+    conditions = [word for word in words if _is_of_a_package(matrix, word)]
+    if conditions:
+        raise packages.own_environment(conditions, [word for word in words if word not in conditions])
+    for place, word in enumerate(words):
+        _read_word(matrix, draft, word, words[:place])
     if not draft.pieces:
         raise _no_framework(matrix, draft)
     if python is not None:
@@ -77,25 +85,38 @@ def _no_framework(matrix: Matrix, draft: Draft) -> UsageError:
     return UsageError(f"{draft.text!r} names no framework.", hint=names.example(matrix))
 
 
-def _read_word(matrix: Matrix, draft: Draft, word: str) -> None:
+def _is_of_a_package(matrix: Matrix, word: str) -> bool:
+    """Whether ``word`` is a condition on a package that is no framework, nor what is mistaken for one."""
     match = _WITH_OPERATOR.fullmatch(word)
-    if match and match[1] in ("cuda", "cudnn", "nccl", "python", "py"):
-        part = "python" if match[1] == "py" else match[1]
-        if not re.fullmatch(SPECIFIER, match[2]):
+    if match is None or match["clauses"] is None or match["name"] in _SHARED:
+        return False
+    name = match["name"]
+    if names.find_framework(matrix, packages.canonical(name)):
+        return False
+    return names.is_package(matrix, name) or not names.nearest(name, names.all_names(matrix))
+
+
+def _read_word(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
+    match = _WITH_OPERATOR.fullmatch(word)
+    if match and match["clauses"] and match["name"] in _SHARED:
+        part = "python" if match["name"] == "py" else match["name"]
+        if not re.fullmatch(SPECIFIER, match["clauses"]):
             raise UsageError(f"{word!r} is not a condition on {part}.", hint=f"For example: {part}>=3,<10")
-        draft.narrow(part, match[2])
-    elif match:
+        draft.narrow(part, match["clauses"])
+    elif match and (match["clauses"] or match["extras"]):
         _read_condition(matrix, draft, match)
     else:
-        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word))  # a wheel's own spelling, 2.6.0+cu126
+        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word), before)  # a wheel's own spelling, 2.6.0+cu126
 
 
 def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
     """``name>=1.12,<2``, or ``name==2.6.0+cu126``, which is a version and what it is built for."""
-    piece, rest = _piece(matrix, draft, match[1], match[1])
+    piece, rest = _piece(matrix, draft, match["name"], match["name"])
+    if match["extras"]:
+        _note(draft, piece, packages.read_extras(piece.framework, match["name"], match["extras"]))
     for token in filter(None, rest.split("-")):
         _read_token(matrix, draft, piece, token, [token])
-    clauses = match[2].split(",")
+    clauses = match["clauses"].split(",") if match["clauses"] else []
     for index, clause in enumerate(clauses):
         if labelled := _LABEL.fullmatch(clause):
             clauses[index] = labelled["clause"]
@@ -103,7 +124,7 @@ def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
     if not all(_VERSION_CLAUSE.fullmatch(clause) for clause in clauses):
         raise UsageError(f"{match[0]!r} is not a condition on a version.", hint="For example: name>=1.12,<2")
     for clause in clauses:
-        names.refuse_hinted(matrix, f"{match[1]}-{clause.lstrip('=')}")
+        names.refuse_hinted(matrix, f"{match['name']}-{clause.lstrip('=')}")
     piece.parts["version"] = ",".join(filter(None, (piece.parts.get("version", ""), *clauses)))
 
 
@@ -112,15 +133,17 @@ def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str],
     label = labelled["label"]
     if not re.fullmatch(r"={1,3}\d[^*]*", labelled["clause"]):
         device = label if label == "cpu" else f"cuda=={_compact(label[2:])}"
-        without = word[2].replace(f"+{label}", "")
+        without = word["clauses"].replace(f"+{label}", "")
         raise UsageError(
             f"{word[0]!r}: +{label} names one build of one version, so it goes with == and a whole version.",
-            hint=f"Say the two apart: {word[1]}{without} {device}" if "!=" not in without else "Say which build it is to be.",
+            hint=f"Say the two apart: {word['name']}{without} {device}"
+            if "!=" not in without
+            else "Say which build it is to be.",
         )
     _read_token(matrix, draft, piece, label, [label])
 
 
-def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
+def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
     """A dashed name, several joined with ``+``, or what may follow the name in a word of its own."""
     parts = _joined(matrix, word)
     for part in parts:
@@ -128,6 +151,8 @@ def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
         found = names.find_framework(matrix, part)
         if len(parts) == 1 and draft.pieces and not found:
             piece, rest = None, part
+            if error := packages.misspelt(matrix, part):
+                raise error
         elif len(parts) > 1 and found and draft.find(found[0]):
             raise UsageError(
                 f"{draft.text!r} names {found[0].title} twice.",
@@ -143,19 +168,39 @@ def _read_names(matrix: Matrix, draft: Draft, word: str) -> None:
             if piece and index == 0 and (match := _VERSION.fullmatch(token)):
                 draft.put("version", f"=={match[1]}", piece)
                 continue
-            _read_token(matrix, draft, piece, token, tokens[index:])
+            try:
+                _read_token(matrix, draft, piece, token, tokens[index:])
+            except UnknownNameError as error:
+                raise packages.with_pip(error, part, before) if piece is None else error from None
             if "image" in draft.parts:
                 return
 
 
 def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, str]:
     """The piece of the framework that ``word`` begins with, and the rest of the word."""
-    found = names.find_framework(matrix, word)
     if not head:
         raise _no_framework(matrix, draft)
+    found = names.find_framework(matrix, word)
+    if found is None and (error := packages.misspelt(matrix, word)):
+        raise error
+    if found is None and word == head:  # as requirements files have it, name_of_a_package
+        found = names.find_framework(matrix, packages.canonical(word))
+    if found and found[1] and (distribution := packages.read_distribution(found[0], word)):
+        said, rest = distribution
+        piece = draft.piece(said.framework)
+        _note(draft, piece, said)
+        return piece, rest
     if found is None:
         raise names.unknown_framework(matrix, head, word[len(head) :])
     return draft.piece(found[0]), found[1]
+
+
+def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:
+    """What a distribution's name or its extras say beside the framework."""
+    if said.device:
+        draft.put("device", said.device)
+    if said.cuda:
+        draft.put("cuda", said.cuda, piece)
 
 
 def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, rest: list[str]) -> None:

@@ -1,0 +1,140 @@
+"""Packages in a request: frameworks by their distribution names, and others, which go into an environment of one's own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageError
+from envbuild.matrix.types import FrameworkTable, Matrix, Variant
+from envbuild.matrix.versions import newest_first
+
+_EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
+# Between a framework's name and its version other tools write these: images' tags, npm, file names.
+_SEPARATOR = r"[@:_=]?v?"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distribution:
+    """What a distribution name says of a framework: which one, for which device, and for which CUDA (clauses)."""
+
+    framework: FrameworkTable
+    device: str
+    cuda: str
+
+
+def canonical(name: str) -> str:
+    """A project's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
+    """What the distribution of ``table`` that ``word`` begins with says, by the longest name, and the rest after the dash.
+
+    None where it is none, and for names that the framework itself goes by, which say nothing of a device.
+    """
+    wanted, own = canonical(word), {table.name, table.short, *table.aliases}
+    names = {canonical(variant.package) for variant in _builds(table)} - own
+    best = max((name for name in names if f"{wanted}-".startswith(f"{name}-")), key=len, default="")
+    if not best:
+        return None
+    found = [variant for variant in _builds(table) if canonical(variant.package) == best]
+    return _said_by(table, found), word[len(best) + 1 :]
+
+
+def read_extras(table: FrameworkTable, word: str, extras: str) -> Distribution:
+    """What extras such as ``[cuda12]`` say of a framework. Raises :class:`UsageError` for those that no build is known by."""
+    said = canonical(extras)
+    named = [variant for variant in _builds(table) if canonical(variant.requirement.partition("[")[2].rstrip("]")) == said]
+    if named:
+        return _said_by(table, named)
+    if said == "cpu":
+        return Distribution(framework=table, device="cpu", cuda="")
+    if match := _EXTRA_OF_CUDA.match(said):
+        return Distribution(framework=table, device="gpu", cuda=f"=={match[1]}")
+    raise UsageError(
+        f"{word}[{extras}]: no build of {table.title} is known by [{extras}].",
+        hint=f"Leave [{extras}] out: an environment brings the CUDA libraries that its framework needs.",
+    )
+
+
+def _builds(table: FrameworkTable) -> list[Variant]:
+    return [
+        variant
+        for release in table.releases
+        for variant in release.variants
+        if not variant.repository and not variant.distribution
+    ]
+
+
+def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
+    """The device that all of ``builds`` are for, and their CUDA where they are of one major."""
+    all_cudas = {variant.cuda for variant in builds}
+    if "" in all_cudas:
+        return Distribution(framework=table, device="cpu" if all_cudas == {""} else "", cuda="")
+    cudas = sorted(all_cudas, key=newest_first)
+    clause = ""
+    if len(cudas) == 1:
+        clause = f"=={cudas[0]}"
+    elif len({cuda.partition(".")[0] for cuda in cudas}) == 1:
+        clause = f">={cudas[-1]},<={cudas[0]}"
+    return Distribution(framework=table, device="gpu", cuda=clause)
+
+
+def own_environment(conditions: Sequence[str], words: Sequence[str]) -> UnknownNameError:
+    """The refusal of conditions on packages that are no frameworks: the way on is an environment of the user's own.
+
+    The name of an environment says its frameworks; two sets of packages under one name could not be told apart.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in conditions:
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            raise UsageError(f"{text!r} is not a condition on a package: {str(error).splitlines()[0]}.") from error
+    command = init_command(conditions, words)
+    return UnknownNameError(
+        f"{', '.join(conditions)}: a condition on a package that is no framework goes under `pip:` of an environment of your "
+        "own, which locks it together with the framework.",
+        code="package",
+        hint=f"{command} && envbuild make my-env/envbuild.yaml",
+    )
+
+
+def init_command(packages: Sequence[str], words: Sequence[str]) -> str:
+    """The command that begins an environment of ``words`` with ``packages`` beside the frameworks."""
+    frameworks = [f"--framework {shlex.quote(' '.join(words))}" if words else "--framework FRAMEWORK"]
+    return " ".join(["envbuild init my-env", *frameworks, *(f"--pip {shlex.quote(text)}" for text in packages)])
+
+
+def with_pip(error: UnknownNameError, word: str, words: Sequence[str]) -> UnknownNameError:
+    """``error`` of a word that may be a package, with the command that installs one."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*", word):
+        return error
+    command = init_command([word], words)
+    return UnknownNameError(
+        error.message,
+        code=error.code,
+        hint=f"{error.hint} If {word} is a package of the index, put it under `pip:` of an environment of your own: {command}",
+        conflicts=error.conflicts,
+        alternatives=error.alternatives,
+    )
+
+
+def misspelt(matrix: Matrix, word: str) -> EnvbuildError | None:
+    """The error for a framework and a version that are joined as other tools do it (``name1.12``, ``name:1.12``), else None."""
+    bare = word.rpartition("/")[2]
+    names = {name: table for table in matrix.frameworks for name in (table.name, table.short, *table.aliases)}
+    for name in sorted(names, key=len, reverse=True):
+        if match := re.fullmatch(rf"{re.escape(name)}{_SEPARATOR}(\d[0-9a-z.]*)((?:[-+].*)?)", bare):
+            right = f"{names[name].short}-{match[1]}{match[2]}"
+            return UnknownNameError(
+                f"{word!r} is not how a request is written.",
+                code="spelling",
+                hint=f"Write {right} (a dash between the name and the version).",
+                alternatives=[Alternative(name=right, changes="as requests are written")],
+            )
+    return None
