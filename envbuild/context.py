@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -15,12 +15,28 @@ from envbuild import files, sbom, sources
 from envbuild import lock as locks
 from envbuild.custom import copying
 from envbuild.errors import InvalidInputError
-from envbuild.model import Artifact, Lock, OnProgress, Progress
+from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
 _EPOCH = 1577836800  # the oldest time stamp of a context
 _YEAR = 31536000
+# Started as a module, or, by pip itself for a build of its own, as a folder.
+_PIP_MAIN = b"""\
+import os
+import sys
+
+if not __package__:
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import envbuild_pip
+
+envbuild_pip.main()
+"""
+_OVERLAY = "/opt/envbuild/overlay"
+_PTH = (
+    "import sys; '{folder}' in sys.path or sys.path.append('{folder}'); "
+    "import envbuild_overlay; envbuild_overlay.activate('{name}', '{prefix}')\n"
+)
 _TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
 
 
@@ -73,7 +89,10 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 
 
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
-    """The smoke package, the adapters of the environment's recipes and those they name: path in the context → file here."""
+    """Our own programs that go into the image: path in the context → file here.
+
+    They are the smoke package, the adapters of the environment's recipes and those they name, and what lets users add packages.
+    """
     guest = {
         f"smoke/{path.relative_to(workspace.guest).as_posix()}": path
         for path in workspace.guest.rglob("*")
@@ -85,6 +104,8 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
         adapter = workspace.recipes / name / "smoke.py"
         if adapter.is_file():
             guest[f"smoke/adapters/{name}.py"] = adapter
+    if any(prefix.pip for prefix in lock.prefixes):
+        guest |= {f"overlay/{path.name}": path for path in workspace.overlay.iterdir() if path.is_file()}
     return dict(sorted(guest.items()))
 
 
@@ -136,6 +157,8 @@ def assemble(  # noqa: PLR0917 - what a context is made from
             _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
         for path, source in _tool_wheels(workspace, lock, index, on_progress).items():
             _put(part, path, source.read_bytes())
+        for path, content in _users_pips(workspace, lock, index, on_progress):
+            _put(part, path, content)
         for path, source in _sources(workspace, lock, on_progress).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(0o644)
@@ -187,6 +210,30 @@ def _tool_wheels(workspace: Workspace, lock: Lock, index: IndexLike, on_progress
                 folder = "tools" if len(lock.prefixes) == 1 else f"tools/{prefix.name}"
                 tools[f"{folder}/{_TOOL_WHEELS[artifact.name]}"] = wheel
     return tools
+
+
+def _users_pips(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
+    for prefix in lock.prefixes:
+        if prefix.pip is not None:
+            wheel = index.fetch_artifact(prefix.pip, workspace.downloads, on_progress)
+            for path, content in pip_files(lock, prefix, wheel).items():
+                yield f"overlay/{prefix.name}/{path}", content
+
+
+def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:
+    """What lets the users of ``prefix`` add packages, by path below ``folder``/NAME in the image.
+
+    They are the pip of ``wheel``, started by our program, and what the prefix's Python is told at its start. Raises
+    :class:`InvalidInputError` (``broken-tool``) for a file that is no wheel.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            found = {name: archive.read(name) for name in archive.namelist() if re.fullmatch(r"pip/([\w.-]+/)*[\w.-]+", name)}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise InvalidInputError(f"{wheel.name} cannot be read as a wheel: {error}.", code="broken-tool") from error
+    site = f"{prefix.path}/lib/python{prefix.python.version}/site-packages"
+    told = _PTH.format(folder=folder, name=lock.environment.name, prefix=prefix.name)
+    return {**found, "pip/__main__.py": _PIP_MAIN, "site-packages": f"{site}\n".encode(), "prefix.pth": told.encode()}
 
 
 def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[str, Path]:

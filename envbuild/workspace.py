@@ -72,6 +72,11 @@ class Workspace:
         return self.images / "services"
 
     @property
+    def overlay(self) -> Path:
+        """What lets an image's users add packages above the locked ones."""
+        return self.images / "overlay"
+
+    @property
     def launchers(self) -> Path:
         """How runs on several machines are started: a folder for each launcher, a YAML file and templates."""
         return self.images / "launchers"

@@ -50,7 +50,7 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     count = f"{len(canonical)} lock{'s' if len(canonical) != 1 else ''}"
     session.out(f"{count} present and accepted by the matrix")
     if online:
-        files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in (*p.artifacts, *p.build_artifacts)}
+        files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in p.files}
         files |= {(a.index, a.filename) for each in held for a in each.lock.tools}
         session.out(f"{len(files)} files looked up: every one is still offered, and is the same")
     return 0

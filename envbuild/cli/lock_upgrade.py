@@ -104,5 +104,5 @@ def _row(change: Change) -> list[str]:
 
 
 def _total(lock: Lock) -> str:
-    files = [*lock.tools, *(file for prefix in lock.prefixes for file in (*prefix.artifacts, *prefix.build_artifacts))]
+    files = [*lock.tools, *(file for prefix in lock.prefixes for file in prefix.files)]
     return f"{len(files)} files, {wording.size(sum(artifact.size or 0 for artifact in files))}"

@@ -46,7 +46,7 @@ def _guilty(lock: Lock, text: str) -> Iterator[Artifact]:
     """The pinned files that the text names: by their own names, or as an installer does, by project and version."""
     said = {(canonicalize_name(found["project"]), found["version"]) for found in _SAID.finditer(text)}
     for prefix in lock.prefixes:
-        for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+        for artifact in prefix.files:
             if (canonicalize_name(artifact.name), artifact.version) in said or artifact.filename in text:
                 yield artifact
 

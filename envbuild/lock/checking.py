@@ -63,7 +63,7 @@ def contradictions(locks: Sequence[Lock]) -> list[Problem]:
     problems = []
     for lock in locks:
         name = lock.environment.name
-        for artifact in (*lock.tools, *(a for prefix in lock.prefixes for a in (*prefix.artifacts, *prefix.build_artifacts))):
+        for artifact in (*lock.tools, *(a for prefix in lock.prefixes for a in prefix.files)):
             sha256, first = said.setdefault((artifact.index, artifact.filename), (artifact.sha256, name))
             if sha256 != artifact.sha256:
                 message = f"{artifact.filename} has sha256 {artifact.sha256} here, and {sha256} in the lock of {first}"
@@ -76,7 +76,8 @@ def _check_prefix(
 ) -> Iterator[str]:
     target = Target(python=prefix.python.version, glibc=lock.environment.system.glibc)
     indexes = {DEFAULT_INDEX, *(framework.index for framework in lock.environment.frameworks)}
-    for kind, artifacts in (("artifact", prefix.artifacts), ("build artifact", prefix.build_artifacts)):
+    kinds = {"artifact": prefix.artifacts, "build artifact": prefix.build_artifacts, "pip": (prefix.pip,) if prefix.pip else ()}
+    for kind, artifacts in kinds.items():
         names = [artifact.name for artifact in artifacts]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"{prefix.name}: {kind} {name} is pinned {names.count(name)} times; one file per package is installed"

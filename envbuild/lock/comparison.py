@@ -10,7 +10,10 @@ from envbuild import codec
 from envbuild.model import Artifact, BaseLock, DebianPackage, Lock, Missing, Prefix
 
 Kind = Literal["added", "removed", "changed"]
-Role = Literal["package", "build tool"]
+Role = Literal["package", "build tool", "pip"]
+
+
+ROLES: tuple[Role, ...] = ("package", "build tool", "pip")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +60,7 @@ def compare(before: Lock, after: Lock) -> Difference:
 def _changes(before: Lock, after: Lock) -> Iterator[Change]:
     old, new = ({prefix.name: prefix for prefix in lock.prefixes} for lock in (before, after))
     for name in dict.fromkeys((*old, *new)):
-        for role in ("package", "build tool"):
+        for role in ROLES:
             yield from _of_prefix(name, role, _files(old.get(name), role), _files(new.get(name), role))
     held, wanted = ({artifact.name: artifact for artifact in lock.tools} for lock in (before, after))
     yield from _of_prefix("", "build tool", held, wanted)
@@ -66,7 +69,8 @@ def _changes(before: Lock, after: Lock) -> Iterator[Change]:
 def _files(prefix: Prefix | None, role: Role) -> dict[str, Artifact]:
     if prefix is None:
         return {}
-    return {artifact.name: artifact for artifact in (prefix.artifacts if role == "package" else prefix.build_artifacts)}
+    held = {"package": prefix.artifacts, "build tool": prefix.build_artifacts, "pip": (prefix.pip,) if prefix.pip else ()}
+    return {artifact.name: artifact for artifact in held[role]}
 
 
 def _of_prefix(prefix: str, role: Role, old: Mapping[str, Artifact], new: Mapping[str, Artifact]) -> Iterator[Change]:

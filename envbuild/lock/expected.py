@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from envbuild.model import Artifact, BaseLock, Environment, Framework, Lock, Missing, Prefix, PrefixPlan, SourceArchive
@@ -42,6 +43,11 @@ def tools_of(prefixes: Iterable[Prefix], offered: Iterable[Artifact], held: Iter
     """What installing ``prefixes`` takes of the ``offered`` programs. One that is ``held`` already stays."""
     found = {artifact.name: artifact for artifact in (*offered, *held)}
     return tuple(found[name] for name in tool_names(prefixes) if name in found)
+
+
+def with_pip(prefixes: Iterable[Prefix], pips: Mapping[str, Artifact]) -> tuple[Prefix, ...]:
+    """``prefixes``, each with the pip for its Python where it has none yet."""
+    return tuple(replace(prefix, pip=prefix.pip or pips.get(prefix.python.version)) for prefix in prefixes)
 
 
 def sources_of(

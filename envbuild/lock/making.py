@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 from envbuild.errors import BuildError
-from envbuild.lock.expected import build_image_gap, gap_of, is_pinned, sources_of, tools_of, unpinned
+from envbuild.lock.expected import build_image_gap, gap_of, is_pinned, sources_of, tools_of, unpinned, with_pip
 from envbuild.lock.prefix import ByFramework, PrefixMaker
 from envbuild.model import (
     Artifact,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PinBase = Callable[[Environment], BaseLock | Missing]
 _NOTHING: ByFramework = {}
+_NO_PIPS: Mapping[str, Artifact] = {}
 
 
 def make(
@@ -41,6 +42,7 @@ def make(
     downloads: Path,
     ignored: ByFramework = _NOTHING,
     tools: Sequence[Artifact] = (),
+    pips: Mapping[str, Artifact] = _NO_PIPS,
     sources: Sequence[SourceArchive] = (),
     like: Lock | None = None,
     upgrading: Sequence[Requirement] = (),
@@ -49,9 +51,9 @@ def make(
     """Choose and pin every Python package of ``environment``, in each of its prefixes; the base is pinned by ``pin_base``.
 
     ``tools`` and ``sources`` are the programs and the archives that the matrix pins; the lock takes those that its build needs.
-    What packages ask of ``ignored`` projects is not followed. The files of ``like``, an earlier lock, are taken again wherever
-    they still fit, but for the projects of ``upgrading``: those are chosen anew, within their bounds if they have any, and then
-    however new they are.
+    ``pips`` are the versions of pip that come with images, by Python. What packages ask of ``ignored`` projects is not
+    followed. The files of ``like``, an earlier lock, are taken again wherever they still fit, but for the projects of
+    ``upgrading``: those are chosen anew, within their bounds if they have any, and then however new they are.
     What cannot be pinned stands in the lock's ``missing``. Same environment and same index, same lock, byte for byte. Raises
     :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
     cannot be asked.
@@ -70,7 +72,7 @@ def make(
     return Lock(
         environment=environment,
         base=base,
-        prefixes=tuple(prefixes),
+        prefixes=with_pip(prefixes, pips),
         missing=missing,
         tools=tools_of(prefixes, tools, like.tools if like else ()),
         sources=sources_of(environment, sources),
@@ -86,12 +88,13 @@ def complete(
     downloads: Path,
     ignored: ByFramework = _NOTHING,
     tools: Sequence[Artifact] = (),
+    pips: Mapping[str, Artifact] = _NO_PIPS,
     sources: Sequence[SourceArchive] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
     """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
 
-    So are the ``tools`` and ``sources`` of the matrix that its build needs and that it does not pin yet. An equal lock where
+    So are the ``tools``, ``pips`` and ``sources`` of the matrix that it should pin and does not yet. An equal lock where
     nothing new could be had. No index is asked, and none has to answer, where none was missing.
     """
     environment = lock.environment
@@ -112,7 +115,7 @@ def complete(
     return Lock(
         environment=environment,
         base=base,
-        prefixes=tuple(prefixes),
+        prefixes=with_pip(prefixes, pips),
         missing=tuple(missing),
         tools=tools_of(prefixes, tools, lock.tools),
         sources=sources_of(environment, sources, lock.sources),

@@ -90,7 +90,7 @@ def _unreadable(lock: Lock) -> Iterator[str]:
     for prefix in lock.prefixes:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", prefix.name):
             yield f"{_short(prefix.name)} cannot be the name of a prefix"
-        for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+        for artifact in prefix.files:
             yield from _no_file(artifact)
     for package in lock.base.bootstrap.packages if lock.base.bootstrap else ():
         if not _SHA256.fullmatch(package.sha256):

@@ -80,7 +80,7 @@ def _pins(locks: Iterable[Lock]) -> Iterator[_Pin]:
 
 
 def _files(prefix: Prefix) -> Iterable[Artifact]:
-    return dict.fromkeys((*prefix.artifacts, *prefix.build_artifacts))
+    return dict.fromkeys(prefix.files)
 
 
 def _exactly_asked_for(lock: Lock) -> set[str]:

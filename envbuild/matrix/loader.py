@@ -112,7 +112,9 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
         systems=tuple(sorted(systems, key=lambda row: (-row.preference, row.name))),
         pythons=tuple(sorted(pythons, key=lambda row: (-row.preference, row.version))),
         archives=tuple(tables.rows(context, files, "archives", lambda row: row.name, tables.archive)),
-        build_tools=tuple(tables.rows(context, files, "build_tools", lambda row: row.name, tables.build_tool)),
+        build_tools=tuple(
+            tables.rows(context, files, "build_tools", lambda row: f"{row.name} {row.version}", tables.build_tool)
+        ),
         source_archives=tuple(
             tables.rows(
                 context, files, "source_archives", lambda row: f"{row.repository} {row.revision}", tables.source_archive

@@ -99,7 +99,10 @@ class ArchiveRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildTool:
-    """A program that installs packages during builds: a wheel of the host's package index that holds it under ``scripts/``."""
+    """A program that installs packages: a wheel of the host's package index.
+
+    One that builds use holds its program under ``scripts/``. One with ``pythons`` is the pip that comes with images of these.
+    """
 
     name: str
     version: str
@@ -107,11 +110,12 @@ class BuildTool:
     sha256: str
     size: int
     origin: Provenance
+    pythons: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The row's name in messages."""
-        return f"build tool {self.name}"
+        return f"build tool {self.name} {self.version}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

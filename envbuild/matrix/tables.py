@@ -164,7 +164,10 @@ def build_tool(context: Context, table: Table, defaults: Provenance) -> BuildToo
         sha256=table.text("sha256", pattern=r"[0-9a-f]{64}"),
         size=table.integer("size", least=1, most=_LARGEST_TOOL),
         origin=context.origin(table, defaults),
+        pythons=table.texts("python"),
     )
+    for unknown in sorted(set(row.pythons) - context.pythons):
+        table.problem(f"there is no Python {unknown} in the matrix", "python")
     if not row.filename.startswith(f"{row.name.replace('-', '_')}-{row.version}-"):
         table.problem(f"the file name does not say {row.name} {row.version}", "filename")
     return row

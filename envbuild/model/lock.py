@@ -27,7 +27,10 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prefix:
-    """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists."""
+    """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists.
+
+    ``pip`` is not installed among them: it comes with the image for what its users add, above the locked packages.
+    """
 
     name: str
     path: str
@@ -36,6 +39,12 @@ class Prefix:
     backend: Literal["uv", "pip"]
     artifacts: tuple[Artifact, ...]
     build_artifacts: tuple[Artifact, ...]
+    pip: Artifact | None = field(default=None, metadata={"left_out_if_default": True})
+
+    @property
+    def files(self) -> tuple[Artifact, ...]:
+        """Every file that is pinned for it."""
+        return (*self.artifacts, *self.build_artifacts, *((self.pip,) if self.pip is not None else ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -100,8 +100,8 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     environment = stages.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
     lock = locks.make(environment, **stages.lock_inputs(aimed, environment), like=start)
     lock_path = aimed.workspace.written_lock(recipe.name)
+    stages.write_lock(aimed, lock_path, lock)
     files.write_atomic(path, edited)
-    locks.write(lock_path, lock)
     return Added(
         path=path,
         lock_path=lock_path,

@@ -69,7 +69,7 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
     environment = lock.environment
     found = [
         Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each, url="")
-        for each in (*lock.tools, *(a for prefix in lock.prefixes for a in (*prefix.artifacts, *prefix.build_artifacts)))
+        for each in (*lock.tools, *(a for prefix in lock.prefixes for a in prefix.files))
     ]
     pythons = [plan.python for plan in environment.plans()]
     base = environment.base

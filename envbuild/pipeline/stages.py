@@ -310,6 +310,7 @@ def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
         "pin_base": lambda target: bases.pin(tools, target),
         "downloads": tools.workspace.downloads,
         "tools": tools.build_tools,
+        "pips": tools.pips,
         "sources": tools.source_archives,
         "on_progress": tools.on_progress,
     }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from envbuild.engine import Engine
     from envbuild.index import Index
     from envbuild.matrix import Matrix
+    from envbuild.matrix.platform import BuildTool
     from envbuild.recipes import Recipe
 
 
@@ -72,18 +73,12 @@ class Tools:
     @property
     def build_tools(self) -> tuple[Artifact, ...]:
         """The programs that the matrix pins for builds, as the wheels that they come in."""
-        return tuple(
-            Artifact(
-                name=row.name,
-                version=row.version,
-                filename=row.filename,
-                sha256=row.sha256,
-                index="default",
-                project=row.name,
-                size=row.size,
-            )
-            for row in self.matrix.build_tools
-        )
+        return tuple(_wheel(row) for row in self.matrix.build_tools if not row.pythons)
+
+    @property
+    def pips(self) -> Mapping[str, Artifact]:
+        """The pip that comes with an image, by the image's Python."""
+        return {python: _wheel(row) for row in self.matrix.build_tools for python in row.pythons}
 
     @property
     def source_archives(self) -> tuple[SourceArchive, ...]:
@@ -145,3 +140,15 @@ class Tools:
     def say(self, stage: str, message: str) -> None:
         """One step of news."""
         self.on_progress(Progress(stage=stage, message=message))
+
+
+def _wheel(row: BuildTool) -> Artifact:
+    return Artifact(
+        name=row.name,
+        version=row.version,
+        filename=row.filename,
+        sha256=row.sha256,
+        index="default",
+        project=row.name,
+        size=row.size,
+    )

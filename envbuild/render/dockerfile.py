@@ -101,6 +101,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "cuda_files": [file_of(file) for file in base.files],
         "cuda_installer": base.installer and file_of(base.installer),
         "prefixes": [_prefix(each) for each in files],
+        "has_pip": any(prefix.pip for prefix in lock.prefixes),
         "has_sdists": any(each.sdists for each in files),
         "has_added": any(each.added or each.added_sdists for each in files),
         "added": [file for each in files for file in each.added],
@@ -138,6 +139,7 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
         "compiled": each.compiled,
         "build": each.build,
         "added_sdists": each.added_sdists,
+        "pip": prefix.pip is not None,
     }
 
 

@@ -108,7 +108,7 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
     ``compiled`` are such patterns too, over sdists. ``alone`` (the only prefix) keeps the prefix's name out of the file names.
     Raises :class:`InvalidInputError` where the lock has sdists but not what builds them.
     """
-    for artifact in (*prefix.artifacts, *prefix.build_artifacts):
+    for artifact in prefix.files:
         _check(artifact)
     start = "requirements" if alone else f"requirements-{prefix.name}"
     added = [a for a in prefix.artifacts if a.added]

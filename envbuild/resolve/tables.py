@@ -83,7 +83,9 @@ TABLES: dict[str, Table] = {
     "pythons": Table(
         rows=lambda m: m.pythons, names=lambda row: (row.version,), columns=("version", "released", "end_of_life")
     ),
-    "build_tools": Table(rows=lambda m: m.build_tools, names=lambda row: (row.name,), columns=("name", "version", "filename")),
+    "build_tools": Table(
+        rows=lambda m: m.build_tools, names=lambda row: (row.name,), columns=("name", "version", "pythons", "filename")
+    ),
     "source_archives": Table(
         rows=lambda m: m.source_archives,
         names=lambda row: (row.repository, row.revision),

@@ -53,6 +53,8 @@ def candidates(lock: Lock) -> dict[str, str]:
     found = {f"python-{each.version}": str(PurePosixPath(each.executable).parent.parent) for each in pythons}
     if environment.base.files:
         found["cuda"] = f"/usr/local/cuda-{environment.cuda}"
+    if any(prefix.pip for prefix in lock.prefixes):
+        found["overlay"] = "/opt/envbuild/overlay"
     return found | {framework.name: "" for framework in environment.frameworks if framework.options.get("repository")}
 
 

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Runs in the last step of a build: lets every prefix of the image find what users add, and lists what was installed for `verify`.
+#
+# Beside this file lies a folder for each prefix: its pip, and `prefix.pth` for its site-packages, whose path is in `site-packages`.
+set -eu
+here=/opt/envbuild/overlay
+installed="${here}"
+
+for folder in "${here}"/*/; do
+  read -r site < "${folder}site-packages"
+  cp "${folder}prefix.pth" "${site}/envbuild-overlay.pth"
+  installed="${installed} ${site}/envbuild-overlay.pth"
+done
+install -m 0755 "${here}/pip.sh" /usr/local/bin/pip
+ln -sf pip /usr/local/bin/pip3
+
+mkdir -p /opt/envbuild/installed
+{
+  echo "folder ${here}"
+  # shellcheck disable=SC2086 # one path per word
+  find ${installed} -type f -print0 | sort -z | xargs -0 sha256sum
+} > /opt/envbuild/installed/overlay
