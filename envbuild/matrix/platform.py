@@ -99,10 +99,7 @@ class ArchiveRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildTool:
-    """A program that installs packages: a wheel of the host's package index.
-
-    One that builds use holds its program under ``scripts/``. One with ``pythons`` is the pip that comes with images of these.
-    """
+    """A wheel that installs packages: for builds, under its ``scripts/``; or the pip that comes with images of ``pythons``."""
 
     name: str
     version: str
