@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
+# A container has no display, and plotting libraries of some years fail at their import without one, unless told to draw into files.
+_NO_DISPLAY = {"MPLBACKEND": "Agg"}
 STAGES = frozenset({
     "os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "cuda-devel", "built-files", "built", "frameworks",
     "added-sdists", "added", "custom", "image",
@@ -167,7 +169,9 @@ def _package_argument(package: AptPackage) -> str:
 def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
     """The image's variables. Of several prefixes none may see those of another: there envbuild-use sets them."""
     plans = environment.plans()
-    values = variables(environment, plans[0], recipes) if len(plans) == 1 else {}
+    values = dict(_NO_DISPLAY)
+    if len(plans) == 1:
+        values |= variables(environment, plans[0], recipes)
     if environment.cuda is not None:
         values.update(NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="compute,utility")
         if environment.require_cuda:

@@ -209,8 +209,9 @@ def main(argv):
         return _explain(options['id'])
     if verb == 'diff':
         return _diff(options)
-    if options['json'] and not os.access(os.path.dirname(os.path.abspath(options['json'])), os.W_OK):
-        parser.error('--json: the folder of %s cannot be written' % options['json'])
+    why = options['json'] and files.unwritable(os.path.dirname(os.path.abspath(options['json'])))
+    if why:
+        parser.error('--json: %s' % why)
     try:
         options['options'] = dict(pair.split('=', 1) for pair in options.pop('option'))
     except ValueError:

@@ -9,6 +9,18 @@ import tempfile
 PROGRAM = os.path.dirname(os.path.abspath(__file__))     # the guest's folder, which Python runs as a program
 
 
+def unwritable(folder):
+    """Why nothing can be written into `folder`, with what to do about it; '' where something can."""
+    if os.access(folder, os.W_OK):
+        return ''
+    try:
+        there = os.stat(folder)
+    except OSError:
+        return 'there is no folder %s' % folder
+    return ("user %d cannot write to %s, which belongs to user %d: add '--user %d:%d' to the command that starts the container, "
+            'or give the folder to user %d' % (os.getuid(), folder, there.st_uid, there.st_uid, there.st_gid, os.getuid()))
+
+
 def write_text(path, text):
     """Write `path` in one step: a reader sees the old content or all of the new one."""
     folder = os.path.dirname(os.path.abspath(path))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from envbuild.engine import ImageInfo
 
 LOCK = "/opt/envbuild/lock.json"
+ENTRY = "/opt/envbuild/smoke/enter.sh"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
 _SETUID_OR_SETGID = 0o6000
 _ROOT = ("", "0", "root")
@@ -40,6 +41,8 @@ def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
     init = environment.system.init
     if init and info.entrypoint[:1] != (init,):
         found.wrong("entrypoint", f"expected the init {init}, found {list(info.entrypoint) or 'none'}")
+    elif info.entrypoint[-1:] != (ENTRY,):
+        found.wrong("entrypoint", f"expected to end with {ENTRY}, found {list(info.entrypoint) or 'none'}")
     variables = dict(entry.partition("=")[::2] for entry in info.env)
     for name in variables:
         if name.lower() in _PROXIES:

@@ -5,6 +5,9 @@ set -eu
 if [ -z "${JUPYTER_TOKEN:-}" ]; then
     unset JUPYTER_TOKEN # empty would mean: nobody has to show one
 fi
+if [ "${MPLBACKEND:-}" = Agg ]; then
+    unset MPLBACKEND # the image's own value: without it notebooks show what they draw
+fi
 if [ "$(id -u)" = 0 ]; then
     set -- --allow-root "$@"
 fi

@@ -13,19 +13,26 @@ _PARTS = ("envbuild", "images", "matrix", "matrix.yaml")
 # What a build starts from, of one environment that fetches nothing for it: the context as an archive, names, rights and times
 # included. Owners are left out, as builders leave them out.
 _PROGRAM = """
-import hashlib, io, sys, tarfile
+import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
 from envbuild import context, lock, recipes, workspace
 from envbuild.model import ignore_progress
+from envbuild.pipeline import Tools
 from envbuild.render import render
+class Wheels:
+    def fetch_artifact(self, artifact, folder, on_progress):
+        folder.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(folder / artifact.filename, "w") as wheel:
+            wheel.writestr(f"{artifact.name}.data/scripts/{artifact.name}", "a program")
+        return folder / artifact.filename
 place = workspace.find(sys.argv[1])
 fetches = ('"backend": "pip"', '"repository": "http')
 locks = ((p.parent.name, p.read_text()) for p in sorted(place.environments.glob("*/lock.json")))
 name = next(name for name, text in locks if not any(word in text for word in fetches))
-locked = lock.read(place.lock_file(name))
+locked = dataclasses.replace(lock.read(place.lock_file(name)), tools=Tools(place).build_tools)
 known = recipes.load(place)
 rendering = render(locked, known, recipes.templates(place))
-folder = context.assemble(place, locked, known, rendering, None, ignore_progress)
+folder = context.assemble(place, locked, known, rendering, Wheels(), ignore_progress)
 whole = io.BytesIO()
 with tarfile.open(fileobj=whole, mode="w") as tar:
     for path in sorted(folder.rglob("*")):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from envbuild.index import Index
 from envbuild.model import Artifact, Base, BaseLock, Environment, Framework, Lock, Prefix, Python, System
+from envbuild.pipeline import Tools
 from envbuild.recipes import Recipe
-from envbuild.workspace import Workspace
+from envbuild.workspace import Workspace, find
 
 NUMPY = "1.26.4"
 RECIPE = Recipe(name="toy", title="Toy", requirements=(), apt_runtime=(), apt_build=(), env={}, large=(), module="numpy")
@@ -84,7 +85,8 @@ def lock(base: BaseLock, index: Index, decision: Environment | None = None) -> L
         artifacts=(artifact,),
         build_artifacts=(),
     )
-    return Lock(environment=decided, base=base, prefixes=(prefix,), missing=())
+    tools = Tools(find(str(Path(__file__).parents[2]))).build_tools
+    return Lock(environment=decided, base=base, prefixes=(prefix,), missing=(), tools=tools)
 
 
 def workspace_with_recipe(root: Path, home: Path, shared: Workspace) -> Workspace:

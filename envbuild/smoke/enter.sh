@@ -1,0 +1,25 @@
+#!/bin/sh
+# The entry point of every image: starts the command that it is given. Before that, it says in one sentence what to do where a mounted
+# work folder cannot be written, since the command would only say "Permission denied". Folders mounted read-only are meant so.
+set -eu
+
+if [ ! -w . ] && [ -r /proc/self/mountinfo ]; then
+  folder=$(pwd)
+  while read -r _ _ _ _ point options _; do
+    case ${folder}/ in
+      "${point%/}"/*)
+        # The last mount that holds the folder decides; the root of the image is none that a user made.
+        if [ "${point}" = / ]; then writable=''; else case ,${options}, in *,ro,*) writable='' ;; *) writable=${point} ;; esac; fi
+        ;;
+      *) ;;
+    esac
+  done < /proc/self/mountinfo
+  if [ -n "${writable:-}" ]; then
+    user=$(id -u)
+    owner=$(stat -c %u:%g .)
+    printf "envbuild: user %s cannot write to %s, which belongs to user %s: add '--user %s' to the command that starts the container, %s.\n" \
+      "${user}" "${folder}" "${owner%%:*}" "${owner}" "or give the folder to user ${user}" >&2
+  fi
+fi
+
+exec "$@"
