@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
-# A container has no display, and plotting libraries of some years fail at their import without one, unless told to draw into files.
+# A container has no display: older Matplotlibs cannot be imported without one, unless they are told to draw into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
 STAGES = frozenset({
     "os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "cuda-devel", "built-files", "built", "frameworks",

@@ -38,11 +38,7 @@ def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
             found.wrong(f"label {label}", f"expected {content}, found {info.labels.get(label) or 'none'}")
     if info.user.partition(":")[0] in _ROOT:
         found.wrong("user", f"the image runs as root ({info.user or 'no USER'})")
-    init = environment.system.init
-    if init and info.entrypoint[:1] != (init,):
-        found.wrong("entrypoint", f"expected the init {init}, found {list(info.entrypoint) or 'none'}")
-    elif info.entrypoint[-1:] != (ENTRY,):
-        found.wrong("entrypoint", f"expected to end with {ENTRY}, found {list(info.entrypoint) or 'none'}")
+    _compare_entrypoint(environment.system.init, info.entrypoint, found)
     variables = dict(entry.partition("=")[::2] for entry in info.env)
     for name in variables:
         if name.lower() in _PROXIES:
@@ -51,6 +47,13 @@ def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
         for name, wanted in (("NVIDIA_VISIBLE_DEVICES", "all"), ("NVIDIA_REQUIRE_CUDA", environment.require_cuda)):
             if wanted and variables.get(name) != wanted:
                 found.wrong(f"variable {name}", f"expected {wanted}, found {variables.get(name) or 'none'}")
+
+
+def _compare_entrypoint(init: str, entrypoint: Sequence[str], found: Findings) -> None:
+    if init and tuple(entrypoint[:1]) != (init,):
+        found.wrong("entrypoint", f"expected the init {init}, found {list(entrypoint) or 'none'}")
+    elif tuple(entrypoint[-1:]) != (ENTRY,):
+        found.wrong("entrypoint", f"expected to end with {ENTRY}, found {list(entrypoint) or 'none'}")
 
 
 def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:

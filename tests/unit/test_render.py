@@ -185,13 +185,14 @@ def test_apt_packages_are_exact_held_and_their_keys_pinned() -> None:
 
 def test_final_image_is_a_user_s_and_has_an_init() -> None:
     lines = rendering(locks.cpu())["Dockerfile"].splitlines()
-    assert lines[-4:] == ["WORKDIR /workspace", "USER 1000", 'ENTRYPOINT ["/usr/bin/tini", "--"]', 'CMD ["bash"]']
+    entry = 'ENTRYPOINT ["/usr/bin/tini", "--", "/bin/sh", "/opt/envbuild/smoke/enter.sh"]'
+    assert lines[-4:] == ["WORKDIR /workspace", "USER 1000", entry, 'CMD ["bash"]']
     bare = locks.cpu()
     bare = replace(
         bare, environment=replace(bare.environment, system=replace(bare.environment.system, init_package="", init=""))
     )
     text = rendering(bare)["Dockerfile"]
-    assert "\nENTRYPOINT []\n" in text
+    assert '\nENTRYPOINT ["/bin/sh", "/opt/envbuild/smoke/enter.sh"]\n' in text
     assert "--no-install-recommends ca-certificates;" in text
 
 
