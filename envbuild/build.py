@@ -101,8 +101,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         kept = None if no_cache else _held(engine, workspace, lock, inputs)
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        require_tools(lock)
-        real = bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
+        real = _base(lock, engine, workspace, on_progress)
         for line in real.notes:
             on_progress(Progress(stage="base", message=f"warning: {line}", log=True))
         bases.check_repositories(lock.environment)
@@ -196,6 +195,13 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     if not _TAG.fullmatch(wanted[1]):
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
+
+
+def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> bases.RealisedBase:
+    """The base of ``lock``; what the lock or this machine lacks is said first, since fetching or making one takes minutes."""
+    require_tools(lock)
+    engine.require_builder()
+    return bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
 
 
 def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str], check: Check) -> BuildRecord:

@@ -68,14 +68,16 @@ def status(session: Session) -> int:
         raise
     session.document({"schema": 1, "used": codec.encode(info), "private": _document(private)})
     rows = [
-        ["used", f"Docker {info.version} at {info.endpoint} ({info.origin})"],
-        ["builder", f"{info.builder} {info.builder_version}".rstrip()],
+        ["used", f"{info.product} {info.version} at {info.endpoint} ({info.origin})"],
+        ["builder", "none" if info.builder == "classic" else f"{info.builder} {info.builder_version}".rstrip()],
         [
             "disk",
             f"{wording.size(info.free_bytes)} free at {info.data_root}" if info.free_bytes is not None else info.data_root,
         ],
         ["machine", f"{info.cpus} CPUs, {wording.size(info.memory_bytes)}, {info.operating_system}"],
     ]
+    if info.product == "Podman":
+        rows.append(["podman", "runs, verifies and smoke-tests images; cannot build them, since its service has no BuildKit"])
     session.out(wording.columns(rows))
     session.out(_private(private))
     return 0

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from envbuild import files
 from envbuild.engine.model import LayerFile
-from envbuild.errors import BuildError
+from envbuild.errors import BuildError, EngineError
 from envbuild.model import OnProgress, Progress
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
+_PODMAN_LAYER = re.compile(r"[0-9a-f]{64}\.tar")
 _PIECE = 1 << 20
 _ENV = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
 _ARCHITECTURES = {"amd64": "amd64", "arm64": "arm64"}
@@ -78,20 +80,35 @@ def load_rootfs(
 
 
 def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
-    """Walk ``docker save`` of ``image``: the older format's ``<id>/layer.tar`` the newer's ``blobs/sha256/<digest>``."""
+    """Walk ``docker save`` of ``image``: the older format's ``<id>/layer.tar``, the newer's ``blobs/sha256/<digest>``.
+
+    Podman writes ``<digest>.tar``. Raises :class:`EngineError` (``unknown-format``) where no layer is found in what should have
+    some: a search through nothing must not pass for one that found nothing.
+    """
     stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
     seen: set[str] = set()
+    walked = False
     with tarfile.open(fileobj=stream, mode="r|") as outer:
         for member in outer:
             content = outer.extractfile(member) if member.isfile() else None
             if content is None or member.name in seen:
                 continue
             seen.add(member.name)
-            yield from _entries(member.name, content)
+            for entry in _entries(member.name, content):
+                walked = True
+                yield entry
+    if not walked and _has_layers(client, image):
+        raise EngineError(f"The engine saves {image} in a form that holds no layer we know.", code="unknown-format")
+
+
+def _has_layers(client: DockerClient, image: str) -> bool:
+    api: Any = client.api
+    raw: dict[str, Any] = api.inspect_image(image)
+    return bool((raw.get("RootFS") or {}).get("Layers"))
 
 
 def _entries(name: str, content: IO[bytes]) -> Iterator[LayerFile]:
-    if not (name.endswith("/layer.tar") or name.startswith("blobs/sha256/")):
+    if not (name.endswith("/layer.tar") or name.startswith("blobs/sha256/") or _PODMAN_LAYER.fullmatch(name)):
         return
     peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
     if peekable.peek(1)[:1] in (b"{", b"[", b""):  # manifests and configurations are blobs, too

@@ -37,8 +37,7 @@ class Order:
 
 def build(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
     """Build; raises :class:`EngineError` (``no-buildkit``) at once where the engine's builder cannot."""
-    if engine.cli.builder == "classic":  # it cannot mount secrets, which would put proxies and credentials into the image
-        raise _no_buildkit(engine)
+    require(engine)
     started = time.monotonic()
     progress = PlainProgress(on_progress, total=count_steps((order.context / "Dockerfile").read_text(encoding="utf-8")))
     with secret_files(order.secrets) as secrets:
@@ -97,8 +96,22 @@ def _built(engine: Engine, order: Order) -> str:
     return found.id
 
 
-def _no_buildkit(engine: Engine) -> EngineError:
-    return EngineError(
+def require(engine: Engine) -> None:
+    """Raise :class:`EngineError` (``no-buildkit``) where no program here builds with BuildKit on ``engine``.
+
+    The classic builder, and Podman's, cannot mount the secrets of a build as these Dockerfiles ask for: proxies and credentials
+    would get into the image.
+    """
+    if engine.cli.builder != "classic":
+        return
+    if engine.product == "Podman":
+        raise EngineError(
+            f"Podman at {engine.endpoint} cannot build these images: its service has no BuildKit.",
+            code="no-buildkit",
+            hint="Build with Docker: unset DOCKER_HOST, or start a private engine with `envbuild engine up`. Podman runs what "
+            "was built there: `docker save IMAGE | podman load`.",
+        )
+    raise EngineError(
         f"The engine at {engine.endpoint} cannot be used for builds: no docker program here builds with BuildKit against it.",
         code="no-buildkit",
         hint="Install the docker program with its buildx plugin (docker-buildx-plugin, docker-buildx), or docker.io before 23; "

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
 _HANDSHAKE_S = 10
+_NO_PARAMIKO = "the Python package paramiko is not installed"
 _ABSENT = ("the socket does not exist", "nothing listens there")  # what a stopped engine leaves is no refusal
 
 
@@ -32,7 +33,7 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
         try:
             found = client(endpoint, environ if origin == "DOCKER_HOST" else {})
         except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
-            refusals.append(f"{origin} {endpoint}: {_why(error)}")
+            refusals.append(f"{origin} {endpoint}: {_why(error, by_ssh=endpoint.startswith('ssh://'))}")
             continue
         return Engine(client=found, endpoint=endpoint, origin=origin)
     raise _none_answers(refusals, named=bool(environ.get("DOCKER_HOST")))
@@ -59,7 +60,11 @@ def client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
     """A client of the engine at ``endpoint``, which has answered; raises errors of several libraries where it does not."""
     import docker
 
-    if environ.get("DOCKER_TLS_VERIFY") or endpoint.startswith("ssh://"):
+    if endpoint.startswith("ssh://"):
+        # The ssh program rather than paramiko's own: it knows the user's configuration, agent and jump hosts. docker-py imports
+        # paramiko all the same.
+        found = docker.DockerClient(base_url=endpoint, timeout=_HANDSHAKE_S, use_ssh_client=True)
+    elif environ.get("DOCKER_TLS_VERIFY"):
         found = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
     else:
         found = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
@@ -67,8 +72,12 @@ def client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
     return found
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, *, by_ssh: bool = False) -> str:
     text = " ".join(str(error).split())
+    if "paramiko" in text:
+        return _NO_PARAMIKO
+    if by_ssh and any(phrase in text for phrase in ("Broken pipe", "Connection aborted", "Connection reset")):
+        return "ssh does not get there, or docker does not answer there; what ssh said is above"
     for phrase, meaning in (
         ("PermissionError", "permission denied"),
         ("Permission denied", "permission denied"),
@@ -83,10 +92,21 @@ def _why(error: Exception) -> str:
     return text
 
 
+def _endpoint(refusal: str) -> str:
+    return refusal.partition(": ")[0].partition(" ")[2]
+
+
 def _none_answers(refusals: list[str], *, named: bool) -> EngineError:
+    if named and refusals[0].endswith(_NO_PARAMIKO):
+        return EngineError(
+            f"Cannot connect to the engine in DOCKER_HOST ({_endpoint(refusals[0])}): {_NO_PARAMIKO}, which ssh needs.",
+            code="missing-program",
+            hint="Install it: pip install 'envbuild[ssh]'. The ssh program must reach the host without a question, and docker "
+            "must be there.",
+        )
     if named:
         return EngineError(
-            f"The container engine that DOCKER_HOST names does not serve us ({refusals[0]}).",
+            f"Cannot connect to the engine in DOCKER_HOST ({_endpoint(refusals[0])}): {refusals[0].partition(': ')[2]}.",
             code="refused",
             hint="Start it, correct DOCKER_HOST, or unset it to use the default socket or a private engine.",
         )

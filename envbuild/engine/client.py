@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.engine import archive, buildkit, containers, dockercli, leftovers, registry
-from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, RunResult
+from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, ignore_progress
 
@@ -35,6 +35,17 @@ class Engine:
         return dockercli.choose(self.endpoint, dockercli.candidates(os.environ))
 
     @functools.cached_property
+    def product(self) -> Product:
+        """Whose engine answers."""
+        version: dict[str, Any] = self.client.version()
+        named = [str(part.get("Name", "")) for part in version.get("Components") or ()]
+        return "Podman" if any(name.startswith("Podman") for name in named) else "Docker"
+
+    def require_builder(self) -> None:
+        """Raise :class:`EngineError` (``no-buildkit``) where nothing here can build on this engine."""
+        buildkit.require(self)
+
+    @functools.cached_property
     def info(self) -> EngineInfo:
         """Which engine this is and what it can do."""
         facts: dict[str, Any] = self.client.info()
@@ -42,6 +53,7 @@ class Engine:
         return EngineInfo(
             endpoint=self.endpoint,
             origin=self.origin,
+            product=self.product,
             version=version.get("Version", ""),
             api_version=version.get("ApiVersion", ""),
             builder=self.cli.builder,

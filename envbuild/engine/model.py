@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import IO, Literal
 
 Origin = Literal["DOCKER_HOST", "default socket", "private engine"]
+Product = Literal["Docker", "Podman"]
 Builder = Literal["buildx", "docker-buildkit", "classic"]
 
 
@@ -14,12 +15,14 @@ Builder = Literal["buildx", "docker-buildkit", "classic"]
 class EngineInfo:
     """Which engine answers and what it can do.
 
-    ``origin`` says why this one was chosen. ``free_bytes`` is the space left at ``data_root``, None where that disk is not ours
-    to see. ``builder`` is what the docker program at ``cli`` proved able to do against this very engine.
+    ``origin`` says why this one was chosen. ``product`` is what serves there: Podman offers Docker's interface, and not all of
+    it. ``free_bytes`` is the space left at ``data_root``, None where that disk is not ours to see. ``builder`` is what the
+    docker program at ``cli`` proved able to do against this very engine.
     """
 
     endpoint: str
     origin: Origin
+    product: Product
     version: str
     api_version: str
     builder: Builder
@@ -40,7 +43,7 @@ class EngineInfo:
     @property
     def name(self) -> str:
         """The engine in words that hold on any machine; for evidence and records."""
-        return f"Docker {self.version} ({self.storage_driver}, {self.builder})"
+        return f"{self.product} {self.version} ({self.storage_driver}, {self.builder})"
 
     def describe(self) -> str:
         """The engine in one line, its place included."""

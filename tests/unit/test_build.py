@@ -10,7 +10,7 @@ from verify_locks import lock as make_lock
 
 from envbuild import build, context
 from envbuild import lock as locks
-from envbuild.errors import BuildError, InvalidInputError
+from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
 from envbuild.workspace import Workspace
 
@@ -230,3 +230,18 @@ def test_a_source_of_the_base_that_fails_is_the_base(lock, code, line, expected)
     if expected == "base-unreachable":
         assert "wheels" in told.hint
         assert line in told.details
+
+
+def test_an_engine_that_cannot_build_is_said_before_a_base_is_made(lock, index, place, monkeypatch) -> None:
+    class Engine:
+        def image(self, reference: str) -> None:
+            return None
+
+        def require_builder(self) -> None:
+            raise EngineError("It cannot build.", code="no-buildkit")
+
+    monkeypatch.setattr(build, "render", lambda *_: {})
+    monkeypatch.setattr(build.bases, "provide", lambda *_: pytest.fail("a base was made"))
+    with pytest.raises(EngineError) as caught:
+        build.build(Engine(), place, lock, RECIPES, {}, index)  # type: ignore[arg-type]
+    assert caught.value.code == "no-buildkit"

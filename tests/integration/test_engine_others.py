@@ -1,0 +1,106 @@
+"""Engines that are not a Docker daemon on this machine: Podman's service, and a Docker reached by ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import unavailable
+from engine_toy import environment
+
+from envbuild.engine import Engine, bases, connect
+from envbuild.errors import EngineError
+from envbuild.model import ignore_progress
+from envbuild.workspace import Workspace
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def podman(tmp_path: Path) -> Iterator[str]:
+    """Podman's service with a store of its own."""
+    if shutil.which("podman") is None:
+        pytest.skip("podman is not installed")
+    if os.geteuid() != 0:
+        unavailable("only root can give Podman a store of its own")
+    run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman takes 50 characters at most
+    address = f"unix://{tmp_path}/podman.sock"
+    # Podman raises the limits of a container, which a machine without CAP_SYS_RESOURCE refuses.
+    settings = tmp_path / "containers.conf"
+    settings.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n')
+    store = ["--root", str(tmp_path / "store"), "--runroot", str(run)]
+    argv = ["podman", *store, "system", "service", "--time=0", address]
+    process = subprocess.Popen(argv, env={**os.environ, "CONTAINERS_CONF": str(settings)}, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 30
+        while not (tmp_path / "podman.sock").is_socket():
+            assert time.monotonic() < end and process.poll() is None, "podman's service does not start"
+            time.sleep(0.05)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+        # Podman mounts the store's folder on itself (graph driver overlay): rmtree cannot remove a mount.
+        subprocess.run(["umount", "--lazy", str(tmp_path / "store" / "overlay")], capture_output=True, check=False)
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def test_podman_is_named_podman_runs_what_it_holds_and_says_that_it_cannot_build(
+    podman: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    engine = connect(workspace, {"DOCKER_HOST": podman})
+    assert engine.info.product == "Podman" and engine.info.name.startswith("Podman ")
+    pinned = bases.pin(environment(), engine, workspace, ignore_progress)
+    base = bases.provide(pinned, environment(), engine, workspace, ignore_progress)  # type: ignore[arg-type]
+    done = engine.run(base.reference, ["sh", "-c", "echo hi; echo x > /tmp/out; exit 3"], network="none", collect=["/tmp/out"])
+    assert (done.code, done.output, done.files) == (3, "hi\n", {"/tmp/out": b"x\n"})
+    assert "/etc/debian_version" in {entry.path for entry in engine.layer_files(base.reference)}, "a search sees its layers"
+    (tmp_path / "Dockerfile").write_text(f"FROM {base.reference}\nRUN true\n")
+    with pytest.raises(EngineError, match=r"Podman at .* cannot build") as caught:
+        engine.build(tmp_path, tag="t:1")
+    assert caught.value.code == "no-buildkit" and "engine up" in (caught.value.hint or "")
+    argv = [sys.executable, "-m", "envbuild", "engine", "status"]
+    environ = {**os.environ, "DOCKER_HOST": podman, "ENVBUILD_HOME": str(tmp_path)}
+    told = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
+    assert "Podman" in told.splitlines()[0] and "cannot build" in told
+
+
+# What ssh does with `ssh OPTIONS HOST COMMAND`, on this machine.
+SSH = """#!/bin/sh
+for last; do :; done
+exec env DOCKER_HOST={endpoint} sh -c "$last"
+"""
+
+
+def test_an_engine_by_ssh_is_used_through_the_ssh_program(
+    engine: Engine, debian12: bases.RealisedBase, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("paramiko", reason="engines by ssh need it; envbuild[ssh]")
+    (tmp_path / "ssh").write_text(SSH.format(endpoint=engine.endpoint))
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    there = connect(workspace, {"DOCKER_HOST": "ssh://somebody@host.example"})
+    assert there.info.data_root == engine.info.data_root
+    assert there.run(debian12.reference, ["echo", "hi"], network="none").output == "hi\n"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_engine_by_ssh_that_is_not_there_says_what_to_do(installed: bool, workspace: Workspace, tmp_path: Path) -> None:
+    if installed:
+        pytest.importorskip("paramiko", reason="engines by ssh need it; envbuild[ssh]")
+    else:
+        (tmp_path / "paramiko.py").write_text("raise ImportError('No module named paramiko')\n")
+    argv = [sys.executable, "-m", "envbuild", "engine", "status", "--json"]
+    environ = {**os.environ, "DOCKER_HOST": "ssh://somebody@127.0.0.1:1", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    error = json.loads(done.stdout)["error"]
+    assert ("ssh does not get there" if installed else "envbuild[ssh]") in error["message"] + error["hint"]
