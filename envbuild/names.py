@@ -12,6 +12,7 @@ LONGEST_FILE_NAME = 240
 # Longer versions are either jokes or attacks; Python refuses to read numbers of more than 4300 digits.
 LONGEST_VERSION = 100
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._!+-]*", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._!+~:%,@=-]*", re.ASCII)
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", re.ASCII)
 
@@ -19,6 +20,11 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", re.ASCII)
 def is_file_name(text: str) -> bool:
     """Whether ``text`` is the plain name of a wheel or source archive as the packaging standards spell them."""
     return len(text) <= LONGEST_FILE_NAME and _FILE.fullmatch(text) is not None
+
+
+def is_plain_name(text: str) -> bool:
+    """Whether ``text`` names a file in the folder where it is put; packages of distributions have odd letters."""
+    return len(text) <= LONGEST_FILE_NAME and _PLAIN.fullmatch(text) is not None
 
 
 def is_package_name(text: str) -> bool:

@@ -48,7 +48,8 @@ def read(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
                 if entry.filename.endswith(".json"):
                     yield _entry(archive, entry)
     except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
-        raise UsageError(f"{place} cannot be read as an OSV database: {error}.", code="bad-database", hint=_HINT) from error
+        why = f"{place} cannot be read as an OSV database: {error}."
+        raise InvalidInputError(why, code="bad-database", hint=_HINT) from error
 
 
 def _folder(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:

@@ -95,9 +95,10 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
     from envbuild import codec, pipeline
 
     documents = []
+    tools: pipeline.Tools | None = None
     for name in names or pipeline.kept(pipeline.Tools(session.workspace)):
         with display(session) as shown:
-            tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
+            tools = pipeline.Tools(session.workspace, on_progress=shown.news).sharing(tools).at([name])
             resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
             environment = resolution.environment
             if relock:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from envbuild.engine import apt, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
+from envbuild.files import tell_nobody
+from envbuild.index.exchange import Clock, TookTooLongError, watched
 from envbuild.model import BaseLock, Bootstrap, Environment, Missing, OnProgress, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
@@ -135,10 +138,17 @@ def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None
     """
     import requests
 
+    def ask(url: str) -> object:
+        # Closed unread: a server may add a body to any answer.
+        with requests.head(url, timeout=timeout_s, allow_redirects=False, stream=True) as answer:
+            return answer.status_code
+
     for repository in environment.base.repositories:
+        # `requests` bounds the time between two bytes; the clock bounds the whole answer.
+        clock = Clock(repository.url, "its answer", time.monotonic() + 2 * timeout_s, tell_nobody, endless=False)
         try:
-            requests.head(repository.url, timeout=timeout_s, allow_redirects=False)
-        except requests.RequestException as error:
+            watched(lambda _, url=repository.url: ask(url), clock)  # type: ignore[misc]
+        except (requests.RequestException, TookTooLongError) as error:
             why = f"The repository {repository.name} at {repository.url} does not answer ({_cause(error)})."
             raise unreachable(environment, why) from error
 

@@ -21,7 +21,7 @@ from envbuild.index.refusals import FileUnavailableError, refused, unreachable
 from envbuild.index.settings import Settings, host_of, read_settings
 from envbuild.index.transport import Transport, name_in, number
 from envbuild.model import Artifact, OnProgress, Progress, as_news, ignore_progress
-from envbuild.names import is_file_name
+from envbuild.names import is_plain_name
 
 __all__ = ["FileUnavailableError", "Index", "IndexFile", "Settings"]
 
@@ -112,7 +112,7 @@ class Index:
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
-        if not is_file_name(file.filename):
+        if not is_plain_name(file.filename):
             raise BuildError(f"{file.filename[:100]!r} cannot be the name of a file to download.", code="bad-file-name")
         with locked(folder / f".{file.filename}.lock", as_news("download", on_progress)):
             if wanted and target.is_file() and sha256_of(target) == wanted:

@@ -10,6 +10,8 @@ PAGE_BYTES = 32 * 2**20
 # Objects and lists on a page: one file has three or four, and the largest projects have 20 000 files.
 PAGE_VALUES = 1_000_000
 PAGE_FILES = 100_000
+# Reading a page takes a second for each 5 MB; some nonsense takes the HTML parser a thousand times as long.
+PAGE_S = 20.0
 # A lock of every framework that the matrix knows asks for fewer than 1 000 projects. Without a limit, packages that each
 # require another one that nobody knew before would go on for ever.
 PROJECTS = 10_000

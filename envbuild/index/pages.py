@@ -1,10 +1,11 @@
-"""Project pages of package indexes, in both forms that the standards know, to one form of ours. Pure."""
+"""Project pages of package indexes, in both forms that the standards know, to one form of ours."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import re
+import time
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
@@ -161,6 +162,8 @@ def _of_json(text: str, url: str) -> list[dict[str, Any]]:
         raise ValueError("its values are nested too deeply") from None
     if not isinstance(data, dict) or not isinstance(data.get("files"), list):
         raise ValueError("the page is JSON, yet has no list of files")
+    if len(data["files"]) > limits.PAGE_FILES:
+        raise ValueError(f"it has more than {limits.PAGE_FILES} files")
     return [{**entry, "url": _joined(url, entry.get("url"))} if isinstance(entry, dict) else entry for entry in data["files"]]
 
 
@@ -192,8 +195,14 @@ def _of_html(text: str, url: str) -> list[dict[str, Any]]:
     parser = _Anchors()
     # In pieces, so that the parser never has to search a long text again and again for the end of an unfinished tag. It is not
     # closed: what is unfinished at the end is no link.
+    end = time.monotonic() + limits.PAGE_S
     for start in range(0, len(text), _PIECE):
-        parser.feed(text[start : start + _PIECE])
+        try:
+            parser.feed(text[start : start + _PIECE])
+        except (AssertionError, RecursionError) as error:  # the parser's own words for marks that it does not know
+            raise ValueError(f"it is no HTML: {str(error)[:100]}") from error
+        if time.monotonic() > end:
+            raise ValueError(f"it cannot be read within {limits.PAGE_S:.0f} s")
         if len(parser.rawdata) > _LONGEST_TAG:
             raise ValueError(f"it has a tag of more than {_LONGEST_TAG} letters")
         if len(parser.anchors) > limits.PAGE_FILES:

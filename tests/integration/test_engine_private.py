@@ -17,7 +17,7 @@ import pytest
 from engine_toy import nap, processes, sleeping
 
 from envbuild.engine import Engine, bases, connect, embedded, network
-from envbuild.errors import BuildError, EngineError
+from envbuild.errors import BuildError, EngineError, UsageError
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("root_machine")]
@@ -29,6 +29,38 @@ def place(tmp_path: Path) -> Iterator[Workspace]:
     found = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
     yield found
     embedded.down(found, purge=True)
+
+
+def test_root_follows_no_link_that_a_user_can_place(place: Workspace, tmp_path: Path) -> None:
+    """/run/lock is open to everybody: a link there once had a file of root's emptied."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    trap = Path("/run/lock/envbuild-network")
+    if not os.path.lexists(trap):
+        trap.symlink_to(victim)
+    log, lock = place.engine / "docker.log", place.engine / "lock"
+    place.engine.mkdir(parents=True)
+    log.symlink_to(victim)
+    try:
+        embedded.up(place)
+        assert Path("/run/envbuild").stat().st_mode & 0o777 == 0o700
+        assert not log.is_symlink()
+        embedded.down(place)
+        lock.unlink(missing_ok=True)
+        lock.symlink_to(victim)
+        with pytest.raises(UsageError):
+            embedded.up(place)
+        lock.unlink(missing_ok=True)
+        place.engine.rename(tmp_path / "real")
+        place.engine.symlink_to(tmp_path / "real")
+        with pytest.raises(UsageError, match="only this user") as caught:
+            embedded.up(place)
+        assert caught.value.code == "unsafe-folder"
+        place.engine.unlink()
+    finally:
+        if trap.is_symlink() and trap.readlink() == victim:
+            trap.unlink()
+    assert victim.read_text() == "precious"
 
 
 def firewall() -> list[str]:
