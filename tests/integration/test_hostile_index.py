@@ -388,3 +388,48 @@ def test_packages_that_require_one_another_without_end_are_an_error(site, tmp_pa
         site.pages[f"/simple/{name}/files/{filename}"] = ("application/octet-stream", content)
     with pytest.raises(BuildError, match="More than 50 projects"):
         lock(site, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "piece", ["<![", "<!--", "<", "<a x='", "<a a ", "<title>", "&#", "\0", "</", "<!DOCTYPE ", "<?", "]]>"]
+)
+def test_no_html_is_a_bug_or_takes_for_ever(piece, monkeypatch):
+    from envbuild.index.pages import parse
+
+    monkeypatch.setattr(limits, "PAGE_S", 2.0)
+    for text in (piece * 100_000, "<a " + piece * 100_000, f"<a href='x-1.0-py3-none-any.whl'>{piece}" * 20_000):
+        began = time.monotonic()
+        try:
+            parse(text, content_type="text/html", url="https://a.example/simple/x/", project="x", index="default")
+        except ValueError as error:
+            assert len(str(error)) < 500
+        assert time.monotonic() - began < 10
+
+
+def test_a_repository_whose_answer_trickles_is_out_of_reach_within_seconds(site):
+    from envbuild.engine import bases
+    from envbuild.model import AptRepository
+
+    site.pages["/repository"] = BROKEN["one header byte at a time"]
+    address = site.url.replace("/simple", "/repository")
+    repository = AptRepository(name="cuda", url=address, suite="/", components="", key_url="", key_fingerprint="")
+    environment = lock_universe.environment()
+    environment = replace(environment, base=replace(environment.base, repositories=(repository,)))
+    began = time.monotonic()
+    with pytest.raises(BuildError, match="no whole answer within"):
+        bases.check_repositories(environment, 1.0)
+    assert time.monotonic() - began < 5
+
+
+def test_the_names_of_one_run_share_the_hosts_that_do_not_answer(site):
+    from envbuild.pipeline import Tools
+    from envbuild.workspace import Workspace
+
+    place = Workspace(root=Path("/nowhere"), output=Path("/nowhere"), home=Path("/nowhere"))
+    first = Tools(place)
+    first.__dict__["index"] = Index(site.settings)
+    heard: list[Progress] = []
+    second = Tools(place, on_progress=heard.append).sharing(first)
+    assert second.index is first.index
+    second.index.on_progress(Progress(stage="index", message="waiting"))
+    assert heard, "what is waited for is told to whoever listens now"
