@@ -35,6 +35,7 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
     Raises :class:`BuildError` (``no-space``) when the disk is full and :class:`UsageError` when the place is not writable.
     """
     data = content.encode() if isinstance(content, str) else content
+    _refuse_device(path)
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +72,17 @@ def _name(descriptor: int, path: Path) -> str:
     finally:
         os.close(folder)
     return str(path.parent / name)
+
+
+def _refuse_device(path: Path) -> None:
+    """A device, a pipe or a folder is no file to be replaced: as root, ``-o /dev/null`` would remove the device."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(path.stat().st_mode) or path.absolute().is_relative_to("/dev"):
+            raise UsageError(
+                f"{path} is not a plain file, so it is not replaced.",
+                code="not-writable",
+                hint="Name a file, or leave the option out and redirect the output.",
+            )
 
 
 def explain_os_error(error: OSError, path: Path) -> EnvbuildError:

@@ -79,7 +79,9 @@ def stored_reports(tools: Tools, name: str) -> dict[str, Path]:
     from envbuild.pipeline import stored
 
     answer = stored.last(tools.workspace, name, "smoke") or {}
-    return {kind: Path(path) for kind, path in answer.get("paths", {}).items() if Path(path).is_file()}
+    paths = answer.get("paths")
+    told = paths if isinstance(paths, dict) else {}
+    return {kind: Path(path) for kind, path in told.items() if isinstance(path, str) and Path(path).is_file()}
 
 
 def standing(tools: Tools, name: str) -> dict[str, Any]:

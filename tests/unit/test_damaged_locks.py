@@ -240,6 +240,20 @@ def test_a_lock_with_a_few_bytes_changed_is_refused_or_read(lock, capsys, seed):
         assert "bug" not in err
 
 
+@pytest.mark.parametrize(
+    "answer", ['{"result": {"paths": ["a"]}}', '{"result": {"paths": {"json": 5}}}', '{"result": 5}', "[", "5"]
+)
+def test_a_damaged_note_of_an_earlier_run_counts_as_none(lock, home, capsys, answer):
+    lock.write_text(WHOLE)
+    note = home / "stages" / NAME / "smoke.json"
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(answer)
+    assert frame.run(["show", NAME]) == 0
+    assert frame.run(["report", NAME]) == 5
+    assert "no smoke report" in capsys.readouterr().err
+    note.unlink()
+
+
 def test_render_all_check_names_the_damaged_one_and_goes_on(lock, capsys):
     lock.write_bytes(b"{")
     assert frame.run(["render", "--all", "--check"]) == 5

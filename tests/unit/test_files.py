@@ -105,6 +105,22 @@ def test_a_link_that_somebody_placed_is_never_followed(tmp_path, where):
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_is_not_replaced(tmp_path, kind):
+    import os
+
+    path = tmp_path / "place"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/null")
+    with pytest.raises(UsageError, match="not a plain file"):
+        files.write_atomic(path, "x")
+    assert not path.is_file()
+
+
 def test_a_private_folder_is_made_kept_and_refused_where_others_may_write(tmp_path):
     folder = files.private_folder(tmp_path / "a/b")
     assert folder.stat().st_mode & 0o777 == 0o700
