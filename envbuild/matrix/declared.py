@@ -46,6 +46,15 @@ def key_of(variant: Variant, version: str) -> Key:
     return variant.requirement, version
 
 
+def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
+    """Conditions by project, with those on the vendor's libraries by what they are."""
+    libraries: dict[str, SpecifierSet] = {}
+    for name, conditions in projects.items():
+        if what := library_of(name):
+            libraries[what] = libraries.get(what, SpecifierSet()) & conditions
+    return Declared(libraries=libraries, projects=projects)
+
+
 def admits(conditions: SpecifierSet, version: str) -> bool:
     """Whether some release of the line ``version`` (12.4, 9.1.0) satisfies the conditions."""
     bounds = [clause.version.removesuffix(".*") for clause in conditions]
@@ -88,14 +97,11 @@ class Reader:
         requires = self._requires(wanted, python)
         if requires is None:
             return None
-        libraries: dict[str, SpecifierSet] = {}
         projects: dict[str, SpecifierSet] = {}
         for each in self._below(requires, python, _DEPTH):
             name = canonicalize_name(each.name)
             projects[name] = projects.get(name, SpecifierSet()) & each.specifier
-            if what := library_of(name):
-                libraries[what] = libraries.get(what, SpecifierSet()) & each.specifier
-        return Declared(libraries=libraries, projects=projects)
+        return declared_of(projects)
 
     def newest(self, project: str, asked: SpecifierSet) -> Version | None:
         """The newest release of ``project`` that the index has wheels of and that ``asked`` allows."""

@@ -10,11 +10,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from envbuild.matrix.declared import Declarations, Declared, admits, below, exactly, key_of
+from envbuild.matrix.declared import Declarations, Declared, admits, below, exactly, key_of, lowest
 from envbuild.matrix.leftout import why_left_out
 from envbuild.matrix.published import Published, Wheels, indexed, packages
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
-from envbuild.matrix.versions import numbers
+from envbuild.matrix.versions import has_prefix, numbers
+
+_PACKAGE = "pkg:pypi/"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,15 +125,20 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
         asked = said.libraries.get(what)
         if asked is not None and need is not None:
             yield from (Finding(kind=what, message=message, **known) for message in _library(what, need, asked))
+            if need.taken_from == "wheels" and variant.origin.source_of(what).startswith(_PACKAGE):
+                yield from (Finding(kind=what, message=message, **known) for message in _quoted(what, need, asked))
         elif asked is not None and variant.cuda:
             yield Finding(kind="more", message=f"its wheel asks for {what} {asked}, of which the row says nothing", **known)
         elif need is not None and need.taken_from == "wheels" and said.libraries:
             yield Finding(kind=what, message=f"the row has {what} come as a package, which its wheel does not ask for", **known)
-    for each in (*variant.requirements, *variant.constraints):
+    for each in (*variant.requirements, *variant.constraints, *variant.choices):
         ours = Requirement(each.requirement)
         theirs = said.projects.get(canonicalize_name(ours.name))
         pinned = exactly(ours.specifier)
-        if theirs is not None and pinned and not theirs.contains(Version(pinned).public, prereleases=True):
+        if each.source.startswith(_PACKAGE) and theirs != ours.specifier:
+            says = f"asks for {ours.name}{theirs}" if theirs is not None else f"does not ask for {ours.name}"
+            yield Finding(kind="beside", message=f"the row quotes {ours} from {each.source}, which {says}", **known)
+        elif theirs is not None and pinned and not theirs.contains(Version(pinned).public, prereleases=True):
             yield Finding(kind="beside", message=f"the row says {ours}; its wheel asks for {ours.name}{theirs}", **known)
 
 
@@ -143,6 +150,30 @@ def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]
     end = below(asked)
     if need.below and end and numbers(need.below) > numbers(end):
         yield f"the row takes {what} below {need.below}; its wheel asks for {asked}"
+
+
+def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
+    """Where a row that cites a package says another range of a library than it does: its own choice is no fact of theirs."""
+    if need.exact and not exactly(asked):
+        yield f"the row says {what} {need.prefer} alone; its wheel asks for {asked}"
+    elif not need.exact and not has_prefix(lowest(asked), need.minimum):
+        yield f"the row says {what} from {need.minimum or 'any'} on; its wheel asks for {asked}"
+    elif not need.exact and not exactly(asked) and numbers(need.below or "0") != numbers(below(asked) or "0"):
+        yield f"the row says {what} below {need.below or 'no'} version; its wheel asks for {asked}"
+
+
+def against_metadata(matrix: Matrix, declared: Declarations) -> list[Finding]:
+    """Where rows differ from what wheels say in their metadata, but for what a row gives a reason for."""
+    found: list[Finding] = []
+    for framework in matrix.frameworks:
+        for release in framework.releases:
+            for variant in release.variants:
+                said = declared.get(key_of(variant, release.version)) if indexed(variant) else None
+                at, name = variant.origin.at, variant.package
+                known = {"framework": framework.name, "version": release.version, "package": name, "at": at}
+                told = list(_metadata(variant, said, known)) if said is not None else []
+                found += [each for each in told if each.wrong and each.kind not in dict(variant.contradicts)]
+    return found
 
 
 def _new(framework: FrameworkTable, published: Published) -> Iterator[Finding]:

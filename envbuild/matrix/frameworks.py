@@ -238,8 +238,8 @@ def _standing(
     """The builds that come of what the release stands on, but for those that it replaces or leaves out."""
     levels = [parents.release, parents.series, parents.framework]
     terms = Own(
-        requirements=_handed_down(context, None, parents, "requirements", origin),
-        constraints=_handed_down(context, None, parents, "constraints", origin),
+        requirements=_handed_down(context, None, parents, "requirements"),
+        constraints=_handed_down(context, None, parents, "constraints"),
         options=_options(None, parents),
         contradicts=_contradicts(None, parents),
         without=without,
@@ -318,8 +318,8 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
             "requirement", package, pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?"
         ),
         local_version=of("local_version").text("local_version", "", pattern=r"\+[A-Za-z0-9.]+"),
-        requirements=_handed_down(context, of("requirements"), parents, "requirements", origin),
-        constraints=_handed_down(context, of("constraints"), parents, "constraints", origin),
+        requirements=_handed_down(context, of("requirements"), parents, "requirements"),
+        constraints=_handed_down(context, of("constraints"), parents, "constraints"),
         python=_pythons(of("python"), parents),
         cuda=cuda,
         cuda_libraries=libraries,
@@ -341,6 +341,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         contradicts=_contradicts(of("contradicts"), parents),
         origin=origin,
         files=pinned_files(context, of("files")),
+        choices=requirement_list(context, of("choices"), "choices", ""),
         nvcc=of("nvcc").boolean("nvcc"),
     )
     if found.nvcc and not (found.repository and libraries == "system"):
@@ -370,13 +371,11 @@ def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
     return minors(next((table for table in levels if "python" in table), own), "python", required=True)
 
 
-def _handed_down(
-    context: Context, variant: Table | None, parents: _Parents, key: str, origin: Provenance
-) -> tuple[Requirement, ...]:
+def _handed_down(context: Context, variant: Table | None, parents: _Parents, key: str) -> tuple[Requirement, ...]:
     """The release's list, else the series'; the variant's own is added."""
     level = parents.release if key in parents.release else parents.series
-    ours = requirement_list(context, variant, key, origin.source) if variant else ()
-    return requirement_list(context, level, key, origin.source) + ours
+    ours = requirement_list(context, variant, key, "") if variant else ()
+    return requirement_list(context, level, key, "") + ours
 
 
 def _options(variant: Table | None, parents: _Parents) -> tuple[tuple[str, str], ...]:

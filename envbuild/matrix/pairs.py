@@ -84,7 +84,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
     )
     if not added.package:
         return built
-    held = tuple(Requirement(requirement=pin, python="", source=variant.origin.source) for pin in variant.pins(of[1]))
+    held = tuple(Requirement(requirement=pin, python="", source="") for pin in variant.pins(of[1]))
     return replace(
         built,
         package=added.package,

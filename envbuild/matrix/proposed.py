@@ -145,9 +145,9 @@ def _ours(variant: Variant, key: str) -> str:
 
 
 def _held(variant: Variant, declared: Declared) -> Iterator[str]:
-    """The model's constraints as the wheel takes them, and what keeps ranges of libraries to what the row says of them."""
+    """The model's choices as the wheel takes them, and what keeps ranges of libraries to what the row says of them."""
     wanted = {}
-    for ours in (Requirement(each.requirement) for each in variant.constraints):
+    for ours in (Requirement(each.requirement) for each in variant.choices):
         asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
         refused = pin and lowest(asked) and not asked.contains(pin, prereleases=True)
         wanted[canonicalize_name(ours.name)] = f"{ours.name}=={lowest(asked)}" if refused else str(ours)
@@ -156,8 +156,8 @@ def _held(variant: Variant, declared: Declared) -> Iterator[str]:
         ranged = key and lowest(asked) and not exactly(asked)
         if ranged and (not admits(asked, _ours(variant, key) or "0") or _least(key, asked) == _ours(variant, key)):
             wanted.setdefault(canonicalize_name(project), f"{project}=={lowest(asked)}")
-    if list(wanted.values()) != [str(Requirement(each.requirement)) for each in variant.constraints]:
-        yield f"constraints: {_quoted(list(wanted.values()))}"
+    if list(wanted.values()) != [str(Requirement(each.requirement)) for each in variant.choices]:
+        yield f"choices: {_quoted(list(wanted.values()))}"
 
 
 def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:

@@ -44,7 +44,10 @@ class LibraryNeed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """A PEP 508 requirement that holds on some Pythons only (``python``, such as ``>=3.7``; empty for all)."""
+    """A PEP 508 requirement that holds on some Pythons only (``python``, such as ``>=3.7``; empty for all).
+
+    ``source`` is the document that it quotes, empty where it is the row's own term.
+    """
 
     requirement: str
     python: str
@@ -77,8 +80,9 @@ class Variant:
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
-    ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked. ``contradicts``: in
-    what the row differs from what the files on the index say, and why the row is right.
+    ``choices`` are pins of our own within the ranges that its metadata asks for: they hold where nothing beside it asks for
+    something else. ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked.
+    ``contradicts``: in what the row differs from what the files on the index say, and why the row is right.
     """
 
     name: str
@@ -109,6 +113,7 @@ class Variant:
     origin: Provenance
     files: tuple[PinnedWheel, ...] = ()
     nvcc: bool = False
+    choices: tuple[Requirement, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:
         """What asks a package index for this build of release ``version``; nothing where it comes from elsewhere."""

@@ -34,6 +34,7 @@ from envbuild.resolve.request import Request, Wanted
 from envbuild.resolve.search import Search
 from envbuild.resolve.together import join, need_of, together
 from envbuild.resolve.upon import siblings, with_bases
+from envbuild.resolve.vendor import choices_of
 from envbuild.resolve.warn import warnings
 
 
@@ -107,7 +108,7 @@ def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environ
     drivers = [facts.driver_min(build.variant.cuda) for build in builds]
     return Environment(
         name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen), _unusual_supply(facts, request, place)),
-        frameworks=tuple(framework_of(build, place.python.version, cuda) for build in builds),
+        frameworks=tuple(framework_of(build, place.python.version, cuda, builds) for build in builds),
         python=place.python,
         system=_system(place.system),
         cuda=cuda or None,
@@ -239,8 +240,8 @@ def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str
     return tuple(word for word in dict.fromkeys(words) if word != taken.provider)
 
 
-def framework_of(build: Build, python: str, cuda: str) -> Framework:
-    """A build as an environment of that Python and that CUDA holds it."""
+def framework_of(build: Build, python: str, cuda: str, beside: Sequence[Build] = ()) -> Framework:
+    """A build as an environment of that Python and that CUDA holds it, ``beside`` others in one set of packages."""
     table, release, variant = build.framework, build.release, build.variant
     return Framework(
         name=table.name,
@@ -248,7 +249,7 @@ def framework_of(build: Build, python: str, cuda: str) -> Framework:
         package=variant.package,
         variant=variant.name,
         requirements=(*variant.pins(release.version), *_holding(variant.requirements, python)),
-        constraints=_holding(variant.constraints, python),
+        constraints=(*_holding(variant.constraints, python), *_holding(choices_of(build, beside), python)),
         recipe=table.recipe,
         released=release.released,
         index=variant.index,

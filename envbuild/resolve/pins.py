@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from envbuild.matrix.types import LibraryNeed, Release, Variant
+from envbuild.matrix.types import LibraryNeed, Release, Requirement, Variant
 from envbuild.matrix.versions import within
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
@@ -26,6 +26,13 @@ def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
     read = [(*_read(requirement), python) for requirement, python in stated]
     brought = ((package, "", versions) for package, versions in brings(variant).items())
     return frozenset((*((package, python, versions) for package, versions, python in read), *brought))
+
+
+def own_pins(choices: Iterable[Requirement]) -> frozenset[Pin]:
+    """Requirements as pins."""
+    return frozenset(
+        (package, choice.python, versions) for choice in choices for package, versions in (_read(choice.requirement),)
+    )
 
 
 def brings(variant: Variant) -> dict[str, str]:

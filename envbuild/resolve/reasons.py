@@ -124,7 +124,7 @@ def _comes_from(build: Build, place: Place) -> str:
     return f"package {variant.pins(build.release.version)[0]}"
 
 
-def _no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
+def no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
     """Why none of a release's builds for GPUs was taken: what keeps all of them from those of another, if something does."""
     ours = _for_gpus(facts, build)
     for other in chosen.builds:
@@ -149,7 +149,7 @@ def _package(facts: Facts, request: Request, chosen: Candidate, build: Build) ->
     if build.beside_gpus:
         return "nothing that was asked for is for GPUs"
     if not variant.cuda:
-        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {_no_gpu_build(facts, chosen, build)}")
+        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(facts, chosen, build)}")
     if request.cuda or request.wanted_of(build.framework).cuda:
         return f"the build for CUDA {variant.cuda}"
     return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"

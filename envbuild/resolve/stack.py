@@ -141,10 +141,13 @@ def _environment(facts: Facts, stack: Stack, request: Request, shares: Shares) -
     plans = tuple(_plan(name, candidate, whole) for name, candidate in zip(_names(shares), shares.candidates, strict=True))
     python = {name: plan.python.version for plan in plans for name in plan.frameworks}
     builds = {build.framework.name: build for build in shares.whole.builds}
+    beside = {name: [builds[each] for each in plan.frameworks] for plan in plans for name in plan.frameworks}
     return replace(
         whole,
         name=stack.name,
-        frameworks=tuple(framework_of(builds[f.name], python[f.name], whole.cuda or "") for f in whole.frameworks),
+        frameworks=tuple(
+            framework_of(builds[f.name], python[f.name], whole.cuda or "", beside[f.name]) for f in whole.frameworks
+        ),
         python=plans[0].python,
         base=_base(facts, shares, whole.base),
         prefixes=plans if len(plans) > 1 else (),

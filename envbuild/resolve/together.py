@@ -131,15 +131,23 @@ _Library = tuple[str, LibraryNeed] | None
 def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
     """What satisfies both needs of a library; an empty tuple where nothing does.
 
-    One in the image must serve all that use it. What comes inside a framework is its own affair: the newest CUDA's is named.
+    One in the image must serve all that use it. What comes with a framework is its own affair, and that of its packages.
     """
     if one is None or other is None:
         return one or other
     ours, theirs = (need.taken_from == "system" for _, need in (one, other))
     if not (ours and theirs):
-        return one if ours else other if theirs else max(one, other, key=_newness)
+        return one if ours else other if theirs else _brought(one, other)
     both = _both(one[1], other[1])
     return (one[0], both) if both else ()
+
+
+def _brought(one: tuple[str, LibraryNeed], other: tuple[str, LibraryNeed]) -> tuple[str, LibraryNeed]:
+    """What is named of two that come with frameworks: what both take where they are packages of one name, else the newest's."""
+    newest = max(one, other, key=_newness)
+    wheels = one[1].taken_from == other[1].taken_from == "wheels"
+    both = _both(one[1], other[1]) if wheels and one[0].partition(".")[0] == other[0].partition(".")[0] else None
+    return (newest[0], both) if both else newest
 
 
 def _newness(library: tuple[str, LibraryNeed]) -> tuple[object, ...]:
@@ -330,7 +338,10 @@ def _asks(build: Build, package: str) -> Objection:
         only = replace(build.variant, requirements=(item,), constraints=(), repository="-", cudnn=None, nccl=None)
         if any(name == package for name, _, _ in pins_of(build.release, only)):
             pythons = f" on Python {item.python}" if item.python else ""
-            return Objection(None, Conflict(row=build.row, reason=f"asks for {item.requirement}{pythons}", source=item.source))
+            said = f"asks for {item.requirement}{pythons}"
+            if not item.source:
+                said = f"is held to {item.requirement}{pythons} by its row ({build.variant.origin.at})"
+            return Objection(None, Conflict(row=build.row, reason=said, source=item.source))
     if package in brings(build.variant):
         library = package.split("-")[1]
         return _fact(build, f"takes {library} {describe(getattr(build.variant, library))} from {package}", library)

@@ -8,6 +8,7 @@ from envbuild.resolve import upon
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings
+from envbuild.resolve.reasons import no_gpu_build
 from envbuild.resolve.request import Request
 from envbuild.resolve.search import Search
 from envbuild.resolve.together import same_packages
@@ -20,7 +21,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     for build in chosen.builds:
         found += hardware_warnings(facts, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
-        found += _bad_for_gpus(search, build)
+        found += _bad_for_gpus(search, chosen, build)
     found += upon.warnings(chosen.builds)
     found += package_warnings(chosen.builds)
     found += status_warnings(facts, request, chosen)
@@ -44,10 +45,17 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
         return
 
 
-def _bad_for_gpus(search: Search, build: Build) -> Iterator[str]:
-    """The GPU builds of the chosen release that are known not to work, where nobody asked for the CPU build."""
+def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[str]:
+    """Why a build uses no GPU where its release has builds for GPUs, and nobody asked for the CPU build."""
     if build.variant.cuda or search.request.device:
         return
+    bad = list(_known_bad(search, build))
+    yield from bad
+    if not bad and len(chosen.builds) > 1 and any(each.cuda for each in upon.siblings(search.facts.matrix, build)):
+        yield f"{build.row} uses no GPU: {no_gpu_build(search.facts, chosen, build)}"
+
+
+def _known_bad(search: Search, build: Build) -> Iterator[str]:
     for option in search.options(search.request.wanted_of(build.framework)):
         if option.build.release is build.release and option.build.variant.cuda:
             for item in option.objections:

@@ -133,7 +133,7 @@ def test_a_new_row_has_what_the_wheel_asks_for_with_its_source() -> None:
         "10",
         "wheels",
     )
-    assert [each.requirement for each in build.constraints] == ["nvidia-cudnn-cu12==9.7.1.26"]
+    assert [each.requirement for each in build.choices] == ["nvidia-cudnn-cu12==9.7.1.26"]
     assert {build.origin.source_of(key) for key in ("cuda", "cudnn", "nccl")} == {"pkg:pypi/gizmo@3.1.1"}
     assert "CUDA and its libraries as the wheel asks" in build.origin.note
     assert matrix.check(after) == [] and proposal(index, dict(found.after), says).diff == ""

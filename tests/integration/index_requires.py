@@ -1,0 +1,84 @@
+"""What wheels say in their metadata of all that rows of the matrix quote, as data: tests/contract/requires.yaml.
+
+``python tests/integration/index_requires.py`` asks the index again and writes the file anew.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from envbuild import matrix
+from envbuild.index import Index, IndexFile
+from envbuild.lock.metadata import MetadataReader, UnusableFileError
+from envbuild.matrix.declared import Declared, Key, Reader, collect, declared_of, key_of, library_of
+from envbuild.matrix.published import ask, indexed
+from envbuild.matrix.types import Matrix
+from envbuild.model import ignore_progress
+
+FILE = Path(__file__).parents[1] / "contract" / "requires.yaml"
+ROOT = Path(__file__).parents[2]
+
+
+def load(path: Path = FILE) -> dict[Key, Declared]:
+    """What the file says of each build's wheel."""
+    found: dict[Key, Declared] = {}
+    for name, projects in yaml.safe_load(path.read_text())["wheels"].items():
+        requirement, _, version = name.rpartition("==")
+        found[(requirement, version)] = declared_of({project: SpecifierSet(text) for project, text in projects.items()})
+    return found
+
+
+def quoted(facts: Matrix) -> dict[Key, set[str]]:
+    """The projects that the rows of each build name."""
+    names: dict[Key, set[str]] = {}
+    for framework in facts.frameworks:
+        for release in framework.releases:
+            for variant in release.variants:
+                if indexed(variant):
+                    terms = (*variant.requirements, *variant.constraints, *variant.choices)
+                    ours = {canonicalize_name(Requirement(each.requirement).name) for each in terms}
+                    names.setdefault(key_of(variant, release.version), set()).update(ours)
+    return names
+
+
+def text_of(facts: Matrix, declared: Mapping[Key, Declared], day: str) -> str:
+    """The file: of each wheel what rows name, and the vendor's libraries."""
+    names = quoted(facts)
+    wheels = {}
+    for key, said in sorted(declared.items()):
+        kept = {name: str(said.projects[name]) for name in sorted(said.projects) if name in names[key] or library_of(name)}
+        if kept:
+            wheels["==".join(key)] = kept
+    return yaml.safe_dump({"read": day, "wheels": wheels}, sort_keys=False, width=200, default_flow_style=None)
+
+
+def main() -> None:
+    """Ask the index, and write the file."""
+    facts, index = matrix.load_files(ROOT / "matrix.yaml"), Index()
+    with tempfile.TemporaryDirectory() as folder:
+        metadata = MetadataReader(index, Path(folder), ignore_progress, whole=False)
+
+        def requires_of(file: IndexFile, version: Version) -> tuple[Requirement, ...] | None:
+            try:
+                return metadata.read(file, version).requires
+            except UnusableFileError:
+                return None
+
+        published = ask(facts, index.project_files, ignore_progress)
+        declared = collect(facts, Reader(published, index.project_files, requires_of), ignore_progress)
+    FILE.write_text(text_of(facts, declared, datetime.datetime.now(tz=datetime.UTC).date().isoformat()))
+    print(f"{len(declared)} wheels read", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
