@@ -1,0 +1,335 @@
+"""Stacks whose hosts are out of reach, built to the last step against a stand-in of these hosts.
+
+Their locks are the committed ones with other addresses, file names and hashes. Partials and recipes are the real ones.
+The files of Ubuntu, NVIDIA, conda, PyTorch and the package index are small ones of the same names and versions
+(`stand_in/make_site.py`). Debian 11 from mmdebstrap stands for Ubuntu 16.04, its Python 3.9 for 3.5 and 3.6. This
+proves the order of the stages, every command and mount, and what one stage hands to the next. It does not prove what
+the real files do.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import uv
+
+from envbuild import context, recipes, sbom
+from envbuild import lock as locks
+from envbuild.engine import Engine, apt, bases
+from envbuild.errors import BuildError
+from envbuild.index import Index
+from envbuild.model import Artifact, BaseLock, Framework, Lock, Prefix, RemoteFile, ignore_progress
+from envbuild.pipeline.incomplete import unpinned_frameworks
+from envbuild.render import render
+from envbuild.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PORT = 8000
+# The setuptools of 2018 asks for a method that Python 3.9 no longer has.
+_OLD_NAMES = (
+    "echo 'import html.parser; html.parser.HTMLParser.unescape = staticmethod(html.unescape)' > /etc/python3.9/sitecustomize.py"
+)
+# What the stand-in's base takes from Debian as it is: tools that steps run, and what they are linked with.
+REAL = {
+    "apt-transport-https", "ca-certificates", "cmake", "curl", "dumb-init", "g++", "gnupg", "libc6", "libgomp1", "libquadmath0",
+    "make", "python2.7", "python3",
+}  # fmt: skip
+BASE = """\
+ARG BASE_IMAGE
+FROM ${BASE_IMAGE}
+RUN --mount=type=tmpfs,target=/tmp \\
+    --mount=type=secret,id=envbuild-apt,target=/tmp/sources.list \\
+    --mount=type=secret,id=envbuild-apt-conf,target=/tmp/apt.conf,required=false \\
+    set -eux; \\
+    if [ -f /tmp/apt.conf ]; then export APT_CONFIG=/tmp/apt.conf; fi; \\
+    apt-get -o Dir::Etc::SourceList=/tmp/sources.list update; \\
+    apt-get -o Dir::Etc::SourceList=/tmp/sources.list install -y --no-install-recommends PACKAGES; \\
+    COMMAND
+"""
+STACKS = ["two-gpu-server"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The stand-in as a build reaches it, and what its files are."""
+
+    url: str
+    manifest: dict[str, Any]
+    read: Any
+
+
+@pytest.fixture(scope="module")
+def debian(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
+    lock = _lock("two-pythons-cpu")
+    wanted = BaseLock(image="debian:11", digest=None, bootstrap=None)
+    return bases.provide(wanted, lock.environment, engine, workspace, ignore_progress)
+
+
+def _derived(engine: Engine, base: bases.RealisedBase, folder: Path, packages: str, command: str, tag: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "Dockerfile").write_text(BASE.replace("PACKAGES", packages).replace("COMMAND", command))
+    secrets = {**apt.build_secrets(), "envbuild-apt": base.apt_sources or b""}
+    return engine.build(folder, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
+
+
+@pytest.fixture(scope="module")
+def ubuntu(engine: Engine, debian: bases.RealisedBase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What stands for ubuntu:16.04, under a tag: with the libraries that conda's Python brings, and its Python's name."""
+    tag = "envbuild-test/stand-in-ubuntu:16.04"
+    libraries = "python3-distutils libsqlite3-0 libffi7 libssl1.1 libexpat1 libbz2-1.0 zlib1g libreadline8"
+    command = f"ln -s python3.9 /usr/bin/python3.5; {_OLD_NAMES}"
+    _derived(engine, debian, tmp_path_factory.mktemp("base"), libraries, command, tag)
+    yield tag
+    engine.remove_image(tag)
+
+
+@pytest.fixture(params=STACKS)
+def stack(request: pytest.FixtureRequest) -> Lock:
+    return _lock(request.param)
+
+
+@pytest.fixture
+def site(engine: Engine, debian: bases.RealisedBase, workspace: Workspace, stack: Lock, tmp_path: Path) -> Iterator[Site]:
+    folder = tmp_path / "site"
+    (folder / "real").mkdir(parents=True)
+    (folder / "spec.json").write_text(json.dumps(_spec(stack)))
+    (folder / "make_site.py").write_text((HERE / "stand_in/make_site.py").read_text())
+    for tool in {each for prefix in stack.prefixes for each in prefix.build_artifacts}:
+        file = Index().fetch_artifact(tool, workspace.downloads)
+        (folder / "real" / tool.filename).write_bytes(file.read_bytes())
+    tag = "envbuild-test/stand-in-site"
+    packages = "apt-utils g++ gnupg python3 python3-distutils"
+    _derived(engine, debian, tmp_path / "tools", packages, "true", f"{tag}-tools")
+    made = f"FROM {tag}-tools\nCOPY . /\nRUN mkdir -p /srv && python3 /make_site.py\n"
+    (folder / "Dockerfile").write_text(made)
+    built = engine.build(folder, tag=tag).id
+    container = engine.client.containers.run(built, ["python3", "-m", "http.server", "-d", "/srv", str(PORT)], detach=True)
+    try:
+        container.reload()
+        address = next(iter(container.attrs["NetworkSettings"]["Networks"].values()))["IPAddress"]
+
+        def read(path: str) -> bytes:
+            content: bytes = container.exec_run(["cat", f"/srv/{path}"]).output
+            return content
+
+        probe = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{PORT}/manifest.json')"
+        _until(lambda: container.exec_run(["python3", "-c", probe]).exit_code == 0)
+        yield Site(url=f"http://{address}:{PORT}", manifest=json.loads(read("manifest.json")), read=read)
+    finally:
+        container.remove(force=True)
+        for name in (tag, f"{tag}-tools"):
+            engine.remove_image(name)
+
+
+def test_a_stack_is_built_to_the_last_step(
+    engine: Engine, debian: bases.RealisedBase, ubuntu: str, stack: Lock, site: Site, tmp_path: Path
+) -> None:
+    assert unpinned_frameworks(stack), "its lock is complete: build the real one"
+    lock = _standing_in(stack, site)
+    assert not unpinned_frameworks(lock)
+    tag = f"envbuild-test/{stack.environment.name}"
+    said: list[str] = []
+    try:
+        image = engine.build(
+            _context(lock, site, tmp_path / "context"),
+            tag=tag,
+            secrets={
+                "envbuild-env": _settings(site),
+                "envbuild-apt": (debian.apt_sources or b"") + f"deb [trusted=yes] {site.url}/ubuntu ./\n".encode(),
+                **{name: value for name, value in apt.build_secrets().items() if name == "envbuild-apt-conf"},
+            },
+            build_args={"BASE_IMAGE": ubuntu, "SOURCE_DATE_EPOCH": "1577836800"},
+            on_progress=lambda news: said.append(news.message),
+        )
+        _check(engine, image.id, lock)
+    except BuildError as error:
+        pytest.fail("\n".join([error.message, *said[-80:]]), pytrace=False)
+    finally:
+        engine.remove_image(tag)
+
+
+def _check(engine: Engine, image: str, lock: Lock) -> None:
+    """Everything that the lock names is in the image, in its place, with the version that it names."""
+
+    def lines(script: str) -> list[str]:
+        return engine.run(image, ["bash", "-c", script], network="none").output.split()
+
+    told = lines("envbuild-use")
+    for prefix in lock.prefixes:
+        assert prefix.name in told
+        site = f"{prefix.path}/lib/python*/site-packages"
+        found = (Path(line).name for line in lines(f"ls -d {site}/*.dist-info {site}/*.egg-info 2>/dev/null"))
+        there = {_plain(re.sub(r"\.(dist|egg)-info$", "", name)) for name in found}
+        assert {_plain(f"{each.name}-{each.version}") for each in prefix.artifacts} - there == set()
+    packages = {each.name: each.version for each in lock.environment.base.packages}
+    query = lines(f"dpkg-query -W -f '${{Package}} ${{Version}}\\n' {' '.join(packages)}")
+    assert dict(zip(query[::2], query[1::2], strict=True)) == packages
+    assert set(lines("apt-mark showhold; ls /etc/apt/sources.list.d; command -v nvcc; true")) == set(packages)
+    for framework in lock.environment.frameworks:
+        if framework.recipe in {"caffe", "caffe2", "torch7"}:
+            assert lines(f"cat /opt/envbuild/installed/{framework.name}")
+        if "distribution" in framework.options:
+            assert lines(f"dpkg-query -W -f '${{Version}}' {framework.package}") == [framework.options["distribution"]]
+            assert lines("ls -L /opt/envs/*/lib/python*/site-packages/cv2*.so")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+_HERE = Workspace(root=ROOT, output=ROOT, home=ROOT)
+
+
+def _lock(name: str) -> Lock:
+    return locks.read(ROOT / "images/environments" / name / "lock.json")
+
+
+def _torch(framework: Framework) -> dict[str, str]:
+    """The file that the lock misses, as the stand-in of its index has it."""
+    index = urlsplit(framework.index).path.lstrip("/")
+    name = framework.package
+    return {
+        "name": name,
+        "version": framework.version,
+        "filename": f"{name}-{framework.version}.whl",
+        "project": name,
+        "index": index,
+    }
+
+
+def _spec(lock: Lock) -> dict[str, Any]:
+    """What the stand-in has to serve: everything that the lock names, what it misses, and what the Dockerfile asks apt for."""
+    artifacts = [
+        {"name": each.name, "version": each.version, "filename": each.filename, "project": each.project, "index": "simple"}
+        for prefix in lock.prefixes
+        for each in prefix.artifacts
+    ]
+    artifacts += [_torch(framework) for framework in unpinned_frameworks(lock)]
+    base = lock.environment.base
+    debs: dict[str, dict[str, str]] = {"ubuntu": {}}
+    for package in (*base.packages, *base.build_packages):
+        debs.setdefault(package.repository, {})[package.name] = package.version
+    text = render(lock, recipes.load(_HERE), recipes.templates(_HERE))["Dockerfile"]
+    for line in re.findall(r"apt-get install -y --no-install-recommends ([^;\\]+);", text):
+        for word in line.split():
+            name, _, version = word.partition("=")
+            if name not in REAL and not name.startswith("-"):
+                debs["ubuntu"][name] = version or "99:1.0"
+    return {
+        "artifacts": artifacts,
+        "debs": debs,
+        "files": [urlsplit(file.url).path for file in _remote(lock)],
+        "sources": [each.name for each in lock.environment.frameworks if "repository" in each.options],
+    }
+
+
+def _remote(lock: Lock) -> list[RemoteFile]:
+    pythons = [prefix.python for prefix in lock.prefixes]
+    return [file for python in pythons for file in (*python.files, python.installer) if file is not None]
+
+
+def _standing_in(lock: Lock, site: Site) -> Lock:
+    """The same lock, with the stand-in's addresses, file names and hashes, and nothing missing."""
+
+    def file(old: RemoteFile) -> RemoteFile:
+        return replace(old, sha256=site.manifest["files"][urlsplit(old.url).path])
+
+    def artifact(old: Artifact) -> Artifact:
+        return replace(old, **site.manifest["artifacts"][old.filename])
+
+    def prefix(old: Prefix) -> Prefix:
+        python = old.python
+        python = replace(python, files=tuple(map(file, python.files)), installer=python.installer and file(python.installer))
+        own = next(plan.frameworks for plan in lock.environment.plans() if plan.name == old.name)
+        added = []
+        for framework in unpinned_frameworks(lock):
+            if framework.name in own:
+                told = _torch(framework)
+                made = Artifact(sha256="", size=None, **{**told, "index": f"{site.url}/{told['index']}"})
+                added.append(artifact(made))
+        return replace(old, python=python, frameworks=tuple(own), artifacts=(*map(artifact, old.artifacts), *added))
+
+    base = lock.environment.base
+    repositories = tuple(
+        replace(
+            each,
+            url=f"{site.url}/{each.name}",
+            key_url=f"{site.url}/{each.name}/key.pub",
+            key_fingerprint=site.manifest["fingerprints"][each.name],
+        )
+        for each in base.repositories
+    )
+    environment = replace(lock.environment, base=replace(base, repositories=repositories))
+    pinned = tuple(prefix(each) for each in lock.prefixes)
+    return replace(lock, environment=environment, prefixes=pinned, missing=())
+
+
+def _settings(site: Site) -> bytes:
+    host = urlsplit(site.url).hostname
+    values = {
+        "PIP_INDEX_URL": f"{site.url}/simple",
+        "PIP_TRUSTED_HOST": host,
+        "UV_DEFAULT_INDEX": f"{site.url}/simple",
+        "ENVBUILD_ANACONDA_MIRROR": f"{site.url}/files",
+        "ENVBUILD_GITHUB_MIRROR": f"{site.url}/files",
+    }
+    return "".join(f"export {name}='{value}'\n" for name, value in values.items()).encode()
+
+
+def _context(lock: Lock, site: Site, folder: Path) -> Path:
+    """The build context, as the real one but for the tools and sources, which the stand-in gives."""
+    known, templates = recipes.load(_HERE), recipes.templates(_HERE)
+    files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
+    files["lock.json"] = locks.dumps(lock).encode()
+    files["sbom.cdx.json"] = sbom.dumps(lock, locks.digest(lock)).encode()
+    files |= {path: source.read_bytes() for path, source in context.guest_files(_HERE, lock, known).items()}
+    text = files["Dockerfile"].decode()
+    for path in set(re.findall(r"--mount=type=bind,source=([^,\s]+)", text)) - files.keys():
+        if path == "tools/uv":
+            files[path] = Path(uv.find_uv_bin()).read_bytes()
+        elif path.startswith("tools/"):
+            project = Path(path).stem
+            owner = next((each for each in lock.prefixes if f"/{each.name}/" in path), lock.prefixes[0])
+            tool = next(each for each in owner.build_artifacts if each.name == project)
+            old = project == "virtualenv" and owner.python.version != "2.7"
+            files[path] = _virtualenv() if old else site.read(f"simple/{project}/{tool.filename}")
+        elif path.startswith("sources/"):
+            files[path] = site.read(path)
+        else:
+            assert any(name.startswith(f"{path}/") for name in files), f"nothing gives {path}"
+    for path, content in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod(0o755 if path == "tools/uv" else 0o644)
+    return folder
+
+
+def _virtualenv() -> bytes:
+    """What stands for the virtualenv of 2019, which knows no Python 3.9."""
+    buffer = io.BytesIO()
+    text = "import sys, venv\nvenv.create(sys.argv[-1], symlinks=True)\n"
+    with zipfile.ZipFile(buffer, "w") as made:
+        made.writestr("virtualenv.py", text)
+    return buffer.getvalue()
+
+
+def _until(condition: Any) -> None:
+    for _ in range(50):
+        if condition():
+            return
+        time.sleep(0.2)
+    raise AssertionError("the stand-in is not served")
