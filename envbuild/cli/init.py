@@ -25,6 +25,7 @@ from envbuild.cli.session import Session
 def command(session: Session, /, folder: Path, force: bool, **wishes: str | tuple[str, ...]) -> int:
     """Write an envbuild.yaml into FOLDER (else here): an environment of your own, with every key explained.
 
+    Nothing is written unless what it asks for resolves and its packages can be locked together; that asks the package index.
     `envbuild make ./envbuild.yaml` builds it; edit it before that or at any time after.
     """
     from envbuild import custom, pipeline
@@ -35,8 +36,19 @@ def command(session: Session, /, folder: Path, force: bool, **wishes: str | tupl
     started = pipeline.start(tools, folder, custom.Wishes(**wishes), force=force)  # type: ignore[arg-type]
     path = str(started.path) if started.path.is_absolute() else f"./{started.path}"
     session.out(f"{path} written: {started.environment.name} to begin with")
+    if started.unchecked:
+        session.err(
+            f"warning: whether its packages go together was not checked: {started.unchecked}. `envbuild lock {path}` will."
+        )
     session.err(f"Edit it, then: envbuild make {path}")
-    session.document({"schema": 1, "path": str(started.path), "environment": started.environment.name})
+    session.document(
+        {
+            "schema": 1,
+            "path": str(started.path),
+            "environment": started.environment.name,
+            "unchecked": started.unchecked,
+        }
+    )
     return 0
 
 

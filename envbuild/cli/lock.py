@@ -93,6 +93,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
 
 def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], relock: bool) -> int:
     from envbuild import codec, pipeline
+    from envbuild import lock as locks
 
     documents = []
     tools: pipeline.Tools | None = None
@@ -107,7 +108,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
             if not locked.lock.missing:
                 pipeline.prove_lock(tools, locked.lock.environment.name, locked.digest, "locked")
         lock = locked.lock
-        wording.warnings(session, resolution.warnings)
+        wording.warnings(session, tuple(dict.fromkeys((*resolution.warnings, *locks.other_cuda(lock)))))
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)
         session.out(f"{lock.environment.name}: {count} files pinned by sha256{' (kept)' if locked.kept else ''}")
         session.out(f"  {locked.path}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.lock.resolver import Candidate
@@ -31,7 +32,18 @@ def choose(
     failed = {requirement: cause for requirement in added if (cause := _failure(resolve, [*asked, requirement]))}
     guilty = list(failed) or list(added)
     shown = failed[guilty[0]] if failed else together
-    raise _refusal(guilty, shown, environment, alone=bool(failed)) from together
+    fitting = [found for requirement in guilty if (found := _what_fits(requirement, asked, resolve))]
+    raise _refusal(guilty, shown, environment, fitting, alone=bool(failed)) from together
+
+
+def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: Resolve) -> str:
+    """The version of the same project that fits beside what is ``asked``; empty where none does."""
+    try:
+        chosen = resolve([*asked, Requirement(requirement.name)])
+    except ConflictError:
+        return ""
+    project = canonicalize_name(requirement.name)
+    return next((f"{requirement.name}=={each.offer.version}" for each in chosen if each.project == project), "")
 
 
 def _of_frameworks(error: ConflictError, environment: Environment) -> ConflictError:
@@ -54,10 +66,13 @@ def _failure(resolve: Resolve, wanted: Sequence[Requirement]) -> ConflictError |
     return None
 
 
-def _refusal(guilty: Sequence[Requirement], error: ConflictError, environment: Environment, *, alone: bool) -> ConflictError:
+def _refusal(
+    guilty: Sequence[Requirement], error: ConflictError, environment: Environment, fitting: Sequence[str], *, alone: bool
+) -> ConflictError:
     frameworks = _names(environment)
     named = ", ".join(map(str, guilty))
-    hint = f"Loosen it or leave it out, under `pip` in envbuild.yaml; or choose another version of {frameworks}."
+    hint = f"What fits: {', '.join(fitting)}. " if fitting else ""
+    hint += f"Loosen it or leave it out, under `pip` in envbuild.yaml; or choose another version of {frameworks}."
     if environment.exclude_newer and any("were published too late" in conflict.reason for conflict in error.conflicts):
         hint += f" Only what was there on {environment.exclude_newer} is taken, but for packages that `newer` names."
     return ConflictError(

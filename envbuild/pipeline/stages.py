@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import named, own, rendering
+from envbuild.pipeline import named, own, remarks, rendering
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -65,12 +65,24 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless
     they are to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
     """
+    return _with_remarks(tools, _resolve_request(tools, texts, constraints, anew=anew))
+
+
+def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Resolution:
     if tools.own is not None:
         return _resolve_own(tools, tools.own, constraints, anew=anew)
     locked = _locked_environment(tools, texts, constraints, anew=anew)
     if locked is None or (named.stack_of(tools, texts) and (anew or named.departures(tools, locked))):
         return _resolve_words(tools, texts, constraints)
     return _held(tools, texts[0], locked)
+
+
+def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
+    try:
+        held = read_locked(tools, resolution.environment.name)
+    except EnvbuildError:
+        return resolution  # whoever needs the lock says what is wrong with it
+    return remarks.with_remarks(resolution, held.lock if held else None)
 
 
 def _resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
@@ -125,7 +137,8 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
     """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
     if tools.own is None:
-        return _explain_words(tools, texts, constraints)
+        found = _explain_words(tools, texts, constraints)
+        return replace(found, resolution=found.resolution and _with_remarks(tools, found.resolution))
     own.require_alone(tools.own, insisted=constraints.any())
     found = _explain_words(tools, tools.own.request, Constraints(**tools.own.insists))
     return replace(found, resolution=found.resolution and own.named(found.resolution, tools.own))

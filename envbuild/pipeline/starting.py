@@ -1,4 +1,4 @@
-"""A new recipe of the user's, checked before it is written: it resolves as it stands."""
+"""A new recipe of the user's, checked before it is written: it resolves, and its packages can be locked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import files
-from envbuild.errors import UsageError
-from envbuild.model import Environment
+from envbuild.errors import BuildError, Conflict, ConflictError, UsageError
+from envbuild.model import Environment, Missing, Resolution
 from envbuild.pipeline import own, stages
 from envbuild.pipeline.tools import Tools
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """A recipe that was written, and what it resolves to as it is."""
+    """A recipe that was written, and what it resolves to as it is. ``unchecked`` says why its packages could not be checked."""
 
     path: Path
     environment: Environment
+    unchecked: str
 
 
 def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started:
     """Write a recipe into ``folder``; an empty name or no frameworks in ``wishes`` are chosen.
 
-    Raises :class:`UsageError` (``exists``) where one is there and not to be overwritten, and what reading it or resolving what
-    it asks for raises; nothing is written then.
+    Raises :class:`UsageError` (``exists``) where one is there and not to be overwritten, and what reading it, resolving what it
+    asks for or locking its packages raises; nothing is written then.
     """
     from envbuild import custom
 
@@ -42,8 +43,61 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
     own.require_free_name(tools, recipe)
     resolution = stages.resolve_request(tools, recipe.request, stages.Constraints(**recipe.insists))
     stages.require_recipes(tools, resolution.environment)
+    unchecked = _require_lockable(tools, own.named(resolution, recipe))
     files.write_atomic(path, text)
-    return Started(path=path, environment=resolution.environment)
+    return Started(path=path, environment=resolution.environment, unchecked=unchecked)
+
+
+def _require_lockable(tools: Tools, resolution: Resolution) -> str:
+    """Choose the packages as `lock` will, and keep nothing of it. Answers why that was not possible; empty where all is well.
+
+    Raises what locking raises where the packages do not go together. The base is not asked for: it does not depend on them.
+    """
+    from envbuild import lock as locks
+
+    environment = resolution.environment
+    later = Missing(what=f"base {environment.base.image}", why="it is pinned when the environment is locked")
+    inputs = {**stages.lock_inputs(tools, environment), "pin_base": lambda _: later}
+    try:
+        lock = locks.make(environment, **inputs)
+    except BuildError as error:
+        if error.code != "index-unreachable":
+            raise
+        _require_possible(environment)
+        return error.message
+    return next((gap.why for gap in lock.missing if gap in map(locks.gap_of, environment.frameworks)), "")
+
+
+def _require_possible(environment: Environment) -> None:
+    """Raise :class:`ConflictError` where the matrix alone says that a package does not fit, without asking an index."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    from envbuild.resolve.pins import contradiction
+
+    if environment.custom is None:
+        return
+    for text in environment.custom.requirements():
+        wanted = Requirement(text)
+        name = str(canonicalize_name(wanted.name))
+        for framework in environment.part(environment.plans()[0]).frameworks:
+            bounds = [each for each in map(Requirement, (*framework.requirements, *framework.constraints)) if each.specifier]
+            bounds = [each for each in bounds if canonicalize_name(each.name) == name]
+            pins = [(name, "", str(each.specifier)) for each in (*bounds, wanted)]
+            if contradiction(pins, environment.python.version):
+                allowed = ", ".join(str(each.specifier) for each in bounds)
+                raise ConflictError(
+                    f"{text} cannot be installed beside {framework.name} {framework.version}.",
+                    code="added-package",
+                    hint=f"What fits: {name}{allowed}. Loosen it, or choose another version of {framework.name}.",
+                    conflicts=[
+                        Conflict(
+                            row=f"{framework.name} {framework.version}",
+                            reason=f"allows {name}{allowed}",
+                            source=f"pkg:pypi/{name}",
+                        )
+                    ],
+                )
 
 
 def first_choice(tools: Tools) -> str:

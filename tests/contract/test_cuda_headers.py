@@ -80,3 +80,14 @@ def _compile(nvrtc: ctypes.CDLL, options: list[str]) -> int:
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), KERNEL, b"k.cu", 0, None, None)
     answer: int = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
     return answer
+
+
+@pytest.mark.parametrize("verb", ["show", "explain", "resolve"])
+def test_libraries_of_another_cuda_than_the_name_says_are_shown(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from envbuild.cli.frame import run
+
+    monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path))
+    assert run(["--root", str(ROOT), verb, "tf-2.21.0-cuda12.5-py311-debian12"]) == 0
+    assert "another release than CUDA 12.5" in capsys.readouterr().err

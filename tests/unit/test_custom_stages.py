@@ -9,7 +9,7 @@ import pytest
 from lock_universe import Universe
 
 from envbuild import pipeline
-from envbuild.errors import ConflictError, InvalidInputError, UsageError
+from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UsageError
 from envbuild.model import BaseLock
 from envbuild.pipeline import Constraints, Tools, stages
 from envbuild.workspace import Workspace
@@ -250,11 +250,12 @@ def test_what_is_written_for_this_machine_is_kept_from_git(tools, recipe: Path) 
     assert {path.name for path in recipe.parent.iterdir()} == {"envbuild.yaml", "envbuild.lock.json", ".envbuild"}
 
 
-def test_a_new_one_is_written_once_it_resolves(tools, root: Path, tmp_path: Path) -> None:
+def test_a_new_one_is_written_once_it_resolves_and_locks(tools, root: Path, tmp_path: Path) -> None:
     from envbuild.custom import Wishes
 
     nothing = Wishes(name="", frameworks=(), python="", pip=(), apt=(), services=())
     plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
+    plain.__dict__["index"] = tools().index
     started = pipeline.start(plain, tmp_path / "New Lab", nothing, force=False)
     assert started.environment.name == "widget-1.2.0-cpu-py36-plain1"
     assert 'name: "new-lab"' in started.path.read_text()
@@ -269,6 +270,39 @@ def test_a_new_one_is_written_once_it_resolves(tools, root: Path, tmp_path: Path
             plain, tmp_path / "bad", Wishes(name="", frameworks=(), python="", pip=("-e .",), apt=(), services=()), force=False
         )
     assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("pip", "services", "code", "told"),
+    [
+        (("shared<1",), (), "added-package", "shared<1 cannot be installed beside widget 1.2.0"),
+        (("extra", "shared<1"), ("web",), "added-package", "What fits: shared=="),
+        (("nobody-made-this",), (), "unknown-project", "nobody-made-this"),
+    ],
+)
+def test_a_new_one_whose_packages_do_not_go_together_is_not_written(
+    tools, root: Path, tmp_path: Path, pip: tuple[str, ...], services: tuple[str, ...], code: str, told: str
+) -> None:
+    from envbuild.custom import Wishes
+
+    plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
+    plain.__dict__["index"] = tools().index
+    wishes = Wishes(name="new", frameworks=("widget-1.2",), python="", pip=pip, apt=(), services=services)
+    with pytest.raises(EnvbuildError) as caught:
+        pipeline.start(plain, tmp_path / "new", wishes, force=False)
+    assert (caught.value.code, (tmp_path / "new").exists()) == (code, False)
+    assert told in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_new_one_is_written_with_a_remark_where_no_index_answers(tools, root: Path, tmp_path: Path) -> None:
+    from envbuild.custom import Wishes
+
+    plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
+    plain.__dict__["index"] = tools().index
+    plain.index.down.add("default")
+    wishes = Wishes(name="new", frameworks=("widget-1.2",), python="", pip=("shared<1",), apt=(), services=())
+    started = pipeline.start(plain, tmp_path / "new", wishes, force=False)
+    assert started.path.exists() and started.unchecked
 
 
 def test_it_is_explained_under_its_own_name(tools) -> None:

@@ -1,0 +1,38 @@
+"""Pinned CUDA libraries that are of another CUDA release than the environment's name says. Pure.
+
+Frameworks ask for a range of versions of NVIDIA's wheels: a lock may hold cuBLAS of CUDA 12.9 in an environment of CUDA 12.5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envbuild.model import Artifact, Lock
+
+# NVIDIA's wheels that are numbered as the toolkit they are of. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have numbers
+# of their own, and so has cuBLAS outside CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
+_NUMBERED = re.compile(r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-cu\d+)?|cublas-cu12)")
+
+
+def other_cuda(lock: Lock) -> tuple[str, ...]:
+    """A line for each set of packages that holds libraries of another CUDA than its environment's; empty where none does."""
+    environment = lock.environment
+    if environment.cuda is None:
+        return ()
+    lines = []
+    for prefix in lock.prefixes:
+        found = [f"{each.name} {each.version}" for each in _others(prefix.artifacts, environment.cuda)]
+        if found:
+            where = f" ({prefix.name})" if environment.prefixes else ""
+            lines.append(
+                f"The lock{where} holds libraries of another release than CUDA {environment.cuda}, within what the packages "
+                f"require: {', '.join(found)}."
+            )
+    return tuple(lines)
+
+
+def _others(artifacts: tuple[Artifact, ...], cuda: str) -> Iterator[Artifact]:
+    for artifact in artifacts:
+        if _NUMBERED.fullmatch(artifact.name) and ".".join(artifact.version.split(".")[:2]) != cuda:
+            yield artifact
