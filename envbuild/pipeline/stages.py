@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import named, own, remarks, rendering
+from envbuild.pipeline import named, own, remarks, rendering, ways_on
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -65,7 +66,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless
     they are to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
     """
-    return _with_remarks(tools, _resolve_request(tools, texts, constraints, anew=anew))
+    resolution = _resolve_request(tools, texts, constraints, anew=anew)
+    return remarks.with_remarks(resolution, partial(read_locked, tools))
 
 
 def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Resolution:
@@ -75,14 +77,6 @@ def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraint
     if locked is None or (named.stack_of(tools, texts) and (anew or named.departures(tools, locked))):
         return _resolve_words(tools, texts, constraints)
     return _held(tools, texts[0], locked)
-
-
-def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
-    try:
-        held = read_locked(tools, resolution.environment.name)
-    except EnvbuildError:
-        return resolution  # whoever needs the lock says what is wrong with it
-    return remarks.with_remarks(resolution, held.lock if held else None)
 
 
 def _resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
@@ -138,7 +132,9 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
     if tools.own is None:
         found = _explain_words(tools, texts, constraints)
-        return replace(found, resolution=found.resolution and _with_remarks(tools, found.resolution))
+        return replace(
+            found, resolution=found.resolution and remarks.with_remarks(found.resolution, partial(read_locked, tools))
+        )
     own.require_alone(tools.own, insisted=constraints.any())
     found = _explain_words(tools, tools.own.request, Constraints(**tools.own.insists))
     return replace(found, resolution=found.resolution and own.named(found.resolution, tools.own))
@@ -385,18 +381,19 @@ def build_environment(
     def check(image: str, base: str) -> None:
         seen.append(judge.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
 
-    record = build.build(
-        tools.engine,
-        tools.workspace,
-        locked.lock,
-        tools.recipes,
-        tools.templates,
-        tools.index,
-        tools.on_progress,
-        aliases=tuple(aliases),
-        no_cache=no_cache,
-        check=check,
-    )
+    with ways_on.named_with_error(tools.matrix, locked.lock.environment):
+        record = build.build(
+            tools.engine,
+            tools.workspace,
+            locked.lock,
+            tools.recipes,
+            tools.templates,
+            tools.index,
+            tools.on_progress,
+            aliases=tuple(aliases),
+            no_cache=no_cache,
+            check=check,
+        )
     proving.prove_image(tools, record, record.image, "built")
     if seen:
         proving.prove_image(tools, record, record.image, "verified")

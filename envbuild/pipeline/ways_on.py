@@ -1,0 +1,68 @@
+"""Where a base cannot be had here: the environments of the same frameworks that this machine can build."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from envbuild.errors import Alternative, BuildError, EnvbuildError
+from envbuild.matrix.types import Matrix
+from envbuild.model import Environment
+
+
+@contextlib.contextmanager
+def named_with_error(matrix: Matrix, environment: Environment) -> Iterator[None]:
+    """Add what could be built instead to an error of a base that is out of reach."""
+    try:
+        yield
+    except BuildError as error:
+        found = alternatives(matrix, environment) if error.code == "base-unreachable" else []
+        if not found:
+            raise
+        raise BuildError(
+            error.message,
+            code=error.code,
+            hint=f"This machine can build {found[0].name}. {error.hint}",
+            alternatives=found,
+            details=error.details,
+        ) from error
+
+
+def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
+    """The same frameworks on systems that are made from a Debian mirror, for the same device and for CPUs."""
+    if environment.prefixes or environment.custom is not None:
+        return []  # a stack and a user's own file say themselves what they stand on
+    shorts = {table.name: table.short for table in matrix.frameworks}
+    request = "+".join(f"{shorts[each.name]}-{each.version}" for each in environment.frameworks)
+    devices = {"": "", "-cpu": f"CPU instead of CUDA {environment.cuda}"} if environment.cuda else {"-cpu": ""}
+    found: dict[str, Alternative] = {}
+    for suffix, device in devices.items():
+        for system in matrix.systems:
+            other = _resolved(matrix, f"{request}{suffix}", system.name) if system.bootstrap_suite else None
+            if other is None or other.name == environment.name or not _needs_a_mirror_alone(other):
+                continue
+            if (other.cuda is None) != (suffix == "-cpu"):
+                continue  # the framework has no build for this device on that system
+            place = f"{system.name} instead of {environment.system.name}" if system.name != environment.system.name else ""
+            found.setdefault(suffix, Alternative(name=other.name, changes=", ".join(filter(None, (place, device)))))
+    return list(found.values())
+
+
+def _resolved(matrix: Matrix, request: str, system: str) -> Environment | None:
+    from envbuild import resolve
+
+    try:
+        return resolve.resolve(
+            matrix, resolve.parse([request], matrix=matrix, system=system, python_from="distribution")
+        ).environment
+    except EnvbuildError:
+        return None
+
+
+def _needs_a_mirror_alone(environment: Environment) -> bool:
+    """Whether a Debian mirror and the package index are all that the image takes."""
+    base = environment.base
+    elsewhere = any(
+        each.index != "default" or {"repository", "distribution"} & set(each.options) for each in environment.frameworks
+    )
+    return not (base.packages or base.files or base.build_image or base.provider == "tag" or elsewhere)

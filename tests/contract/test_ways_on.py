@@ -1,0 +1,44 @@
+"""Where a base is out of reach, what this machine can build is named: Debian in place of Ubuntu, CPU in place of CUDA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuild import matrix, resolve
+from envbuild.errors import BuildError
+from envbuild.pipeline import ways_on
+
+FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
+
+
+@pytest.mark.parametrize(
+    ("request_text", "named"),
+    [
+        ("tf-1.12-cuda9", ["tf-1.12.3-cpu-py27-debian11"]),
+        ("mxnet-1.9", ["mxnet-1.9.1-cpu-py39-debian11"]),
+        ("tf-2.16-cuda12", ["tf-2.16.2-cuda12.3-py311-debian13", "tf-2.16.2-cpu-py311-debian12"]),
+        ("cupy-13", []),
+    ],
+)
+def test_the_ways_on_take_a_debian_mirror_and_the_package_index_alone(request_text: str, named: list[str]) -> None:
+    environment = resolve.resolve(FACTS, resolve.parse([request_text], matrix=FACTS)).environment
+    found = ways_on.alternatives(FACTS, environment)
+    assert [each.name.split("-py")[0] for each in found] == [name.split("-py")[0] for name in named]
+    for each in found:
+        other = resolve.resolve(FACTS, resolve.parse([each.name], matrix=FACTS)).environment
+        assert other.name == each.name and other.system.bootstrap_suite and not other.base.packages
+        assert other.python.provided_by == "distribution"
+        assert ("CPU instead of" in each.changes) == (other.cuda is None)
+
+
+def test_the_error_of_an_unreachable_base_names_them_and_others_stay_as_they_are() -> None:
+    environment = resolve.resolve(FACTS, resolve.parse(["mxnet-1.9"], matrix=FACTS)).environment
+    with pytest.raises(BuildError) as caught, ways_on.named_with_error(FACTS, environment):
+        raise BuildError("Out of reach.", code="base-unreachable", hint="The lock stays valid.")
+    assert [each.name for each in caught.value.alternatives]
+    assert caught.value.hint == f"This machine can build {caught.value.alternatives[0].name}. The lock stays valid."
+    with pytest.raises(BuildError) as other, ways_on.named_with_error(FACTS, environment):
+        raise BuildError("It failed.", code="build-failed", hint="See above.")
+    assert other.value.alternatives == ()
