@@ -71,6 +71,15 @@ def test_no_step_is_there_only_to_fail(dockerfile: Path) -> None:
         assert not re.search(r"(;|&&)\s*(exit [1-9]|false)\s*$", line), line
 
 
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
+def test_no_build_finds_the_tree_of_another(dockerfile: Path) -> None:
+    """In a stack several sources are unpacked in the same folder, one after the other: each removes what the last one left."""
+    lines = [line.strip() for line in dockerfile.read_text().splitlines()]
+    for before, line in zip(lines, lines[1:], strict=False):
+        if line.startswith("tar -xf /tmp/source.tar -C /built"):
+            assert before.startswith("rm -rf /built/source;")
+
+
 _DIGEST = """
 import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])

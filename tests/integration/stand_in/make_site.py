@@ -51,6 +51,8 @@ install(FILES caffe2.cc DESTINATION include/caffe2)
 install(FILES macros.h DESTINATION include/caffe2/core)
 install(FILES caffe2.py DESTINATION lib/python3.9/site-packages)
 """
+# Of the system's libraries it needs one at least, as the step asks which packages have them.
+CAFFE2_SOURCE = "#include <string>\nstd::string caffe2(int n) { return std::string(n, 'x'); }\n"
 TORCH = """\
 #!/bin/sh
 set -eu
@@ -66,7 +68,7 @@ chmod 0755 "${PREFIX}/bin/th"
 SETUP = "from setuptools import setup\nsetup(name={name!r}, version={version!r}, py_modules=[])\n"
 SOURCES = {
     "caffe": {"Makefile": CAFFE},
-    "caffe2": {"CMakeLists.txt": CAFFE2, "caffe2.cc": "int caffe2() { return 1; }\n", "macros.h": "\n", "caffe2.py": "\n"},
+    "caffe2": {"CMakeLists.txt": CAFFE2, "caffe2.cc": CAFFE2_SOURCE, "macros.h": "\n", "caffe2.py": "\n"},
     "lasagne": {"setup.py": SETUP.format(name="Lasagne", version="0.2.dev1")},
     "torch7": {"install.sh": TORCH},
 }
