@@ -4,6 +4,7 @@ It runs in an image of its own, under that image's Python, and reads /spec.json.
 hashes and keys goes to /srv/manifest.json.
 """
 
+import functools
 import gzip
 import hashlib
 import io
@@ -91,13 +92,13 @@ def sha256(content):
 def archive(members):
     """A gzipped tar of ``members``: path to text or bytes."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+    with tarfile.open(fileobj=buffer, mode="w") as made:
         for path, content in members.items():
             data = content.encode() if isinstance(content, str) else content
             info = tarfile.TarInfo(path)
             info.size, info.mode = len(data), 0o755
             made.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 def wheel(name, version):
@@ -107,14 +108,19 @@ def wheel(name, version):
     record = f"{stem}-{version}.dist-info"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
-        made.writestr(f"{module}/__init__.py", f"__version__ = {version!r}\n" + MODULES.get(name, ""))
-        made.writestr(f"{record}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        made.writestr(
+        write = functools.partial(_put, made)  # of no time: installers' caches go by address, and must find the same file there
+        write(f"{module}/__init__.py", f"__version__ = {version!r}\n" + MODULES.get(name, ""))
+        write(f"{record}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        write(
             f"{record}/WHEEL",
             "Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py2-none-any\nTag: py3-none-any\n",
         )
-        made.writestr(f"{record}/RECORD", "")
+        write(f"{record}/RECORD", "")
     return f"{stem}-{version}-py2.py3-none-any.whl", buffer.getvalue()
+
+
+def _put(made, path, text):
+    made.writestr(zipfile.ZipInfo(path), text)
 
 
 def sdist(name, version, filename):
