@@ -109,7 +109,9 @@ def _no_gpu(build: Build) -> Objection:
 def _place_conflicts(facts: Facts, request: Request, builds: Sequence[Build]) -> list[Objection]:
     """The fewest facts against putting builds where the request wants them."""
     variant = together([build.variant for build in builds])
-    possible = places(facts, variant, request.image, (request.cudnn, request.nccl), request.python_from)
+    possible = places(
+        facts, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
+    )
     if any(not mismatches(request, place) for place in possible):
         return []
     wanted = request.systems or {place.system.name for place in possible}
@@ -154,7 +156,7 @@ def _system_conflicts(
 
 
 def _offer_conflicts(facts: Facts, request: Request, variant: Variant, system: SystemRow) -> list[Objection]:
-    offers, against = offers_on(facts, variant, system, request.image)
+    offers, against = offers_on(facts, variant, system, request.image, gpus=request.capabilities)
     if not offers:
         return list(against.values())[:1]
     found: list[Objection] = []

@@ -24,7 +24,8 @@ from envbuild.model import (
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.details import details_of
-from envbuild.resolve.facts import Facts, code_for
+from envbuild.resolve.facts import Facts
+from envbuild.resolve.gpu_code import code_for
 from envbuild.resolve.local import image_slug
 from envbuild.resolve.overlaid import overlaid
 from envbuild.resolve.places import Library, Offer, Place, offers_on, places

@@ -71,9 +71,9 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
     builds = [*others, option.build]
     beside = " beside the others" if others else ""
     asked = (search.request.cudnn, search.request.nccl)
-    possible = places(
-        facts, together([build.variant for build in builds]), search.request.image, asked, search.request.python_from
-    )
+    request = search.request
+    whole = together([build.variant for build in builds])
+    possible = places(facts, whole, request.image, asked, supply=request.python_from, gpus=request.capabilities)
     wrong = {part for place in possible for part in mismatches(search.request, place)}
     if any(not mismatches(search.request, place) for place in possible):
         reason = f"for CUDA {option.build.variant.cuda}; builds for one CUDA come first"

@@ -21,6 +21,7 @@ from envbuild.matrix.platform import (
 )
 from envbuild.matrix.types import Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
+from envbuild.resolve.gpu_code import code_for, oldest_for_ptx
 from envbuild.resolve.request import GpuWanted, Part, Request
 
 Premise = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
@@ -90,24 +91,6 @@ def newer_or_equal(driver: str, minimum: str) -> bool:
     """Compare drivers; a branch (``384``) or a beginning (``525.60``) stands for the latest that begins so."""
     given = [int(part) for part in driver.split(".")]
     return given >= [int(part) for part in minimum.split(".")][: len(given)]
-
-
-def code_for(variant: Variant, capability: str) -> str:
-    """How the binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``; ``unknown`` without data.
-
-    Native code runs on its own capability and on later ones of the same major; PTX on any later one.
-    """
-    if not variant.sass and not variant.ptx:
-        return "unknown"
-    major, minor = _capability(capability)
-    if any(m == major and n <= minor for m, n in map(_capability, variant.sass)):
-        return "native"
-    return "ptx" if any(_capability(entry) <= (major, minor) for entry in variant.ptx) else "none"
-
-
-def _capability(text: str) -> tuple[int, int]:
-    parts = [int(part) for part in text.split(".")]
-    return parts[0], parts[1] if len(parts) > 1 else 0
 
 
 def hardware_objections(facts: Facts, request: Request, row: str, variant: Variant) -> list[Objection]:
@@ -194,11 +177,7 @@ def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, 
 
 
 def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
-    """The CUDA toolkits and driver branches that serve a GPU's architecture.
-
-    A toolkit older than the GPU has no libraries for it. Its native code for an earlier GPU of the same major runs still, and
-    so does PTX within the toolkit's own major; across majors PTX of whole frameworks is known to take an hour or to fail.
-    """
+    """The CUDA toolkits and driver branches that serve a GPU's architecture; ``gpu_code`` has the rule on older toolkits."""
     architecture = gpu.architecture
     if architecture is None:
         row = facts.cuda.get(variant.cuda)
@@ -210,14 +189,16 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
     if architecture.last_cuda and numbers(variant.cuda) > numbers(architecture.last_cuda):
         reason = f"CUDA {variant.cuda} no longer supports {_gpu(gpu)}; the last that does is {architecture.last_cuda}"
         yield objection("gpu", architecture.key, reason, origin.source_of("last_cuda"), "cuda")
-    too_old = numbers(variant.cuda)[0] < numbers(architecture.first_cuda)[0]
-    if too_old and code != "native":
+    oldest = oldest_for_ptx(architecture)
+    if numbers(variant.cuda) < numbers(oldest) and code != "native":
         reason = (
-            f"CUDA {variant.cuda} is of an older major than {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to "
-            "support: its libraries hold no code for it, and the driver compiles PTX of that age for half an hour or more, or "
-            f"hangs; builds for CUDA {numbers(architecture.first_cuda)[0]} or newer are taken, if need be by their PTX"
+            f"CUDA {variant.cuda} predates {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to support. "
+            "Its libraries have no code for this GPU, and compiling such old PTX takes half an hour or more, or fails. "
+            f"Use a build for CUDA {oldest} or newer"
         )
-        yield objection("gpu", architecture.key, reason, origin.source_of("first_cuda"), "cuda")
+        yield objection(
+            "gpu", architecture.key, reason, origin.source_of("ptx_from" if architecture.ptx_from else "first_cuda"), "cuda"
+        )
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
         reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
@@ -275,7 +256,11 @@ def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
             f"{libraries}."
         )
     if code == "native" and old:
-        yield f"CUDA {variant.cuda} is older than {_gpu(gpu)}; the native code of earlier GPUs of its major runs on it."
+        yield (
+            f"CUDA {variant.cuda} is older than {_gpu(gpu)}: the native code of earlier GPUs of its major runs on it. "
+            f"Kernels that are compiled at run time fail: NVRTC of CUDA {variant.cuda} knows no compute capability "
+            f'{gpu.capability} ("invalid value for --gpu-architecture").'
+        )
 
 
 def older_than(variant: Variant, gpu: GpuWanted) -> bool:

@@ -99,7 +99,11 @@ def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
 def _row(facts: Facts, request: Request, build: Build) -> Row:
     release, variant = build.release, build.variant
     fits = not build_objections(facts, request, build)
-    place = next((place for place in places(facts, variant) if not mismatches(request, place)), None) if fits else None
+    place = (
+        next((place for place in places(facts, variant, gpus=request.capabilities) if not mismatches(request, place)), None)
+        if fits
+        else None
+    )
     environment = None
     if place is not None:
         environment = environment_of(facts, request, Candidate(builds=(build,), place=place))

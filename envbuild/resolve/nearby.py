@@ -9,7 +9,8 @@ from envbuild.matrix.platform import Gpu
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.build import Build
-from envbuild.resolve.facts import Facts, code_for, hardware_objections, newer_or_equal, older_than
+from envbuild.resolve.facts import Facts, hardware_objections, newer_or_equal, older_than
+from envbuild.resolve.gpu_code import code_for
 from envbuild.resolve.request import GpuWanted, Request
 
 

@@ -61,11 +61,19 @@ class Place:
     offer: Offer
 
 
-def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_ASKED, supply: str = "") -> list[Place]:
+def places(
+    facts: Facts,
+    variant: Variant,
+    image: str = "",
+    asked: Asked = NOT_ASKED,
+    supply: str = "",
+    *,
+    gpus: tuple[str, ...] = (),
+) -> list[Place]:
     """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last.
 
     Where several releases of a library serve, each place has the best of those that are ``asked`` for, if there is one.
-    ``supply`` leaves only places whose Python comes from there.
+    ``supply`` leaves only places whose Python comes from there; libraries serve the compute capabilities of ``gpus``.
     """
     key = (
         variant.python,
@@ -79,19 +87,20 @@ def places(facts: Facts, variant: Variant, image: str = "", asked: Asked = NOT_A
         image,
         asked,
         supply,
+        gpus,
     )
     known = facts.places.get(key)
     if known is None:
-        known = sorted(_places(facts, variant, image, asked, supply), key=lambda place: _rank(facts, place))
+        known = sorted(_places(facts, variant, image, asked, supply=supply, gpus=gpus), key=lambda place: _rank(facts, place))
         facts.places[key] = known
     return cast(list[Place], known)
 
 
-def _places(facts: Facts, variant: Variant, image: str, asked: Asked, supply: str) -> Iterator[Place]:
+def _places(facts: Facts, variant: Variant, image: str, asked: Asked, *, supply: str, gpus: tuple[str, ...]) -> Iterator[Place]:
     for system in facts.matrix.systems:
         if system_objections(variant, system):
             continue
-        offers, _ = offers_on(facts, variant, system, image, asked)
+        offers, _ = offers_on(facts, variant, system, image, asked, gpus=gpus)
         if not offers:
             continue
         for version in variant.python:
@@ -133,7 +142,13 @@ def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
 
 
 def offers_on(
-    facts: Facts, variant: Variant, system: SystemRow, image: str, asked: Asked = NOT_ASKED
+    facts: Facts,
+    variant: Variant,
+    system: SystemRow,
+    image: str,
+    asked: Asked = NOT_ASKED,
+    *,
+    gpus: tuple[str, ...] = (),
 ) -> tuple[list[Offer], dict[str, Objection]]:
     """The providers that can serve ``variant`` on ``system``; what speaks against each that cannot (``""``: against all)."""
     if image:
@@ -150,7 +165,7 @@ def offers_on(
     against: dict[str, Objection] = {}
     for row in cuda.providers:
         if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name):
-            offer = _offer(facts, variant, system, row, asked)
+            offer = _offer(facts, variant, system, row, asked=asked, gpus=gpus)
             if isinstance(offer, Offer):
                 offers.append(offer)
             else:
@@ -172,7 +187,9 @@ def _plain_offer(facts: Facts, variant: Variant, provider: Provider) -> Offer:
     return Offer(provider=provider, row=None, cudnn=found["cudnn"], nccl=found["nccl"])
 
 
-def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, asked: Asked) -> Offer | Objection:
+def _offer(
+    facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: Asked, gpus: tuple[str, ...]
+) -> Offer | Objection:
     key = f"cuda {variant.cuda} {row.provider} {system.name}"
     if row.origin.status == "known-bad":
         return objection("base", key, f"known not to work: {row.origin.note}", row.origin.source)
@@ -187,15 +204,17 @@ def _offer(facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, 
         return objection("base", key, reason, row.origin.source)
     chosen: dict[str, Library | None] = {}
     for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
-        found = _library(facts, variant, system, row, (library, clauses))
+        found = _library(facts, variant, system, row, asked=(library, clauses), gpus=gpus)
         if isinstance(found, Objection):
             return found
+        if found is not None and (dropped := _dropped(facts, variant, library, found.version, gpus)):
+            return dropped
         chosen[library] = found
     return Offer(provider=cast(Provider, row.provider), row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"])
 
 
 def _library(
-    facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, asked: tuple[str, str]
+    facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
 ) -> Library | Objection | None:
     """The library that a provider brings for a need; None where nothing is needed. ``asked`` is its name, and what of it."""
     library, clauses = asked
@@ -207,19 +226,40 @@ def _library(
     if row.provider == "tag" or row.files:
         return _inside_tag(variant, system, row, library, need)
     found = candidates(facts, library, variant.cuda, need)
-    for candidate in sorted(found, key=lambda release: not within(release.version, clauses)):
+    serving = [release for release in found if not any(drops(release, gpu) for gpu in gpus)]
+    for candidate in sorted(serving, key=lambda release: not within(release.version, clauses)):
         if row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
         for package in candidate.apt:
             right = package.system == system.name and serves(variant.cuda, package.cuda) and _installable(facts, package)
             if right and (package.dev or not variant.nvcc):
                 return Library(version=candidate.version, row=candidate, package=package)
+    if found and not serving:
+        return _dropped(facts, variant, library, found[0].version, gpus)
     if found:
         headers = " with its headers" if variant.nvcc else ""
         reason = f"has no package of {library} {describe(need)}{headers} for CUDA {variant.cuda} on {system.name}"
         return objection("system", found[0].key, reason, found[0].origin.source)
     reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
     return objection("cuda", f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
+
+
+def drops(row: LibraryRow, capability: str) -> bool:
+    """Whether a release of a library no longer serves GPUs of a compute capability; False where no document says."""
+    return bool(row.capability_min) and numbers(capability) < numbers(row.capability_min)
+
+
+def _dropped(facts: Facts, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
+    """What stands against a library that the system or an image brings, where it dropped one of the GPUs."""
+    need = variant.cudnn if library == "cudnn" else variant.nccl
+    row = next((each for each in facts.libraries[library] if each.version == version), None)
+    if row is None or need is None or need.taken_from != "system":
+        return None
+    lost = [capability for capability in gpus if drops(row, capability)]
+    if not lost:
+        return None
+    reason = f"serves GPUs from compute capability {row.capability_min} on, not {', '.join(lost)}"
+    return objection("gpu", row.key, reason, row.origin.source_of("capability_min"), "cudnn" if library == "cudnn" else "nccl")
 
 
 def _installable(facts: Facts, package: LibraryPackage) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ from envbuild.resolve import upon
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
 from envbuild.resolve.facts import Facts
+from envbuild.resolve.gpu_code import code_for
 from envbuild.resolve.places import Library, Place, describe
+from envbuild.resolve.release_order import wider_patch
 from envbuild.resolve.request import Request
 from envbuild.resolve.together import clashes, together
 
@@ -111,8 +114,33 @@ def _version(request: Request, chosen: Candidate, build: Build) -> str:
     asked = f"of those that {wanted.version.lstrip('=')} names" if wanted.version else "of all in the matrix"
     earlier = chosen.builds[: chosen.builds.index(build)]
     beside = f" beside {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
-    rest = "" if matching[0] == build.release.version else f" that satisfies the whole request{beside}"
-    return f"{asked}, the newest{rest}"
+    if not matching or matching[0] == build.release.version:
+        return f"{asked}, the newest"
+    if narrowed := _narrowed(request, build):
+        return f"{asked}, the newest with native code for the GPUs of its minor{narrowed}"
+    native = " with native code for the GPU" if build.variant.cuda and _is_native(request, build.variant) else ""
+    return f"{asked}, the newest that satisfies the whole request{beside}{native}"
+
+
+def _is_native(request: Request, variant: Variant) -> bool:
+    """Whether the request names GPUs for all of which a build has native code."""
+    known = request.capabilities
+    return bool(known) and all(code_for(variant, capability) == "native" for capability in known)
+
+
+def _narrowed(request: Request, build: Build) -> str:
+    """The newer patches of the minor that were put behind, since they have native code for far fewer GPUs."""
+    if request.device == "cpu":
+        return ""
+    releases = build.framework.releases
+    newer = [
+        release
+        for release in itertools.takewhile(lambda each: each != build.release, releases)
+        if request.wanted_of(build.framework).accepts(release) and wider_patch(release, releases) == build.release
+    ]
+    held = ", ".join(dict.fromkeys(entry for release in newer for each in release.variants if each.cuda for entry in each.sass))
+    names = " and ".join(release.version for release in newer)
+    return f"; {names} {'has' if len(newer) == 1 else 'have'} native code for {held} only" if newer else ""
 
 
 def _comes_from(build: Build, place: Place) -> str:
@@ -150,9 +178,19 @@ def _package(facts: Facts, request: Request, chosen: Candidate, build: Build) ->
         return "nothing that was asked for is for GPUs"
     if not variant.cuda:
         return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(facts, chosen, build)}")
-    if request.cuda or request.wanted_of(build.framework).cuda:
-        return f"the build for CUDA {variant.cuda}"
+    if clauses := request.wanted_of(build.framework).cuda or request.cuda:
+        return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
     return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"
+
+
+def _older_cuda(build: Build, clauses: str) -> str:
+    """The other CUDA versions that the request's words name, where the build for the newest was taken."""
+    fitting = {each.cuda: each for each in build.release.variants if each.cuda and within(each.cuda, clauses)}
+    others = [each for each in fitting.values() if numbers(each.cuda) < numbers(build.variant.cuda)]
+    if not others:
+        return ""
+    named = ", ".join(f"{each.cuda} (upstream's own default)" if each.default else each.cuda for each in others)
+    return f", the newest that {clauses.lstrip('=')} names; builds for CUDA {named} exist too: ask for cuda{others[0].cuda}"
 
 
 def _cuda(build: Build) -> Iterator[Reason]:

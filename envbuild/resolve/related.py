@@ -11,6 +11,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import numbers, serves
 from envbuild.resolve.decide import choose, environment_of
 from envbuild.resolve.facts import Facts
+from envbuild.resolve.gpu_code import older_cuda, supports
 from envbuild.resolve.parse import parse
 from envbuild.resolve.search import Search
 
@@ -26,8 +27,8 @@ def related(matrix: Matrix, row: Any) -> Related:
 
 
 def _gpu(matrix: Matrix, row: Gpu) -> Related:
-    window = next((item for item in matrix.architectures if row.capability in item.capabilities), None)
-    found = {} if window is None else _window(matrix, window)
+    architecture = next((item for item in matrix.architectures if row.capability in item.capabilities), None)
+    found = {} if architecture is None else window(matrix, architecture)
     cudnn = next((item.version for item in matrix.cudnn if item.capability_min and not _older(row, item)), None)
     return {**found, "newest_cudnn": cudnn, "frameworks": _newest(matrix, gpu=row.name)}
 
@@ -39,20 +40,21 @@ def _older(gpu: Gpu, library: LibraryRow) -> bool:
 def _architecture(matrix: Matrix, row: Architecture) -> Related:
     boards = [gpu.name for gpu in matrix.gpus if gpu.capability in row.capabilities]
     return {
-        **_window(matrix, row),
+        **window(matrix, row),
         "gpus": boards,
         "frameworks": _newest(matrix, gpu=f"sm_{row.capabilities[0].replace('.', '')}"),
     }
 
 
-def _window(matrix: Matrix, row: Architecture) -> Related:
+def window(matrix: Matrix, row: Architecture) -> Related:
     """The toolkits that build for an architecture, and the driver branches that serve it."""
-    last = row.last_cuda or matrix.cuda[0].version
-    cuda = [item.version for item in matrix.cuda if numbers(row.first_cuda) <= numbers(item.version) <= numbers(last)]
+    cuda = [item.version for item in matrix.cuda if supports(row, item.version)]
     drivers = [item.branch for item in matrix.drivers if _branch_serves(item, row)]
     return {
         **{"first_cuda": row.first_cuda, "last_cuda": row.last_cuda or None},
-        **{"last_driver_branch": row.last_driver_branch or None, "cuda": cuda, "drivers": drivers},
+        **{"last_driver_branch": row.last_driver_branch or None, "cuda": cuda},
+        "cuda_by_code_for_earlier_gpus": older_cuda(matrix.architectures, row, matrix.cuda),
+        "drivers": drivers,
     }
 
 
@@ -90,12 +92,7 @@ def _named(rows: Sequence[Architecture]) -> list[str]:
 def _cuda(matrix: Matrix, row: CudaRow) -> Related:
     rule = next((item for item in matrix.driver_rules if item.cuda_major == row.version.partition(".")[0]), None)
     drivers = [item.branch for item in matrix.drivers if numbers(item.max_cuda) >= numbers(row.version)]
-    serving = [
-        item
-        for item in matrix.architectures
-        if numbers(item.first_cuda) <= numbers(row.version)
-        and not (item.last_cuda and numbers(row.version) > numbers(item.last_cuda))
-    ]
+    serving = [item for item in matrix.architectures if supports(item, row.version)]
     return {
         "driver_min": row.driver_min,
         "driver_min_by_minor_version_compatibility": rule.driver_min if rule else None,

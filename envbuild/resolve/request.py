@@ -65,6 +65,11 @@ class Request:
     gpus: tuple[GpuWanted, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The compute capabilities of the GPUs that the environment has to run on; none of a CPU environment."""
+        return () if self.device == "cpu" else tuple(dict.fromkeys(gpu.capability for gpu in self.gpus if gpu.capability))
+
     def part(self, name: str, wanted: Wanted) -> Part:
         """What messages call a part of one framework."""
         return name if len(self.wanted) == 1 else f"{wanted.framework.name} {name}"

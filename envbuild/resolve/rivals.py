@@ -12,7 +12,9 @@ from envbuild.model import Python
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, mismatches
 from envbuild.resolve.facts import Facts, Objection
+from envbuild.resolve.gpu_code import code_for
 from envbuild.resolve.places import Place, candidates, offers_on, places
+from envbuild.resolve.release_order import wider_patch
 from envbuild.resolve.request import Part
 from envbuild.resolve.search import Search, for_gpus
 from envbuild.resolve.together import clashes_with, together
@@ -55,13 +57,23 @@ def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]
         other = candidate.builds[len(earlier)].release
         order = build.framework.releases
         older = order.index(other) > order.index(ours)
-        because = f"it is older ({other.released})" if older else "the request is the chosen one's own name"
+        because = f"it is older ({other.released})" if older else _why_newer_lost(search, build, candidate.builds[len(earlier)])
         yield Rival(
             choice=f"{name} {ours.version}",
             next_best=f"{name} {other.version}",
             because=because,
             source=other.origin.source_of("released"),
         )
+
+
+def _why_newer_lost(search: Search, ours: Build, newer: Build) -> str:
+    """Why a newer release comes after the chosen one."""
+    for capability in search.request.capabilities:
+        if code_for(ours.variant, capability) == "native" != code_for(newer.variant, capability):
+            return f"it has no native code for GPUs of compute capability {capability}"
+    if wider_patch(newer.release, newer.framework.releases) is not None:
+        return f"it has native code for far fewer GPUs ({', '.join(newer.variant.sass)}) than earlier patches of its minor"
+    return "the request is the chosen one's own name"
 
 
 def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
@@ -99,7 +111,8 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
     """The other places of the builds that differ from the request in ``part`` alone, if at all; those that do not, first."""
     request = search.request
-    found = places(search.facts, _whole(chosen), request.image, (request.cudnn, request.nccl), request.python_from)
+    asked = (request.cudnn, request.nccl)
+    found = places(search.facts, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)
     known = [(place, mismatches(request, place)) for place in found]
     yield from ((place, False) for place, wrong in known if not wrong)
     yield from ((place, True) for place, wrong in known if wrong == (part,))

@@ -17,8 +17,10 @@ from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
-from envbuild.resolve.facts import Facts, Objection
+from envbuild.resolve.facts import Facts, Objection, older_than
+from envbuild.resolve.gpu_code import code_for
 from envbuild.resolve.places import Place, places
+from envbuild.resolve.release_order import in_order_of_choice
 from envbuild.resolve.request import Part, Request, Wanted
 from envbuild.resolve.together import Need, join, need_of, reduced, same_packages, shared_names, together
 
@@ -88,6 +90,8 @@ class Search:
         self._cpu_only: dict[str, bool] = {}
         self._needs: dict[Need, Need] = {}
         self._joined: dict[tuple[int, int], Need | None] = {}
+        self._releases: dict[str, list[Release]] = {}
+        self._native_first: Order = self._without_native_code  # one object: what was sorted by it is known by it
 
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
@@ -99,7 +103,9 @@ class Search:
         """
         kept = [wanted for wanted in self.request.wanted if wanted.framework.name not in free]
         levels: list[Iterable[Option]]
-        if len(kept) == 1 and not free:
+        if order is None and self.request.gpus and self.request.device != "cpu" and "gpu" not in free:
+            order = self._native_first
+        if len(kept) == 1 and not free and order is None:
             levels = [self._possible(kept[0], free)]  # the first is often enough
         else:
             levels = [self._level(wanted, free).ordered(order) for wanted in kept]
@@ -160,7 +166,7 @@ class Search:
         any_version = self.request.part("version", wanted) in free
         others, wide = [each for each in self.request.wanted if each is not wanted], self._wide(wanted, free)
         known = self._options.setdefault((wanted.framework.name, wide), [])
-        for index, release in enumerate(wanted.framework.releases):
+        for index, release in enumerate(self._in_order(wanted)):
             if index == len(known):
                 known.append((wanted.accepts(release), []))
             accepted, options = known[index]
@@ -187,14 +193,32 @@ class Search:
         options = self.options(self.request.wanted_of(build.framework))
         return (option for option in options if option.build.release is build.release)
 
+    def _in_order(self, wanted: Wanted) -> Sequence[Release]:
+        """The releases in the order of choice. It is about GPU code, which who asks for a CPU environment does not use."""
+        releases = wanted.framework.releases
+        if self.request.device == "cpu":
+            return releases
+        name = wanted.framework.name
+        if name not in self._releases:
+            self._releases[name] = list(in_order_of_choice(releases))
+        return self._releases[name]
+
+    def _without_native_code(self, option: Option) -> tuple[object, ...]:
+        """Builds with native code for the request's GPUs come first, of these the builds for a CUDA that knows the GPUs."""
+        variant = option.build.variant
+        known = [gpu for gpu in self.request.gpus if gpu.capability and variant.cuda]
+        native = all(code_for(variant, gpu.capability) == "native" for gpu in known)
+        return (not native, native and any(older_than(variant, gpu) for gpu in known))
+
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """Where builds can live together, best first, as far as the request says anything of it."""
         variant = together([build.variant for build in builds])
         asked = ("" if "cudnn" in free else self.request.cudnn, "" if "nccl" in free else self.request.nccl)
         supply = "" if "python-from" in free else self.request.python_from
-        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked, supply)
+        gpus = () if "gpu" in free else self.request.capabilities
+        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked, supply, gpus=gpus)
         if self.request.image and "base" in free:
-            found = itertools.chain(found, places(self.facts, variant, asked=asked, supply=supply))
+            found = itertools.chain(found, places(self.facts, variant, asked=asked, supply=supply, gpus=gpus))
         insists = bool(self.request.base) and "base" not in free
         for place in found:
             if all(part in free for part in mismatches(self.request, place)) and (insists or not place.offer.deleted):

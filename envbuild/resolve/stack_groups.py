@@ -134,7 +134,9 @@ class Grouping:
         facts, request = self._search.facts, self._search.request
         whole = replace(together([build.variant for build in builds]), python=(groups[0].python,))
         free = [library for library in LIBRARIES if not in_image(whole, library)]
-        for place in places(facts, whole, asked=(request.cudnn, request.nccl), supply=request.python_from):
+        for place in places(
+            facts, whole, asked=(request.cudnn, request.nccl), supply=request.python_from, gpus=request.capabilities
+        ):
             found = [python_on(facts, group.python, place.system, "", request.python_from) for group in groups]
             pythons = [python for python in found if isinstance(python, Python)]
             if len(pythons) == len(groups) and all(part in free for part in mismatches(request, place)):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from envbuild.matrix.libraries import accepts
 from envbuild.resolve import upon
 from envbuild.resolve.build import Build
 from envbuild.resolve.choose import Candidate
-from envbuild.resolve.facts import Facts, code_for, hardware_rows, hardware_warnings
+from envbuild.resolve.facts import Facts, hardware_rows, hardware_warnings
+from envbuild.resolve.gpu_code import code_for
+from envbuild.resolve.places import drops
 from envbuild.resolve.reasons import no_gpu_build
 from envbuild.resolve.request import Request
 from envbuild.resolve.search import Search
@@ -21,6 +24,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     for build in chosen.builds:
         found += hardware_warnings(facts, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
+        found += _cudnn_dropped(facts, request, build)
         found += _bad_for_gpus(search, chosen, build)
     found += upon.warnings(chosen.builds)
     found += package_warnings(chosen.builds)
@@ -43,6 +47,22 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
         other = next(each for each in candidate.builds if each.framework is build.framework)
         yield f"{other.framework.title} {other.release.version}, which the request allows too, has native code for it."
         return
+
+
+def _cudnn_dropped(facts: Facts, request: Request, build: Build) -> Iterator[str]:
+    """A cuDNN that comes with the framework and no longer serves a GPU, or that the lock may choose so new that it does not."""
+    need = build.variant.cudnn
+    if need is None or need.taken_from == "system" or not build.variant.cuda:
+        return
+    rows = [row for row in facts.libraries["cudnn"] if accepts(need, row.version)]
+    for gpu in request.gpus:
+        lost = [row for row in rows if gpu.capability and drops(row, gpu.capability)]
+        ours = next((row for row in lost if row.version == need.prefer), None)
+        if ours is not None:
+            yield (
+                f"{build.row} comes with cuDNN {ours.version}, which serves GPUs from compute capability "
+                f"{ours.capability_min} on: convolutions fail on {gpu.text} ({gpu.capability})."
+            )
 
 
 def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[str]:

@@ -265,7 +265,7 @@ def test_every_build_has_a_place_and_its_decision_is_accepted(facts: Matrix) -> 
 
 def test_the_sentence_the_tool_exists_for(facts: Matrix) -> None:
     environment = answer(facts, "tf-1.12-cuda9")
-    assert environment.name == "tf-1.12.3-cuda9.0-py35-ubuntu16.04"
+    assert environment.name == "tf-1.12.0-cuda9.0-py35-ubuntu16.04"
     assert environment.frameworks[0].package == "tensorflow-gpu"
     assert (environment.cuda, environment.cudnn, environment.nccl) == ("9.0", "7.4.2", "2.3.7")
     assert environment.driver_min == "384.81"
@@ -279,7 +279,7 @@ def test_the_sentence_the_tool_exists_for(facts: Matrix) -> None:
 
 
 def test_it_fits_the_two_gpu_server(facts: Matrix) -> None:
-    assert answer(facts, "tf-1.12-cuda9", driver="384.130", gpu="GTX 1080 Ti").name == "tf-1.12.3-cuda9.0-py35-ubuntu16.04"
+    assert answer(facts, "tf-1.12-cuda9", driver="384.130", gpu="GTX 1080 Ti").name == "tf-1.12.0-cuda9.0-py35-ubuntu16.04"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 They are written down from the documents, not from the matrix, so that a wrong row is found. Five kinds::
 
     - ask: "tf-1.12-cuda9"                  # a request, with `options` (driver, gpu, python, system, base)
-      is: {cuda: "9.0", frameworks.0.version: "1.12.3"}      # fields of `resolve --json`
+      is: {cuda: "9.0", frameworks.0.version: "1.12.0"}      # fields of `resolve --json`
       warns: ["words"]                      # optional
       source: "https://…"
     - ask: "tf-1.12-cuda9"

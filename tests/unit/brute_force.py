@@ -138,7 +138,8 @@ class Judge:
             return False
         if driver and not self.knows(driver, row):
             return False
-        return self.good(row) and (native or number(build.cuda)[0] >= number(row["first_cuda"])[0])
+        oldest = number(row["ptx_from"]) if "ptx_from" in row else number(row["first_cuda"])[:1]
+        return self.good(row) and (native or number(build.cuda) >= oldest)
 
     def knows(self, driver: str, architecture: Row) -> bool:
         """Whether a driver's branch is not older than the first that has the CUDA which was first to support a GPU."""
@@ -280,10 +281,19 @@ class Judge:
             return False
         if wish.base != place.provider if wish.base else place.deleted:
             return False
+        if place.provider in ("apt", "tag", "conda") and wish.device != "cpu":
+            for library, have in (("cudnn", place.cudnn), ("nccl", place.nccl)):
+                if have is not None and not any(self.serves_gpus(library, version, wish.gpus) for version in have):
+                    return False
         return all(
             not said or any(satisfies(version, said) for version in have or ())
             for said, have in ((wish.cudnn, place.cudnn), (wish.nccl, place.nccl))
         )
+
+    def serves_gpus(self, library: str, version: str, gpus: tuple[str, ...]) -> bool:
+        """Whether a release of a library still serves GPUs; one that no row or no document tells of does."""
+        least = (self.row(library, version) or {}).get("capability_min")
+        return not least or all(number(gpu) >= number(least) for gpu in gpus)
 
 
 def accepts(need: Any, version: str) -> bool:

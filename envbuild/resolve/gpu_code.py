@@ -1,0 +1,57 @@
+"""What GPU code runs on which GPU, and which CUDA toolkits serve a GPU: the one rule, for `resolve` and for `matrix show`.
+
+Native code runs on its own capability and on later ones of the same major; PTX on its own and any later capability, never on
+an earlier one. A toolkit older than the GPU has no libraries for it: its native code for earlier GPUs of the same major runs
+still, and so does PTX from :func:`oldest_for_ptx` on; of still older toolkits PTX of whole frameworks is known to take an hour
+or to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from envbuild.matrix.platform import Architecture, CudaRow
+from envbuild.matrix.types import Variant
+from envbuild.matrix.versions import numbers
+
+
+def code_for(variant: Variant, capability: str) -> str:
+    """How the binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``; ``unknown`` without data.
+
+    Native code runs on its own capability and on later ones of the same major; PTX on any later one.
+    """
+    if not variant.sass and not variant.ptx:
+        return "unknown"
+    major, minor = _capability(capability)
+    if any(m == major and n <= minor for m, n in map(_capability, variant.sass)):
+        return "native"
+    return "ptx" if any(_capability(entry) <= (major, minor) for entry in variant.ptx) else "none"
+
+
+def _capability(text: str) -> tuple[int, int]:
+    parts = [int(part) for part in text.split(".")]
+    return parts[0], parts[1] if len(parts) > 1 else 0
+
+
+def oldest_for_ptx(architecture: Architecture) -> str:
+    """The oldest CUDA whose builds run on an architecture by their PTX."""
+    return architecture.ptx_from or f"{numbers(architecture.first_cuda)[0]}.0"
+
+
+def supports(architecture: Architecture, cuda: str) -> bool:
+    """Whether a CUDA toolkit compiles for an architecture and has libraries for it."""
+    last = architecture.last_cuda
+    return numbers(architecture.first_cuda) <= numbers(cuda) and not (last and numbers(cuda) > numbers(last))
+
+
+def older_cuda(architectures: Iterable[Architecture], architecture: Architecture, rows: Sequence[CudaRow]) -> list[str]:
+    """The CUDA toolkits that are older than an architecture, and of which builds run on it all the same.
+
+    Their native code has to be for an earlier GPU of the same major, or they have PTX that is not too old.
+    """
+    major = {_capability(capability)[0] for capability in architecture.capabilities}
+    native = [
+        row.first_cuda for row in architectures if any(_capability(capability)[0] in major for capability in row.capabilities)
+    ]
+    oldest = min([oldest_for_ptx(architecture), *native], key=numbers)
+    return [row.version for row in rows if numbers(oldest) <= numbers(row.version) < numbers(architecture.first_cuda)]

@@ -1,0 +1,132 @@
+"""`matrix show` and `resolve` follow one rule about GPUs and CUDA, over all GPUs and all builds of the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envbuild import matrix, resolve
+from envbuild.matrix.types import Matrix, Release, Variant
+from envbuild.resolve.facts import Facts, hardware_objections
+from envbuild.resolve.gpu_code import code_for
+from envbuild.resolve.gpu_names import find_architecture, find_gpu
+from envbuild.resolve.related import window
+from envbuild.resolve.release_order import in_order_of_choice, wider_patch
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def facts() -> Matrix:
+    return matrix.load_files(ROOT / "matrix.yaml")
+
+
+def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:
+    """Builds for GPUs, one of those that are alike in what a GPU can object to."""
+    found = {}
+    for table in facts.frameworks:
+        for release in table.releases:
+            for variant in release.variants:
+                if variant.cuda:
+                    key = (variant.cuda, variant.sass, variant.ptx, variant.bad_capabilities)
+                    found.setdefault(key, (f"{table.name} {release.version} {variant.name}", variant))
+    return iter(found.values())
+
+
+def test_show_and_resolve_agree_on_every_gpu_and_cuda(facts: Matrix) -> None:
+    boards = {row.capability: row for row in facts.gpus if not row.host}
+    request = resolve.parse(["tf"], matrix=facts, gpu="K80")
+    look_up = Facts(facts)
+    wrong = []
+    for capability, board in boards.items():
+        gpu, _ = find_gpu(facts, board.name)
+        architecture = find_architecture(facts, capability)
+        assert architecture is not None
+        shown = window(facts, architecture)
+        served = {*shown["cuda"], *shown["cuda_by_code_for_earlier_gpus"]}
+        for row, variant in builds(facts):
+            against = hardware_objections(look_up, replace(request, gpus=(gpu,)), row, variant)
+            if not against and variant.cuda not in served:
+                wrong.append(f"{row} (CUDA {variant.cuda}) is accepted for {board.name}, whose CUDA are {sorted(served)}")
+            code = code_for(variant, capability)
+            if not against and code == "none":
+                wrong.append(f"{row} has no code for {board.name}")
+            if (
+                not against
+                and code != "native"
+                and architecture.ptx_from
+                and float(variant.cuda) < float(architecture.ptx_from)
+            ):
+                wrong.append(f"{row} is accepted by its PTX for {board.name}")
+    assert not wrong, wrong[:5]
+
+
+@pytest.mark.parametrize(("gpu", "cuda"), [("B200", "12.2"), ("RTX 5090", "12.6"), ("RTX PRO 4000 Blackwell", "12.1")])
+def test_blackwell_takes_no_cuda_before_its_own(facts: Matrix, gpu: str, cuda: str) -> None:
+    board = find_gpu(facts, gpu)[0]
+    assert board.architecture is not None
+    shown = window(facts, board.architecture)
+    assert cuda not in (*shown["cuda"], *shown["cuda_by_code_for_earlier_gpus"])
+
+
+def test_ptx_runs_on_its_own_and_later_capabilities_only(facts: Matrix) -> None:
+    release = _release(facts, "pytorch", "1.3.1")
+    for variant in release.variants:
+        if variant.cuda:
+            assert variant.ptx == ("3.7",)
+            assert [code_for(variant, capability) for capability in ("3.5", "3.7", "8.0")] == ["none", "native", "ptx"]
+
+
+def test_the_patches_that_are_put_behind_are_those_of_the_decision(facts: Matrix) -> None:
+    """A new one has to be looked at: docs/decisions says for each whether it is right."""
+    narrowed = {
+        f"{table.name} {release.version}": found.version
+        for table in facts.frameworks
+        for release in table.releases
+        if (found := wider_patch(release, table.releases)) is not None
+    }
+    assert narrowed == {"tensorflow 1.12.3": "1.12.0", "tensorflow 1.12.2": "1.12.0"}
+
+
+def test_the_order_of_choice_keeps_all_else(facts: Matrix) -> None:
+    for table in facts.frameworks:
+        ordered = [release.version for release in in_order_of_choice(table.releases)]
+        usual = [release.version for release in table.releases]
+        assert sorted(ordered) == sorted(usual)
+        if table.name != "tensorflow":
+            assert ordered == usual
+
+
+def test_a_named_patch_and_the_cpu_keep_the_newest(facts: Matrix) -> None:
+    for words, version in (
+        ("tf-1.12-cuda9", "1.12.0"),
+        ("tf-1.12", "1.12.0"),
+        ("tf-1.12.3", "1.12.3"),
+        ("tf-1.12-cpu", "1.12.3"),
+    ):
+        found = resolve.resolve(facts, resolve.parse([words], matrix=facts))
+        assert found.environment.frameworks[0].version == version
+    because = resolve.resolve(facts, resolve.parse(["tf-1.12-cuda9"], matrix=facts)).reasons[0].because
+    assert "1.12.3 and 1.12.2 have native code for 3.7 only" in because
+
+
+def test_an_older_cuda_that_the_request_names_too_is_told(facts: Matrix) -> None:
+    reasons = resolve.resolve(facts, resolve.parse(["pytorch-0.4.1-cuda9"], matrix=facts)).reasons
+    assert any("builds for CUDA 9.0 exist too: ask for cuda9.0" in reason.because for reason in reasons)
+
+
+def test_a_cudnn_that_dropped_the_gpu_is_not_chosen(facts: Matrix) -> None:
+    newest = {row.version: row.capability_min for row in facts.cudnn}
+    for gpu in ("K80", "GTX 980", "V100", "T4"):
+        capability = find_gpu(facts, gpu)[0].capability
+        for words in ("tf-2.10", "tf-2.11", "tf-2.12", "tf-2.13"):
+            found = resolve.resolve(facts, resolve.parse([words], matrix=facts, gpu=gpu)).environment
+            assert float(newest[found.cudnn or ""] or 0) <= float(capability), found.name
+
+
+def _release(facts: Matrix, name: str, version: str) -> Release:
+    table = next(table for table in facts.frameworks if table.name == name)
+    return next(release for release in table.releases if release.version == version)
