@@ -1,8 +1,8 @@
 """The order in which the releases of a framework are tried: newest first, but a narrowed patch after its minor's others.
 
 A patch is *narrowed* where its build runs natively on fewer than half of the architectures on which the build of an earlier
-patch of the same minor does, for the same CUDA: tensorflow-gpu 1.12.3 was published with code for one architecture, 1.12.0 for
-six. Half is the limit since upstreams also drop a single old architecture on purpose, which is no mistake of publishing.
+patch of the same minor does, for the same CUDA: some were published with code for a single GPU. Half is the limit since
+upstreams also drop one old architecture on purpose (docs/decisions, narrowed patches).
 """
 
 from __future__ import annotations
