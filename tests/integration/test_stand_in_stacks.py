@@ -59,7 +59,7 @@ RUN --mount=type=tmpfs,target=/tmp \\
     apt-get -o Dir::Etc::SourceList=/tmp/sources.list install -y --no-install-recommends PACKAGES; \\
     COMMAND
 """
-STACKS = ["two-gpu-server"]
+STACKS = ["two-gpu-server", pytest.param("cluster-2018", marks=pytest.mark.prove)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,6 +163,7 @@ def deb(repository, name, version, files, depends=""):
     (folder / "DEBIAN").mkdir(parents=True)
     control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: stand-in\nDescription: stand-in\n"
     (folder / "DEBIAN/control").write_text(control + (f"Depends: {depends}\n" if depends else ""))
+    (folder / "DEBIAN/triggers").write_text("activate-noawait ldconfig\n")
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
