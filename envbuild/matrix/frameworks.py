@@ -31,7 +31,7 @@ from envbuild.strictyaml import Table
 
 CUDA_LIBRARIES = get_args(CudaLibraries)
 DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain one of these
-_LEVELS = ("options", "constraints", "requirements", "margin_days", *KEYS)
+_LEVELS = ("options", "constraints", "requirements", "asks", "margin_days", *KEYS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,6 +240,7 @@ def _standing(
     terms = Own(
         requirements=_handed_down(context, None, parents, "requirements"),
         constraints=_handed_down(context, None, parents, "constraints"),
+        asks=_handed_down(context, None, parents, "asks"),
         options=_options(None, parents),
         contradicts=_contradicts(None, parents),
         without=without,
@@ -342,6 +343,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         origin=origin,
         files=pinned_files(context, of("files")),
         choices=requirement_list(context, of("choices"), "choices", ""),
+        asks=_handed_down(context, of("asks"), parents, "asks"),
         nvcc=of("nvcc").boolean("nvcc"),
     )
     if found.nvcc and not (found.repository and libraries == "system"):

@@ -76,6 +76,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
         variant,
         requirements=(*variant.requirements, *added.requirements),
         constraints=(*variant.constraints, *added.constraints),
+        asks=(*variant.asks, *added.asks),
         python=tuple(python for python in variant.python if not added.pythons or python in added.pythons),
         options=tuple(sorted({**dict(variant.options), **dict(added.options)}.items())),
         upon=((*of, variant.name), *variant.upon),

@@ -25,6 +25,7 @@ class Own:
 
     requirements: tuple[Requirement, ...]
     constraints: tuple[Requirement, ...]
+    asks: tuple[Requirement, ...]
     options: tuple[tuple[str, str], ...]
     contradicts: tuple[tuple[str, str], ...]
     without: tuple[str, ...]
@@ -49,6 +50,7 @@ def standing(
         revision=of["revision"].text("revision", "", pattern=r"\S+"),
         requirements=own.requirements,
         constraints=own.constraints,
+        asks=own.asks,
         options=own.options,
         contradicts=own.contradicts,
         origin=own.origin,

@@ -82,6 +82,7 @@ class Variant:
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
     ``choices`` are pins of our own within the ranges that its metadata asks for: they hold where nothing beside it asks for
     something else. ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked.
+    ``asks``: what it needs of packages that others may need differently; it keeps them apart, and no lock holds it.
     ``contradicts``: in what the row differs from what the files on the index say, and why the row is right.
     """
 
@@ -114,6 +115,7 @@ class Variant:
     files: tuple[PinnedWheel, ...] = ()
     nvcc: bool = False
     choices: tuple[Requirement, ...] = ()
+    asks: tuple[Requirement, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:
         """What asks a package index for this build of release ``version``; nothing where it comes from elsewhere."""
@@ -138,6 +140,7 @@ class Added:
     revision: str
     requirements: tuple[Requirement, ...]
     constraints: tuple[Requirement, ...]
+    asks: tuple[Requirement, ...]
     options: tuple[tuple[str, str], ...]
     contradicts: tuple[tuple[str, str], ...]
     origin: Provenance

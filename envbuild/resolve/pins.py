@@ -22,7 +22,7 @@ Pin = tuple[str, str, str]
 def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
     """What a build asks of packages."""
     stated = [(pin, "") for pin in variant.pins(release.version)]
-    stated += [(item.requirement, item.python) for item in (*variant.requirements, *variant.constraints)]
+    stated += [(item.requirement, item.python) for item in (*variant.requirements, *variant.constraints, *variant.asks)]
     read = [(*_read(requirement), python) for requirement, python in stated]
     brought = ((package, "", versions) for package, versions in brings(variant).items())
     return frozenset((*((package, python, versions) for package, versions, python in read), *brought))
@@ -50,7 +50,7 @@ def brings(variant: Variant) -> dict[str, str]:
 def packages_of(variant: Variant) -> set[str]:
     """The packages that a build asks for."""
     own = () if variant.repository or variant.distribution else (variant.requirement,)
-    stated = (item.requirement for item in (*variant.requirements, *variant.constraints))
+    stated = (item.requirement for item in (*variant.requirements, *variant.constraints, *variant.asks))
     return {_read(requirement)[0] for requirement in (*own, *stated)} | set(brings(variant))
 
 

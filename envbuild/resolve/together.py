@@ -334,8 +334,8 @@ def _fact(build: Build, reason: str, field: str) -> Objection:
 
 
 def _asks(build: Build, package: str) -> Objection:
-    for item in (*build.variant.requirements, *build.variant.constraints):
-        only = replace(build.variant, requirements=(item,), constraints=(), repository="-", cudnn=None, nccl=None)
+    for item in (*build.variant.requirements, *build.variant.constraints, *build.variant.asks):
+        only = replace(build.variant, requirements=(item,), constraints=(), asks=(), repository="-", cudnn=None, nccl=None)
         if any(name == package for name, _, _ in pins_of(build.release, only)):
             pythons = f" on Python {item.python}" if item.python else ""
             said = f"asks for {item.requirement}{pythons}"
