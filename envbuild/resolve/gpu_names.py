@@ -20,14 +20,16 @@ from envbuild.resolve.request import GpuWanted
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
 _WORDS = re.compile(r"[a-z]+|\d+")
 _IN_BRACKETS = re.compile(r"\[([^\[\]]+)\]")  # lspci prints "GP102 [GeForce GTX 1080 Ti]"
-_SHARE = re.compile(r"\bmig\s+\d+g\.\d+gb\S*|(?<=\w)-\d+[abcq]$")  # a MIG instance, a vGPU profile
+# A MIG instance, or a vGPU profile: "-40C", "-1-5C" and "-1-5CME" on MIG, "-2B4".
+_SHARE = re.compile(r"\bmig\s+\d+g\.\d+gb\S*|(?<=\w)(?<!geforce)(?:-\d)?-\d+[abcq](?:me|gfx|\d)?$")
 _COUNT = re.compile(r"^\d+\s*x\s*(?=[a-z]|\d{3})|\s+\(?x\s*\d+\)?$")  # "8xH100", "A100 x8"
 # Words that say nothing about the GPU itself.
 _EMPTY = re.compile(
     r"\b(nvidia|corporation|graphics|cards?|gpus?|laptop|notebook|mobile|desktop|with|design|max[- ]?q|edition|server"
-    r"|workstation|generation|founders|vws|mega|lite|hash|rate|lhr|developer|devkit|kit|module)\b"
+    r"|workstation|generation|founders|vws|embedded|mega|lite|hash|rate|lhr|developer|devkit|kit|module)\b"
 )
 _BRAND = re.compile(r"geforce|tesla|quadro|\bgrid\b")
+_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that share numbers; a GRID GPU is also a Tesla
 _MEMORY = re.compile(r"\b\d+\s*(gb|gib|g)\b")
 _FORM = re.compile(r"\b(sxm\d?|pcie|nvl|hbm\w*|gddr\w*|fhhl|hgx|dgxs?|sff)\b")
 _GRADE = re.compile(r"(?<=\d)\s*(ti|super)\b|\b(ti|super)\b")
@@ -40,6 +42,7 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (_BRAND, _MEMORY, _FORM),
     (_BRAND, _MEMORY, _FORM, _GRADE),
 )
+_LAPTOP = ("m", "mx")  # what a laptop GPU's number is followed by
 _PARTIAL = 3  # the reading in which a part of a name is looked for
 _LEAST_PART = 3  # shorter parts of a name are no name
 _SHOWN = 12
@@ -89,7 +92,7 @@ def _find_board(matrix: Matrix, text: str) -> Gpu:
     found = next(_matches(matrix, name), None)
     if found is None:
         _refuse_other_vendor(matrix, text)
-        found = _containing(matrix, _read(name, _PARTIAL))
+        found = _containing(matrix, name, _read(name, _PARTIAL))
     if not found:
         raise _unknown(matrix, text, name)
     if len({row.capability for row in found}) > 1:
@@ -116,19 +119,32 @@ def _matches(matrix: Matrix, name: str) -> Iterator[list[Gpu]]:
             continue
         by_alias = any("".join(_read(alias, 0)) == flat for row in found for alias in row.aliases)
         if _BRAND in _READINGS[reading] and not by_alias:
-            found += [row for row in _containing(matrix, wanted) if row not in found]
+            found += [row for row in _containing(matrix, name, wanted) if row not in found]
         yield found
 
 
-def _containing(matrix: Matrix, wanted: Words) -> list[Gpu]:
-    """The rows of whose name the words are a part."""
+def _containing(matrix: Matrix, name: str, wanted: Words) -> list[Gpu]:
+    """The rows of whose name the words are a part. "GeForce 510" is no part of "NVS 510": that is another brand."""
     if len("".join(wanted)) < _LEAST_PART:
         return []
-    return [row for row in matrix.gpus if any(_contains(_read(each, _PARTIAL), wanted) for each in _spellings(row))]
+    brand = _FAMILY.findall(name)
+    return [
+        row
+        for row in matrix.gpus
+        if any(_contains(_read(each, _PARTIAL), wanted) for each in _spellings(row))
+        and not (brand and _FAMILY.search(row.name.lower()) and _FAMILY.findall(row.name.lower()) != brand)
+    ]
 
 
 def _contains(words: Words, part: Words) -> bool:
-    return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
+    """Whether ``part`` stands in ``words``. Names count whole: "5100" is no part of "K5100", "GT 635" none of "GT 635M"."""
+    for start in range(len(words) - len(part) + 1):
+        end = start + len(part)
+        before, after = "".join(words[max(start - 1, 0) : start]), "".join(words[end : end + 1])
+        letter_before = part[0].isdecimal() and len(before) == 1
+        if words[start:end] == part and not letter_before and not (part[-1].isdecimal() and after in _LAPTOP):
+            return True
+    return False
 
 
 def _spellings(row: Gpu) -> tuple[str, ...]:
