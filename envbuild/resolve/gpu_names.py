@@ -42,7 +42,7 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (_BRAND, _MEMORY, _FORM),
     (_BRAND, _MEMORY, _FORM, _GRADE),
 )
-_LAPTOP = ("m", "mx")  # what a laptop GPU's number is followed by
+_LAPTOP = re.compile(r"m(x)?")  # follows the number of a laptop GPU
 _PARTIAL = 3  # the reading in which a part of a name is looked for
 _LEAST_PART = 3  # shorter parts of a name are no name
 _SHOWN = 12
@@ -142,7 +142,7 @@ def _contains(words: Words, part: Words) -> bool:
         end = start + len(part)
         before, after = "".join(words[max(start - 1, 0) : start]), "".join(words[end : end + 1])
         letter_before = part[0].isdecimal() and len(before) == 1
-        if words[start:end] == part and not letter_before and not (part[-1].isdecimal() and after in _LAPTOP):
+        if words[start:end] == part and not letter_before and not (part[-1].isdecimal() and _LAPTOP.fullmatch(after)):
             return True
     return False
 
