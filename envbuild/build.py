@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from envbuild import codec, files
 from envbuild import lock as locks
 from envbuild.context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
-from envbuild.engine import Engine, apt, bases, packages
+from envbuild.engine import Engine, apt, bases, bootstrap, debs, packages
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
 from envbuild.recipes import Recipe
@@ -101,17 +101,16 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         kept = None if no_cache else _held(engine, workspace, lock, inputs)
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        real = _base(lock, engine, workspace, on_progress)
+        real, have = _base(lock, engine, workspace, on_progress)
         for line in real.notes:
             on_progress(Progress(stage="base", message=f"warning: {line}", log=True))
         bases.check_repositories(lock.environment)
+        have(lock.step_debs())
         try:
             context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         except BuildError as error:
             raise locks.of_lock(lock, error) from error
-        secrets = index.build_secrets() | apt.build_secrets()
-        if real.apt_sources is not None:
-            secrets["envbuild-apt"] = real.apt_sources
+        secrets = index.build_secrets() | _apt_secrets(lock, workspace, on_progress)
         before = read_record(workspace, name)
         moment = time_of(lock)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
@@ -159,6 +158,37 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         return record
 
 
+def require_complete(lock: Lock) -> None:
+    """Raise :class:`BuildError` (``incomplete-lock``) where the lock pins its base's packages and not those upon it.
+
+    The tools of the build must be pinned, too: see :func:`envbuild.context.require_tools`.
+    """
+    require_tools(lock)
+    if lock.base.bootstrap is not None and lock.apt is None:
+        raise BuildError(
+            f"The lock of {lock.environment.name} does not pin the Debian packages that its build installs.",
+            code="incomplete-lock",
+            hint=f"`envbuild lock {lock.environment.name}` completes it where a Debian mirror can be reached; "
+            "the Python packages stay as they are.",
+        )
+
+
+def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> dict[str, bytes]:
+    """What a build's apt must know of this machine: nothing where the lock pins every package and no repository is asked."""
+    repositories = lock.environment.base.repositories
+    if lock.apt is not None and not repositories:
+        return {}
+    secrets = apt.build_secrets()
+    if lock.base.bootstrap is None:  # the image has sources of its own
+        return secrets
+    options = apt.host_options()
+    if apt.dates_ignored(options):
+        told = "warning: this machine's apt is told not to check the dates of indices, and so the build's does not"
+        on_progress(Progress(stage="base", message=told, log=True))
+    sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite)
+    return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}
+
+
 def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
     """What the last build of ``name`` here left on record; None where there was none or it cannot be read."""
     path = workspace.build_record(name)
@@ -197,11 +227,15 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 
 
-def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> bases.RealisedBase:
-    """The base of ``lock``; what the lock or this machine lacks is said first, since fetching or making one takes minutes."""
-    require_tools(lock)
+def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> tuple[bases.RealisedBase, bases.Debs]:
+    """The base of ``lock``, and what has its packages' files.
+
+    What the lock or this machine lacks is said first, since fetching or making a base takes minutes.
+    """
     engine.require_builder()
-    return bases.provide(lock.base, lock.environment, engine, workspace, on_progress)
+    require_complete(lock)
+    have = debs.collector(workspace, lock, on_progress)
+    return bases.provide(lock.base, lock.environment, engine, workspace, on_progress, have), have
 
 
 def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str], check: Check) -> BuildRecord:

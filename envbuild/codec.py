@@ -19,9 +19,13 @@ _SHOWN = 80  # characters of a value that is not what it should be
 def encode(value: Any) -> Any:
     """Dataclasses, tuples and dicts as JSON values; keys keep their declared order.
 
-    A field whose metadata has ``left_out_if_default`` is: what came to a form later leaves older files as they were.
+    A field whose metadata has ``left_out_if_default`` is: what came to a form later leaves older files as they were. A class
+    with ``to_line`` and ``from_line`` is written as one line of text, unless its ``to_line`` answers None.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        line = value.to_line() if hasattr(value, "to_line") else None
+        if line is not None:
+            return line
         return {
             field.name: encode(found)
             for field in dataclasses.fields(value)
@@ -115,6 +119,11 @@ def _read(kind: Any, data: Any, where: str, problems: list[Problem]) -> Any:  # 
 
 
 def _read_dataclass(kind: type, data: Any, where: str, problems: list[Problem]) -> Any:
+    if isinstance(data, str) and hasattr(kind, "from_line"):
+        try:
+            return kind.from_line(data)
+        except ValueError as error:
+            return _wrong(where, str(error), data, problems)
     if not isinstance(data, dict):
         return _wrong(where, "an object", data, problems)
     hints = _hints(kind)

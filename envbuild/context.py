@@ -14,6 +14,7 @@ from typing import Protocol
 from envbuild import files, sbom, sources
 from envbuild import lock as locks
 from envbuild.custom import copying
+from envbuild.engine import debs
 from envbuild.errors import InvalidInputError
 from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
 from envbuild.recipes import Recipe
@@ -89,15 +90,18 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 
 
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
-    """Our own programs that go into the image: path in the context → file here.
+    """Our own programs that go into the image, or build it: path in the context → file here.
 
-    They are the smoke package, the adapters of the environment's recipes and those they name, and what lets users add packages.
+    They are the smoke package, the adapters of the environment's recipes and those they name, what lets users add packages, and
+    the script that installs Debian packages.
     """
     guest = {
         f"smoke/{path.relative_to(workspace.guest).as_posix()}": path
         for path in workspace.guest.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
+    if lock.apt is not None:
+        guest["apt.sh"] = workspace.partials / "apt.sh"
     own = [framework.recipe for framework in lock.environment.frameworks]
     borrowed = [other for recipe in own if recipe in recipes for other in recipes[recipe].adapters]
     for name in dict.fromkeys([*own, *borrowed]):
@@ -165,6 +169,7 @@ def assemble(  # noqa: PLR0917 - what a context is made from
         for path, source in users_files(workspace, lock).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(_mode_of(source))
+        _put_packages(part, workspace, lock)
         _normalise(part)
         shutil.rmtree(final, ignore_errors=True)
         part.rename(final)
@@ -247,6 +252,14 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
                 *where, workspace.downloads / "sources", on_progress, sha256=pinned.get(where, "")
             )
     return found
+
+
+def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
+    """The Debian packages of each step, from the store, with the hashes that the lock pins."""
+    for step in lock.apt.steps if lock.apt else ():
+        _put(folder, f"apt/{step.name}/SHA256SUMS", debs.sums(step.packages).encode())
+        for package in step.packages:
+            debs.link(debs.Store(workspace).path(package), folder / "apt" / step.name / package.filename)
 
 
 def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:

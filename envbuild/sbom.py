@@ -1,6 +1,6 @@
 """A lock as a software bill of materials: CycloneDX 1.6, JSON. Pure: the same lock gives the same bytes.
 
-It says what the lock pins: files of package indexes, Debian packages of the base, CUDA packages. What the lock could not pin
+It says what the lock pins: files of package indexes, Debian packages, CUDA packages. What the lock could not pin
 stands among the properties of the image, so that nobody takes the list for complete. Of a built image it says what the
 distribution's package manager installed, too: those packages come in the version that the mirror had on the day of the build.
 """
@@ -73,9 +73,11 @@ def _components(lock: Lock, built: Built | None) -> Iterator[Component]:
         image = lock.base.image
         yield _component(ComponentType.CONTAINER, image, value, f"base/{image}", sha256=value if kind == "sha256" else "")
     packages: Iterable[DebianPackage | AptPackage] = lock.environment.base.packages
-    pinned = [*(lock.base.bootstrap.packages if lock.base.bootstrap else ()), *packages]
+    pinned = [*lock.image_packages(), *packages]
     if built is None:
-        yield from (_debian(package.name, package.version, "amd64", package.sha256, system) for package in pinned)
+        for package in pinned:
+            architecture = package.architecture if isinstance(package, DebianPackage) and package.architecture else "amd64"
+            yield _debian(package.name, package.version, architecture, package.sha256, system)
     else:
         hashes = {(package.name, package.version): package.sha256 for package in pinned}
         for name, version, architecture in built.packages:

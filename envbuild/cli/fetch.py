@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path | None, **constraints: str | None) -> int:
     """Download every file that the lock of each NAME pins, check it by its hash, and record that as evidence.
 
-    Nothing is kept but the notes of what was checked: a run that was stopped goes on from there, and no file is read twice.
+    Debian packages are kept in the cache folder, for builds to come. Of all else only the notes of what was checked are kept: a
+    run that was stopped goes on from there, and no file is read twice.
     With --to the files stay, for a machine without network: `pip install --no-index --find-links FOLDER` takes them.
     """
     from envbuild import codec, pipeline

@@ -9,19 +9,17 @@ import contextlib
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envbuild import guard, procs
 from envbuild.errors import BuildError
-from envbuild.model import DebianPackage
 
 CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not one
 _MAIN = "main"
 _STALE_S = 3600.0  # no question takes that long
-_MINIMAL = ("?essential", "?priority(required)", "apt")  # what mmdebstrap calls minbase
-_TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
+TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
 _KEYRINGS = (
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -30,7 +28,6 @@ _KEYRINGS = (
 _LINE_OPTIONS = {"Acquire::Check-Valid-Until": "check-valid-until", "Acquire::Check-Date": "check-date"}
 # For one kind of address, or for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
 _PROXY = re.compile(r"Acquire::https?::Proxy(?!-)\S*")
-_PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +37,16 @@ class Source:
     uri: str
     suite: str
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def root(self) -> str:
+        """The address that the paths of packages go on from."""
+        return f"{self.uri.rstrip('/')}/"
+
+    @property
+    def archive(self) -> str:
+        """The archive that it is a mirror of, by the name that its packages' paths in locks begin with."""
+        return "debian-security" if self.suite.endswith("-security") else "debian"
 
     def line(self, **more: str) -> str:
         """The one-line form, ``more`` options added."""
@@ -88,15 +95,15 @@ def sources_for(suite: str, sources: Sequence[Source], *, codename: str) -> list
     """Where ``suite``, its updates and its security fixes should be, going by the sources of a host of ``codename``.
 
     A source that names the suite itself counts before one that is known to be a mirror because it carries the host's own.
-    Empty where the host's apt names no Debian mirror.
+    Empty where the host's apt names no Debian mirror. Options are not taken over: ``trusted=yes``, ``allow-insecure`` and the
+    like would have a build take what nobody signed.
     """
     found: dict[str, Source] = {}
     for of in (suite, codename):
         for source in sources:
             for ending in ("", "-updates", "-security"):
                 if source.suite == f"{of}{ending}" and _signed_by_debian(source):
-                    options = tuple((k, v) for k, v in source.options if k == "trusted")
-                    found.setdefault(ending, replace(source, suite=f"{suite}{ending}", options=options))
+                    found.setdefault(ending, replace(source, suite=f"{suite}{ending}", options=()))
     return list(found.values()) if "" in found else []
 
 
@@ -139,7 +146,12 @@ def build_secrets() -> dict[str, bytes]:
     return {CONF_SECRET: "".join(lines).encode()} if lines else {}
 
 
-def with_host_options(sources: Sequence[Source], options: dict[str, str]) -> list[Source]:
+def dates_ignored(options: Mapping[str, str]) -> bool:
+    """Whether this machine's apt is told not to check when an index was made, or until when it holds."""
+    return any(options.get(key, "").lower() in {"false", "no", "0"} for key in _LINE_OPTIONS)
+
+
+def with_host_options(sources: Sequence[Source], options: Mapping[str, str]) -> list[Source]:
     """The sources with the date checks switched as the host's apt has them, so that one file says all of it."""
     extra = tuple((word, "no") for key, word in _LINE_OPTIONS.items() if options.get(key, "").lower() in {"false", "no", "0"})
     return [replace(source, options=(*source.options, *extra)) for source in sources]
@@ -151,52 +163,25 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
     Raises :class:`BuildError` (``base-unreachable``) within seconds where it does not.
     """
     kept: list[Source] = []
-    with _folder(scratch) as folder:
+    with folder_in(scratch) as folder:
         for number, source in enumerate(sources):
             uri = f"{source.uri.rstrip('/')}/dists/{source.suite}/InRelease"
-            argv = ["/usr/lib/apt/apt-helper", *_TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", uri]
+            argv = ["/usr/lib/apt/apt-helper", *TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", uri]
             answer = procs.run([*argv, f"{folder}/{number}"], timeout_s=60)
             if answer.code == 0:
                 kept.append(source)
             elif number == 0:
                 raise BuildError(
-                    f"The mirror {source.uri} does not give {source.suite}: {_reason(answer.output)}.",
+                    f"The mirror {source.uri} does not give {source.suite}: {reason(answer.output)}.",
                     code="base-unreachable",
                     hint="Correct the mirror in this machine's apt configuration, or let the engine pull the base image.",
                 )
     return kept
 
 
-def plan(sources: Sequence[Source], architecture: str, scratch: Path) -> list[DebianPackage]:
-    """The packages of a minimal system as the mirror has them now, with the sha256 of its index; needs no root.
-
-    ``scratch`` is where the mirror's lists are unpacked meanwhile.
-
-    Raises :class:`BuildError` (``base-unreachable``) where the mirror's lists cannot be had.
-    """
-    with _folder(scratch) as folder:
-        apt = _private_apt(folder, sources, architecture)
-        update = procs.run([*apt, "-qq", "update"], timeout_s=300)
-        if update.code != 0:
-            raise BuildError(
-                f"The package lists of {sources[0].suite} cannot be had from {sources[0].uri}: {_reason(update.output)}.",
-                code="base-unreachable",
-                hint="Check the network and the proxy of this machine's apt.",
-            )
-        install = [*apt, "-qq", "-y", "--no-install-recommends", "--print-uris", "install", *_MINIMAL]
-        # usr-is-merged, where the suite has it: else apt takes usrmerge, which brings Perl's modules
-        asked = procs.run([*install, "usr-is-merged"], timeout_s=120)
-        if "Unable to locate package usr-is-merged" in asked.output:
-            asked = procs.run(install, timeout_s=120)
-        packages = [_package(match) for match in _PRINTED_URI.finditer(asked.output)]
-    if asked.code != 0 or not packages:
-        raise BuildError(f"apt cannot compose a minimal {sources[0].suite}: {_reason(asked.output)}.", code="base-unreachable")
-    return sorted(packages, key=lambda package: package.name)
-
-
 @contextlib.contextmanager
-def _folder(scratch: Path) -> Iterator[Path]:
-    """A folder for one question. Also removes those of runs whose guard was killed with them."""
+def folder_in(scratch: Path) -> Iterator[Path]:
+    """A temporary folder for one question. Also removes those of runs whose guard was killed with them."""
     scratch.mkdir(parents=True, exist_ok=True)
     for left in scratch.glob("apt-*"):
         with contextlib.suppress(FileNotFoundError):  # another run removes it, too
@@ -206,38 +191,7 @@ def _folder(scratch: Path) -> Iterator[Path]:
         yield folder
 
 
-def _private_apt(folder: Path, sources: Sequence[Source], architecture: str) -> list[str]:
-    for name in ("state/lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True)
-    (folder / "status").touch()
-    key = {"signed-by": keyring()} if keyring() else {}
-    (folder / "sources.list").write_text("".join(f"{source.line(**key)}\n" for source in sources), encoding="utf-8")
-    options = {
-        "Dir::State": folder / "state",
-        "Dir::State::status": folder / "status",
-        "Dir::Cache": folder / "cache",
-        "Dir::Cache::pkgcache": "pkgcache.bin",
-        "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
-        "Dir::Etc::sourcelist": folder / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::Etc::preferences": "/dev/null",
-        "Dir::Etc::preferencesparts": "/dev/null",
-        "APT::Architecture": architecture,
-        "APT::Architectures": architecture,
-        "APT::Sandbox::User": "root",
-        "APT::Update::Post-Invoke-Success": "",
-        "Acquire::Languages": "none",
-        "Acquire::ForceHash": "SHA256",
-    }
-    words = [word for key_, value in options.items() for word in ("-o", f"{key_}={value}")]
-    return ["apt-get", *_TIMEOUTS, *words]
-
-
-def _package(match: re.Match[str]) -> DebianPackage:
-    name, version, _ = match["file"].rsplit("_", 2)
-    return DebianPackage(name=name, version=version.replace("%3a", ":"), sha256=match["sha256"])
-
-
-def _reason(output: str) -> str:
+def reason(output: str) -> str:
+    """The last line in which apt says what went wrong."""
     lines = [line.strip() for line in output.splitlines() if line.startswith(("E:", "Err", "W:"))]
     return " ".join((lines or output.strip().splitlines() or ["no answer"])[-1].split())

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from envbuild.engine import apt, bootstrap
+from envbuild.engine import bootstrap, packages
 from envbuild.engine.client import Engine
+from envbuild.engine.debs import Origin, Store
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
 from envbuild.index.exchange import Clock, TookTooLongError, watched
-from envbuild.model import BaseLock, Bootstrap, Environment, Missing, OnProgress, Progress, ignore_progress
+from envbuild.model import BaseLock, Bootstrap, DebianPackage, Environment, Missing, OnProgress, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]
+Debs = Callable[[Sequence[DebianPackage]], Store]  # has the files of packages, fetching them where need be
 _SHOWN = 5  # differences that a message names; the error holds all of them
 
 
@@ -24,8 +27,7 @@ class RealisedBase:
     """The base that a build really starts from.
 
     ``reference`` is what FROM names, ``digest`` the registry's for a pulled base and the image id for any other. ``notes``
-    tell, a line each, what a user should know of it. ``apt_sources`` is the content of the build's apt secret, None where the
-    base has sources of its own.
+    tell, a line each, what a user should know of it.
     """
 
     reference: str
@@ -33,7 +35,6 @@ class RealisedBase:
     how: How
     digest: str
     notes: tuple[str, ...]
-    apt_sources: bytes | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +54,10 @@ def pin(
 ) -> BaseLock | Missing:
     """How to find this environment's base again: a digest, or a package list, or what is missing and why.
 
-    A known digest comes before the registry's, so that everybody's lock is the same; where the base can be bootstrapped as
-    well, a registry has to answer for it to be pulled at all. Nothing is pulled or installed. Without an engine no registry is
-    asked. What is missing goes into a lock, which holds nothing of this machine: the errors themselves, with hosts and
-    addresses, are told as progress alone.
+    A base that can be bootstrapped is pinned by its packages, each with its hash, wherever a mirror tells them: a registry's
+    image can disappear. Else a known digest comes before the registry's, so that everybody's lock is the same. Nothing is
+    pulled or installed. Without an engine no registry is asked. What is missing goes into a lock, which holds nothing of this
+    machine: the errors themselves, with hosts and addresses, are told as progress alone.
     """
     image = environment.base.image
     on_progress(Progress(stage="lock", message=f"pinning the base {image}"))
@@ -64,23 +65,24 @@ def pin(
     if known.digest and not _bootstrappable(environment):
         return pulled
     reasons: list[str] = []
+    if _bootstrappable(environment):
+        try:
+            found = bootstrap.plan(workspace, environment.system.bootstrap_suite)
+            return BaseLock(image=image, digest=None, bootstrap=found)
+        except EnvbuildError as error:
+            on_progress(Progress(stage="lock", message=error.message, log=True))
+            reasons.append("no Debian mirror gave its package list")
     if engine is None:
         reasons.append("no container engine to ask its registry")
     else:
-        if environment.base.provider == "local" and (found := engine.image(image)) is not None:
-            return BaseLock(image=image, digest=found.id, bootstrap=None)
+        if environment.base.provider == "local" and (held := engine.image(image)) is not None:
+            return BaseLock(image=image, digest=held.id, bootstrap=None)
         try:
             answered = engine.registry_digest(image)
             return replace(pulled, digest=known.digest or answered)
         except EnvbuildError as error:
             on_progress(Progress(stage="lock", message=error.message, log=True))
             reasons.append("its registry gave no digest when this was locked")
-    if _bootstrappable(environment):
-        try:
-            return BaseLock(image=image, digest=None, bootstrap=_present(environment.system.bootstrap_suite, workspace))
-        except EnvbuildError as error:
-            on_progress(Progress(stage="lock", message=error.message, log=True))
-            reasons.append("no Debian mirror gave its package list")
     if known.digest:
         return pulled
     return Missing(what=f"base {image}", why="; ".join(reasons))
@@ -95,16 +97,25 @@ def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str
         return None
 
 
-def provide(
-    base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
+def provide(  # noqa: PLR0917 - what having a base takes
+    base: BaseLock,
+    environment: Environment,
+    engine: Engine,
+    workspace: Workspace,
+    on_progress: OnProgress,
+    debs: Debs | None = None,
 ) -> RealisedBase:
     """Have the engine hold the base, pulling or bootstrapping it where it does not.
 
-    Raises :class:`BuildError` (``base-unreachable``) that names the source, its provider and the other providers.
+    ``debs`` has the files of the packages that a bootstrap takes; without it this machine's mirror is asked.
+
+    Raises :class:`BuildError`: ``base-unreachable`` names the source, its provider and the other providers, ``base-differs``
+    what is not as pinned, ``package-gone`` a package that nobody has any more.
     """
     try:
         if base.bootstrap is not None:
-            return _bootstrapped(base.bootstrap, engine, workspace, on_progress)
+            debs = debs or functools.partial(_of_mirror, workspace, base, on_progress)
+            return _bootstrapped(base.bootstrap, base, engine, workspace, on_progress, debs)
         if base.digest is not None:
             return _by_digest(base, base.digest, environment, engine, on_progress)
         return _unpinned(base, environment, engine, workspace, on_progress)
@@ -153,31 +164,34 @@ def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None
             raise unreachable(environment, why) from error
 
 
+def _of_mirror(workspace: Workspace, base: BaseLock, on_progress: OnProgress, wanted: Sequence[DebianPackage]) -> Store:
+    sources = bootstrap.mirror(workspace, base.bootstrap.suite if base.bootstrap else "")
+    store = Store(workspace)
+    store.collect(wanted, [Origin(what="this machine's mirror", archive=s.archive, root=s.root) for s in sources], on_progress)
+    return store
+
+
 def _bootstrappable(environment: Environment) -> bool:
     return bool(environment.system.bootstrap_suite) and environment.base.image == environment.system.image
 
 
-@functools.lru_cache(maxsize=8)  # pinning and building in one run ask the same question
-def _current(workspace: Workspace, suite: str) -> tuple[tuple[apt.Source, ...], Bootstrap]:
-    sources = bootstrap.mirror(workspace, suite)
-    return tuple(sources), bootstrap.plan(workspace, suite, sources)
-
-
-def _present(suite: str, workspace: Workspace) -> Bootstrap:
+def _bootstrapped(  # noqa: PLR0917 - as of provide
+    wanted: Bootstrap, base: BaseLock, engine: Engine, workspace: Workspace, on_progress: OnProgress, debs: Debs
+) -> RealisedBase:
+    if not all(package.path for package in wanted.packages):
+        raise BuildError(
+            "The lock does not say where the packages of its base are: it was made by an earlier envbuild.",
+            code="incomplete-lock",
+            hint="`envbuild lock NAME` completes it; the Python packages stay as they are.",
+        )
     try:
-        return _current(workspace, suite)[1]
-    except BuildError:
-        kept = bootstrap.newest(workspace, suite)  # no mirror: what was made here before can be made from again
-        if kept is None:
+        rootfs = bootstrap.cached(workspace, wanted)
+        if rootfs is None:
+            rootfs = bootstrap.make(workspace, wanted, debs(wanted.packages), on_progress)
+    except (BuildError, EngineError) as error:
+        if error.code not in ("missing-program", "package-gone"):
             raise
-        return kept.bootstrap
-
-
-def _bootstrapped(wanted: Bootstrap, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> RealisedBase:
-    rootfs = bootstrap.cached(workspace, wanted)
-    sources: tuple[apt.Source, ...] | None = None
-    if rootfs is None:
-        rootfs, sources = _made(wanted, workspace, on_progress)
+        return _pulled_instead(wanted, base, engine, on_progress, error)
     require_same(wanted, rootfs.bootstrap)
     name = bootstrap.reference(rootfs.bootstrap)
     found = engine.image(name)
@@ -192,33 +206,23 @@ def _bootstrapped(wanted: Bootstrap, engine: Engine, workspace: Workspace, on_pr
             on_progress=on_progress,
         )
     )
-    return RealisedBase(
-        reference=name,
-        image_id=image_id,
-        how="bootstrapped",
-        digest=image_id,
-        notes=(),
-        apt_sources=bootstrap.source_lines(sources if sources is not None else _mirror_or_none(workspace, wanted.suite)),
-    )
+    return RealisedBase(reference=name, image_id=image_id, how="bootstrapped", digest=image_id, notes=())
 
 
-def _made(wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress) -> tuple[bootstrap.Rootfs, tuple[apt.Source, ...]]:
+def _pulled_instead(
+    wanted: Bootstrap, base: BaseLock, engine: Engine, on_progress: OnProgress, why: EnvbuildError
+) -> RealisedBase:
+    """The distribution's own image, where it holds the very packages of the lock; raises ``why`` where it cannot be had."""
+    on_progress(Progress(stage="base", message=f"{why.message} Trying {base.image} instead.", log=True))
     try:
-        sources, planned = _current(workspace, wanted.suite)
-    except BuildError:
-        kept = bootstrap.newest(workspace, wanted.suite)
-        if kept is None:
-            raise
-        return kept, ()
-    return bootstrap.cached(workspace, planned) or bootstrap.make(workspace, planned, sources, on_progress), sources
-
-
-def _mirror_or_none(workspace: Workspace, suite: str) -> tuple[apt.Source, ...]:
-    # Everything that the build takes from the mirror may be in the builder's cache: no reason to stop here.
-    try:
-        return tuple(bootstrap.mirror(workspace, suite))
+        digest = engine.pull(base.image, on_progress)
     except EnvbuildError:
-        return ()
+        raise why from None
+    reference = f"{_repository(base.image)}@{digest}"
+    held = packages.installed(engine, reference) or {}
+    found = tuple(DebianPackage(name=name, version=version, sha256="") for name, version in held.items())
+    require_same(wanted, replace(wanted, packages=found))
+    return _realised(engine, reference, "pulled", digest)
 
 
 def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
@@ -283,7 +287,6 @@ def _unpinned(
         how=real.how,
         digest=real.digest,
         notes=(note,),
-        apt_sources=real.apt_sources,
     )
 
 
@@ -302,7 +305,6 @@ def _realised(engine: Engine, reference: str, how: How, digest: str) -> Realised
         how=how,
         digest=digest,
         notes=(),
-        apt_sources=None,
     )
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import email.utils
+import functools
 import hashlib
 import os
 import shutil
 import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envbuild import codec, files, procs
 from envbuild.engine import apt
+from envbuild.engine.apt_archive import Archive
+from envbuild.engine.debs import Store, link
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import Bootstrap, DebianPackage, OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
@@ -32,6 +38,7 @@ rm -f "$1/etc/hostname" "$1/etc/machine-id" "$1/var/lib/dbus/machine-id"
 : > "$1/etc/hosts"
 rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/ldconfig/* "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old
 rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/cache/apt/archives/lock
+chown 0:0 "$1/var/cache/apt/archives/partial"
 rm -f "$1/var/lib/systemd/random-seed"
 find "$1/var/log" -type f -delete
 find "$1/var/tmp" -mindepth 1 -delete
@@ -83,7 +90,7 @@ def mirror(workspace: Workspace, suite: str) -> list[apt.Source]:
             code="base-unreachable",
             hint="Add a Debian source under /etc/apt/sources.list.d, or let the engine pull the base image.",
         )
-    return apt.with_host_options(apt.answering(found, workspace.bases), apt.host_options())
+    return apt.answering(found, workspace.bases)
 
 
 def source_lines(sources: Sequence[apt.Source]) -> bytes:
@@ -91,9 +98,21 @@ def source_lines(sources: Sequence[apt.Source]) -> bytes:
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
-def plan(workspace: Workspace, suite: str, sources: Sequence[apt.Source]) -> Bootstrap:
+@functools.lru_cache(maxsize=4)  # locks of one run ask about the same few suites
+def archive(workspace: Workspace, suite: str) -> Archive:
+    """The packages of ``suite`` as the host's mirrors have them now; raises :class:`BuildError` (``base-unreachable``)."""
+    sources = mirror(workspace, suite)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(apt.folder_in(workspace.bases))
+        made = Archive(folder, sources, architecture())
+        made.update(dates_matter=not apt.dates_ignored(apt.host_options()))
+        atexit.register(stack.pop_all().close)
+    return made
+
+
+def plan(workspace: Workspace, suite: str) -> Bootstrap:
     """What a bootstrap of ``suite`` would hold now."""
-    packages = tuple(apt.plan(sources, architecture(), workspace.bases))
+    packages = archive(workspace, suite).minimal()
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
 
 
@@ -102,15 +121,8 @@ def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
     return _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
 
 
-def newest(workspace: Workspace, suite: str) -> Rootfs | None:
-    """The one of ``suite`` made last, whatever its packages."""
-    folder = _folder(workspace, suite)
-    made = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
-    return next((rootfs for rootfs in map(_read, made) if rootfs is not None), None)
-
-
-def make(workspace: Workspace, planned: Bootstrap, sources: Sequence[apt.Source], on_progress: OnProgress) -> Rootfs:
-    """Bootstrap ``planned`` (or what the mirror makes of it a moment later) and keep it.
+def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnProgress) -> Rootfs:
+    """Bootstrap exactly the packages of ``wanted``, whose files ``store`` holds, and keep the result.
 
     Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` where it fails. A kill at
     any moment leaves only a work folder, which the next run removes.
@@ -118,21 +130,22 @@ def make(workspace: Workspace, planned: Bootstrap, sources: Sequence[apt.Source]
     program = procs.find("mmdebstrap")
     if program is None:
         raise EngineError(
-            f"The base {planned.suite} must be bootstrapped, and mmdebstrap is not installed.",
+            f"The base {wanted.suite} must be bootstrapped, and mmdebstrap is not installed.",
             code="missing-program",
             hint="Install it: apt-get install --no-install-recommends mmdebstrap.",
         )
     work = workspace.bases / "work"
     with files.locked(workspace.bases / "lock", as_news("base", on_progress)):
-        existing = cached(workspace, planned)
+        existing = cached(workspace, wanted)
         if existing is not None:  # another run was faster
             return existing
         discard(work)
         try:
             work.mkdir(parents=True)
-            archive = work / "rootfs.tar"
-            _mmdebstrap(program, planned, sources, archive, on_progress)
-            return _keep(workspace, planned, archive)
+            tar = work / "rootfs.tar"
+            _write_repository(work / "repository", wanted, store)
+            _mmdebstrap(program, wanted, work / "repository", tar, on_progress)
+            return _keep(workspace, wanted, tar)
         except OSError as error:
             raise files.explain_os_error(error, work) from error
         finally:
@@ -150,15 +163,33 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _mmdebstrap(
-    program: str, planned: Bootstrap, sources: Sequence[apt.Source], archive: Path, on_progress: OnProgress
-) -> None:
+def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
+    """An apt repository of these packages alone. It is trusted as it is: every file in it has just been checked by its hash."""
+    entries = []
+    for package in wanted.packages:
+        if not store.holds(package):
+            raise BuildError(f"The file of {package.name} {package.version} is not in the store.", code="package-gone")
+        link(store.path(package), folder / package.filename)
+        control = procs.run(["dpkg-deb", "--field", str(folder / package.filename)], timeout_s=60)
+        if control.code != 0:
+            raise BuildError(f"{package.filename} is no Debian package: {control.output.strip()}", code="package-gone")
+        place = f"Filename: ./{package.filename}\nSize: {package.size}\nSHA256: {package.sha256}"
+        entries.append(f"{control.output.strip()}\n{place}\n")
+    index = "\n".join(entries)
+    (folder / "Packages").write_text(index, encoding="utf-8")
+    about = {"Origin": "Debian", "Label": "Debian", "Suite": wanted.suite, "Codename": wanted.suite}
+    about |= {"Architectures": wanted.architecture, "Date": email.utils.formatdate(int(_EPOCH), usegmt=True)}
+    digest = hashlib.sha256(index.encode()).hexdigest()
+    lines = [*(f"{key}: {value}" for key, value in about.items()), "SHA256:", f" {digest} {len(index.encode())} Packages"]
+    (folder / "Release").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Path, on_progress: OnProgress) -> None:
     names = [package.name for package in planned.packages]
-    options = [f'--aptopt={name} "{value}"' for name, value in apt.host_options().items()]
-    include = ["--include=usr-is-merged"] if "usr-is-merged" in names else []
-    keyring = [f"--keyring={apt.keyring()}"] if apt.keyring() else []
+    # In the mirror's index apt is as important as what mmdebstrap takes by itself; in the package's own fields it is not.
+    include = [f"--include={','.join(name for name in ('apt', 'usr-is-merged') if name in names)}"]
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
-    merged = [f"--hook-dir={hooks}"] if include and hooks.is_dir() else []
+    merged = [f"--hook-dir={hooks}"] if "usr-is-merged" in names and hooks.is_dir() else []
     argv = [
         *_apart(),
         program,
@@ -169,14 +200,12 @@ def _mmdebstrap(
         # The hook does it. That step runs this machine's apt-get, which wipes this machine's own package lists where it
         # does not find the configuration of the new root.
         "--skip=cleanup/apt",
-        *keyring,
         *merged,
         *include,
-        *options,
         f"--customize-hook={_CLEAN}",
         planned.suite,
         str(archive),
-        *(source.line() for source in sources),
+        f"deb [trusted=yes] copy:{repository} ./",
     ]
     environment = {"SOURCE_DATE_EPOCH": _EPOCH, "TMPDIR": str(archive.parent), "LC_ALL": "C.UTF-8"}
     on_progress(Progress(stage="base", message=f"bootstrapping {planned.suite} ({len(names)} packages)"))
@@ -220,12 +249,7 @@ def _failed(suite: str, output: str) -> BuildError:
 
 
 def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
-    bootstrap = Bootstrap(
-        suite=planned.suite,
-        architecture=planned.architecture,
-        variant=planned.variant,
-        packages=realised(archive, planned.packages),
-    )
+    bootstrap = replace(planned, packages=realised(archive, planned.packages))
     manifest = _Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=_LAYOUT)
     ready = archive.parent / "ready"
     ready.mkdir()
@@ -249,8 +273,8 @@ def prune(folder: Path) -> None:
 
 
 def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:
-    """The packages that a root file system really holds, by its dpkg, with the index's sha256 where the plan knew them."""
-    hashes = {(package.name, package.version): package.sha256 for package in planned}
+    """The packages that a root file system really holds, by its dpkg: the planned ones where it has those versions."""
+    known = {(package.name, package.version): package for package in planned}
     with tarfile.open(archive) as tar:
         status = tar.extractfile("./var/lib/dpkg/status")
         text = status.read().decode("utf-8", "replace") if status is not None else ""
@@ -259,7 +283,7 @@ def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPac
         fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line and not line.startswith(" "))
         if fields.get("Status", "").endswith(" installed"):
             name, version = fields["Package"], fields["Version"]
-            found.append(DebianPackage(name=name, version=version, sha256=hashes.get((name, version), "")))
+            found.append(known.get((name, version), DebianPackage(name=name, version=version, sha256="")))
     return tuple(sorted(found, key=lambda package: package.name))
 
 

@@ -15,10 +15,22 @@ _QUERY = ("-W", "-f=installed ${db:Status-Abbrev} ${Package} ${Version}\n")
 def pinned(lock: Lock) -> dict[str, str]:
     """Name and version of each package that must be in the image of ``lock`` as pinned."""
     environment = lock.environment
-    found = {each.name: each.version for each in (lock.base.bootstrap.packages if lock.base.bootstrap else ())}
+    found = {each.name: each.version for each in lock.image_packages()}
     found |= {each.name: each.version for each in environment.base.packages}
     asked = environment.custom.system_packages() if environment.custom else ()
     return found | {name: version for name, _, version in (text.partition("=") for text in asked) if version}
+
+
+def unpinned(lock: Lock, found: Mapping[str, str]) -> list[Problem]:
+    """A line for each package of ``found`` that a lock does not pin which pins them all.
+
+    A step that takes over what a compiled library is linked with installs packages of the steps that compiled it.
+    """
+    if lock.apt is None or lock.environment.base.repositories:
+        return []
+    known = {(each.name, each.version) for each in lock.debs()}
+    extra = sorted(set(found.items()) - known - set(pinned(lock).items()))
+    return [Problem(where=name, line=0, message=f"not pinned, found {version}") for name, version in extra]
 
 
 def installed(engine: Engine, image: str) -> dict[str, str] | None:
@@ -42,7 +54,8 @@ def require_pinned(engine: Engine, lock: Lock, image: str) -> None:
     wanted = pinned(lock)
     if not wanted:
         return
-    if problems := differences(wanted, installed(engine, image) or {}):
+    found = installed(engine, image) or {}
+    if problems := [*differences(wanted, found), *unpinned(lock, found)]:
         raise differ(lock.environment.name, problems)
 
 

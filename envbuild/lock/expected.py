@@ -10,6 +10,7 @@ from typing import Literal
 from envbuild.model import Artifact, BaseLock, Environment, Framework, Lock, Missing, Prefix, PrefixPlan, SourceArchive
 
 DEFAULT_INDEX = "default"
+APT = "the Debian packages that apt installs"
 # uv installs into 3.6 and newer ("does not support -I" below that); older interpreters need the last pip that knew them, and
 # a virtualenv that brings its own pip and setuptools, as 20.0 and later do not.
 INSTALLERS = ("pip", "virtualenv<20")
@@ -106,3 +107,13 @@ def build_image_gap(environment: Environment, base: BaseLock) -> tuple[Missing, 
     image = environment.base.build_image
     why = "its registry gave no digest when this was locked"
     return (Missing(what=f"image {image}, to compile in", why=why),) if image and base.build_digest is None else ()
+
+
+def apt_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
+    """What stands in the place of the packages that apt installs on a Debian; upon an image of the user's none is promised."""
+    if environment.system.family != "debian" or environment.base.provider == "local":
+        return ()
+    why = "no Debian mirror gave its package lists when this was locked"
+    if base.bootstrap is None and not environment.system.bootstrap_suite:
+        why = "its base is no suite of Debian's that a mirror has"
+    return (Missing(what=APT, why=why),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,13 +113,14 @@ def complete(
             base = found
             ours = {*unpinned(environment), *map(gap_of, environment.frameworks), *still}
             missing = [gap for gap in missing if gap in ours]
-    return Lock(
-        environment=environment,
+    return replace(
+        lock,
         base=base,
         prefixes=with_pip(prefixes, pips),
         missing=tuple(missing),
         tools=tools_of(prefixes, tools, lock.tools),
         sources=sources_of(environment, sources, lock.sources),
+        apt=lock.apt if base == lock.base else None,
     )
 
 

@@ -54,6 +54,7 @@ class SystemRow:
 
     ``gcc`` is the compiler that it carries, ``mirror`` where its packages are served today. ``digest`` is what its image's tag
     named when a document was written (``sha256:…``); ``archive`` are the apt sources that keep its packages for good.
+    ``snapshot`` is the address below which the distribution keeps every state of its archives, by name and time.
     """
 
     name: str
@@ -66,6 +67,7 @@ class SystemRow:
     gcc: str
     mirror: str
     archive: tuple[str, ...]
+    snapshot: str
     released: str
     end_of_life: str
     bootstrap_suite: str

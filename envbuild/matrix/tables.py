@@ -98,6 +98,7 @@ def system(context: Context, table: Table, defaults: Provenance) -> SystemRow:
         gcc=version(table, "gcc", ""),
         mirror=table.text("mirror", "", pattern=URL),
         archive=table.texts("archive", pattern=APT_SOURCE),
+        snapshot=table.text("snapshot", "", pattern=URL),
         released=date(table, "released", ""),
         end_of_life=date(table, "end_of_life", ""),
         bootstrap_suite=table.text("bootstrap_suite", "", pattern=NAME),

@@ -18,15 +18,30 @@ from envbuild.model.environment import (
     RemoteFile,
     System,
 )
-from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage, Lock, Missing, Prefix, SourceArchive
+from envbuild.model.lock import (
+    AptLock,
+    AptPlan,
+    AptStep,
+    Artifact,
+    BaseLock,
+    Bootstrap,
+    DebianPackage,
+    Lock,
+    Missing,
+    Prefix,
+    SourceArchive,
+)
 from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progress
 from envbuild.model.resolution import Details, Reason, Resolution, Upon
 from envbuild.model.words import SCHEMA, CudaLibraries, Provider, PythonFrom, Status
 
 __all__ = [
     "SCHEMA",
+    "AptLock",
     "AptPackage",
+    "AptPlan",
     "AptRepository",
+    "AptStep",
     "Artifact",
     "Base",
     "BaseLock",

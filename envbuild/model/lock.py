@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,6 +48,12 @@ class Prefix:
         return (*self.artifacts, *self.build_artifacts, *((self.pip,) if self.pip is not None else ()))
 
 
+_LINE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9.+-]*) (?P<version>[A-Za-z0-9.+:~-]+) (?P<architecture>[a-z0-9-]+) (?P<size>[1-9][0-9]{0,11}) "
+    r"(?P<path>[a-z0-9-]+(/(?!\.)[A-Za-z0-9.+~_-]+)+\.deb) sha256:(?P<sha256>[0-9a-f]{64})"
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
     """The tar of one revision of a repository: its ``sha256`` is that of the file that :mod:`envbuild.sources` makes of it."""
@@ -58,11 +65,43 @@ class SourceArchive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DebianPackage:
-    """A package of a bootstrapped base, as the mirror's own index describes it."""
+    """One .deb, as a signed index describes it. ``size`` in bytes.
+
+    ``path`` begins with the archive's name and goes on as on every mirror of it: ``debian/pool/main/b/bash/bash_5_amd64.deb``.
+    JSON holds a package with a path as one line of text, one without (of a lock made before there were paths) as an object.
+    """
 
     name: str
     version: str
     sha256: str
+    architecture: str = field(default="", metadata={"left_out_if_default": True})
+    size: int = field(default=0, metadata={"left_out_if_default": True})
+    path: str = field(default="", metadata={"left_out_if_default": True})
+
+    @property
+    def filename(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    def to_line(self) -> str | None:
+        """The line of a lock, None without a path."""
+        line = f"{self.name} {self.version} {self.architecture} {self.size} {self.path} sha256:{self.sha256}"
+        return line if self.path else None
+
+    @classmethod
+    def from_line(cls, line: str) -> DebianPackage:
+        """The package of a line; :class:`ValueError` where it is no such line."""
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ValueError("a package: name, version, architecture, size, path, sha256")
+        return cls(
+            name=found["name"],
+            version=found["version"],
+            sha256=found["sha256"],
+            architecture=found["architecture"],
+            size=int(found["size"]),
+            path=found["path"],
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +129,47 @@ class BaseLock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AptPlan:
+    """One step of a Dockerfile that installs Debian packages: ``asked`` is what its text names.
+
+    ``name`` is its folder in the build context. ``before`` are the steps whose packages are there when it begins, in their
+    order. ``build_only``: nothing of it is in the image.
+    """
+
+    name: str
+    before: tuple[str, ...]
+    asked: tuple[str, ...]
+    build_only: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AptStep:
+    """A step with ``packages``: every .deb that it installs, those that it names and what they need, by name."""
+
+    name: str
+    asked: tuple[str, ...]
+    build_only: bool = field(default=False, metadata={"left_out_if_default": True})
+    packages: tuple[DebianPackage, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AptLock:
+    """Everything that apt installs upon a bootstrapped base, step by step.
+
+    ``snapshots`` are where the distribution keeps each of its archives as it was then, for the packages that no mirror has any
+    more. ``unchecked`` says what this machine's apt was told not to check of the indices, empty where it checked everything.
+    """
+
+    snapshots: tuple[str, ...]
+    steps: tuple[AptStep, ...]
+    unchecked: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+    def step(self, name: str) -> AptStep | None:
+        """The step of this name."""
+        return next((step for step in self.steps if step.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Missing:
     """Something that could not be pinned, and the reason."""
 
@@ -103,6 +183,7 @@ class Lock:
 
     ``tools`` are wheels of programs that install packages during the build and do not stay in the image, such as uv.
     ``sources`` are the archives of frameworks that are built from a repository, where their hash is known.
+    ``apt`` is None where the base is not bootstrapped, and where its packages could not be pinned.
     """
 
     environment: Environment
@@ -111,3 +192,21 @@ class Lock:
     missing: tuple[Missing, ...]
     tools: tuple[Artifact, ...] = field(default=(), metadata={"left_out_if_default": True})
     sources: tuple[SourceArchive, ...] = field(default=(), metadata={"left_out_if_default": True})
+    apt: AptLock | None = field(default=None, metadata={"left_out_if_default": True})
+
+    def debs(self) -> tuple[DebianPackage, ...]:
+        """Every .deb that a build takes, each once: those of the base, then those of the steps."""
+        held = (*(self.base.bootstrap.packages if self.base.bootstrap else ()), *self.step_debs())
+        return tuple({package.sha256: package for package in held if package.path}.values())
+
+    def step_debs(self) -> tuple[DebianPackage, ...]:
+        """Those of the steps alone: a base that was made before needs no package again."""
+        held = (package for step in (self.apt.steps if self.apt else ()) for package in step.packages)
+        return tuple({package.sha256: package for package in held}.values())
+
+    def image_packages(self) -> tuple[DebianPackage, ...]:
+        """The distribution's packages that the lock pins in the image, by name: a later step may have a newer one."""
+        held = {package.name: package for package in (self.base.bootstrap.packages if self.base.bootstrap else ())}
+        for step in self.apt.steps if self.apt else ():
+            held |= {} if step.build_only else {package.name: package for package in step.packages}
+        return tuple(held[name] for name in sorted(held))

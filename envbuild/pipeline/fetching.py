@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from envbuild import files
+from envbuild.engine import debs
 from envbuild.errors import BuildError, EnvbuildError, UsageError
-from envbuild.model import Artifact, Lock, Missing, Progress
+from envbuild.model import Artifact, DebianPackage, Lock, Missing, Progress
 from envbuild.pipeline import evidence, proving, stages
 from envbuild.pipeline.tools import Tools
 
@@ -30,6 +31,7 @@ _CONTRADICTS = ("hash-differs", "artifact-gone")  # not a network that is down
 _REASONS = {
     "index-unreachable": "its host could not be reached",
     "artifact-gone": "it is no longer offered",
+    "package-gone": "neither a mirror nor the snapshot archive gave it",
     "hash-differs": "what is there is another file",
 }
 _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
@@ -37,13 +39,18 @@ _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """One file that a lock pins: on a package index, or at a URL of its own. ``size`` is 0 where nobody gave it."""
+    """One file that a lock pins: on a package index, at a URL of its own, or a .deb, which ``origins`` may have.
+
+    ``size`` is 0 where nobody gave it.
+    """
 
     filename: str
     sha256: str
     size: int
-    artifact: Artifact | None
-    url: str
+    artifact: Artifact | None = None
+    url: str = ""
+    deb: DebianPackage | None = None
+    origins: tuple[debs.Origin, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,10 +72,10 @@ class Fetched:
 
 
 def pins(lock: Lock) -> tuple[Pin, ...]:
-    """The files that ``lock`` names by where they are and by hash: packages, the tools that build, interpreters, CUDA."""
+    """The files that ``lock`` names by where they are and by hash: packages, tools of the build, interpreters, CUDA, .debs."""
     environment = lock.environment
     found = [
-        Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each, url="")
+        Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each)
         for each in (*lock.tools, *(a for prefix in lock.prefixes for a in prefix.files))
     ]
     pythons = [plan.python for plan in environment.plans()]
@@ -78,10 +85,12 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
     remote = [(file.url, file.sha256) for file in fetched]
     remote += [(package.url, package.sha256) for package in (*base.packages, *base.build_packages)]
     found += [
-        Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, artifact=None, url=url)
+        Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, url=url)
         for url, sha256 in remote
         if url and sha256
     ]
+    asked = debs.origins(lock, debs.host_mirrors(lock)) if lock.apt else ()
+    found += [Pin(filename=each.filename, sha256=each.sha256, size=each.size, deb=each, origins=asked) for each in lock.debs()]
     return tuple({pin.sha256: pin for pin in found}.values())
 
 
@@ -109,6 +118,8 @@ class _Run:
         self._pins = {name: pins(each.lock) for name, each in locked.items()}
         self._notes = tools.workspace.home / "fetched"
         self._had = frozenset(_read(self._notes)) if into is None else frozenset()
+        self._store = debs.Store(tools.workspace)
+        self._store.sweep()
         self._failed: dict[str, EnvbuildError] = {}
         self._bytes: dict[str, float] = {}
         self.told: dict[str, Fetched] = {}
@@ -137,7 +148,13 @@ class _Run:
                     self._finish(name, known[name])
 
     def _open(self, name: str) -> list[Pin]:
-        return [pin for pin in self._pins[name] if pin.sha256 not in self._had]
+        return [pin for pin in self._pins[name] if not self._is_known(pin)]
+
+    def _is_known(self, pin: Pin) -> bool:
+        """Whether it need not be read again. A .deb is kept, so that it must be there: a build takes it from the store."""
+        if pin.deb is not None and not self._store.path(pin.deb).is_file():
+            return False
+        return pin.sha256 in self._had
 
     def _have(self, pin: Pin, count: int, total: float) -> None:
         """One file, in a thread of the pool; a download that broke off is tried again."""
@@ -148,6 +165,12 @@ class _Run:
             message = f"{count} files, each checked by its hash"
             self._tools.on_progress(Progress(stage="fetch", message=message, done=done, total=total or None, unit="bytes"))
 
+        if pin.deb is not None:
+            path = self._store.get(pin.deb, pin.origins)
+            if self._into is not None:
+                files.write_atomic(self._into / pin.filename, path.read_bytes())
+            tell(Progress(stage="fetch", message="", done=pin.size))
+            return
         index = self._tools.index
         for attempt in range(1, _TRIES + 1):
             try:
@@ -212,6 +235,8 @@ def _unpinned(lock: Lock) -> list[Missing]:
 
 def _host(pin: Pin) -> str:
     """Where a file was looked for; not the index of this machine, which may be anybody's mirror."""
+    if pin.deb is not None:
+        return urlsplit(pin.origins[-1].root).hostname or "" if pin.origins else ""
     index = pin.artifact.index if pin.artifact else pin.url
     return "" if index == "default" else urlsplit(index).hostname or ""
 

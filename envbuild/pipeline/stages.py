@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import named, own, remarks, rendering, ways_on
+from envbuild.pipeline import archive, named, own, remarks, rendering, ways_on
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -239,8 +239,10 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
         if _may_be_completed(tools, found):
             lock = locks.complete(lock, **lock_inputs(tools, environment))
+        lock = archive.completed(tools, lock)
     else:
-        lock = locks.make(environment, **lock_inputs(tools, environment), like=starting_lock(tools))
+        made = locks.make(environment, **lock_inputs(tools, environment), like=starting_lock(tools))
+        lock = archive.pinned(tools, made)
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)
@@ -368,9 +370,7 @@ def build_environment(
 ) -> tuple[BuildRecord, Verified | None]:
     """The verified image of a lock, with what verifying said; None where an image was kept with all its tags.
 
-    What was built from the same inputs and is still in the engine is not built again. No tag moves to an image before it is
-    verified: :class:`VerifyError` (exit 8) where it does not hold what the lock says. A lock that pins no file of one of its
-    frameworks is :class:`InvalidInputError` (``lock-incomplete``) before anything is built.
+    No tag moves before the image is verified (else :class:`VerifyError`). A lock that pins no file of a framework is refused.
     """
     from envbuild import build
     from envbuild.pipeline import incomplete, judge, proving

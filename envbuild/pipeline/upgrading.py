@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
 from envbuild.model import BaseLock, Environment, Lock, Missing
-from envbuild.pipeline import proving, stages
+from envbuild.pipeline import archive, proving, stages
 from envbuild.pipeline.stages import Locked
 from envbuild.pipeline.tools import Tools
 
@@ -63,6 +63,10 @@ def upgrade_environment(
         lock = locks.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
     else:
         lock = base.repinned()
+    if packages and not base_image:
+        lock = replace(lock, apt=before.lock.apt, missing=lock.missing)
+    if not packages or base_image or archive.is_outdated(tools, lock):
+        lock = archive.pinned(tools, lock)
     difference = locks.compare(before.lock, lock)
     proved = proving.held_kinds(tools, environment.name)
     if write and not difference.empty:

@@ -5,13 +5,14 @@ No clock, network, environment variable or working directory is read here, and n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from envbuild.errors import InvalidInputError, UsageError
-from envbuild.model import Lock
+from envbuild.model import AptPlan, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes, services
-from envbuild.render.requirements import check_names, split, unpinned
+from envbuild.render.apt import AptSteps
+from envbuild.render.requirements import PrefixFiles, check_names, split, unpinned
 
 DIALECTS = ("baseline",)
 _UNSUPPORTED = {
@@ -35,7 +36,33 @@ def render(
             code="unknown-dialect",
             hint=f"Use {' or '.join(DIALECTS)}, which Docker Engine 20.10 and newer build.",
         )
-    from envbuild.render.dockerfile import STAGES, dockerfile
+    files = _files(lock, recipes)
+    rendering = {file.name: file.text() for each in files for file in each.all()}
+    rendering |= {file.name: file.text() for file in unpinned(lock.prefixes, lock.environment)}
+    rendering["Dockerfile"] = _dockerfile(lock, recipes, templates, files, AptSteps(lock, planning=False))
+    rendering |= services.scripts(lock, templates)
+    if len(lock.prefixes) > 1:
+        rendering[prefixes.FILE] = prefixes.listed(lock, recipes)
+    return dict(sorted(rendering.items()))
+
+
+def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[AptPlan, ...]:
+    """The steps that install Debian packages in the Dockerfile of ``lock``, which need not pin them yet."""
+    steps = AptSteps(lock, planning=True)
+    _dockerfile(lock, recipes, templates, _files(lock, recipes), steps)
+    return steps.plans()
+
+
+def _dockerfile(
+    lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles], steps: AptSteps
+) -> str:
+    from envbuild.render.dockerfile import dockerfile
+
+    return dockerfile(lock, recipes, templates, files, steps)
+
+
+def _files(lock: Lock, recipes: Mapping[str, Recipe]) -> list[PrefixFiles]:
+    from envbuild.render.dockerfile import STAGES
 
     _check(lock, recipes)
     used = [recipes[framework.recipe] for framework in lock.environment.frameworks]
@@ -43,13 +70,7 @@ def render(
     compiled = list(dict.fromkeys(pattern for recipe in used for pattern in recipe.compiled))
     files = [split(prefix, patterns, compiled, alone=len(lock.prefixes) == 1) for prefix in lock.prefixes]
     check_names(files, STAGES)
-    rendering = {file.name: file.text() for each in files for file in each.all()}
-    rendering |= {file.name: file.text() for file in unpinned(lock.prefixes, lock.environment)}
-    rendering["Dockerfile"] = dockerfile(lock, recipes, templates, files)
-    rendering |= services.scripts(lock, templates)
-    if len(lock.prefixes) > 1:
-        rendering[prefixes.FILE] = prefixes.listed(lock, recipes)
-    return dict(sorted(rendering.items()))
+    return files
 
 
 def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:

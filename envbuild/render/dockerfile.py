@@ -12,6 +12,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.model import AptPackage, Environment, Framework, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
+from envbuild.render.apt import AptSteps
 from envbuild.render.fetched import fetched_pythons, file_of
 from envbuild.render.prefixes import variables
 from envbuild.render.requirements import PrefixFiles, unpinned
@@ -34,12 +35,14 @@ def _header(lock: Lock) -> str:
     return f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {again}"
 
 
-def dockerfile(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles]) -> str:
-    """The text of the Dockerfile: a pure function of its arguments."""
+def dockerfile(
+    lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles], steps: AptSteps
+) -> str:
+    """The text of the Dockerfile: a pure function of its arguments. ``steps`` learns what apt installs in it."""
     import jinja2
 
     try:
-        text = _jinja(tuple(sorted(templates.items()))).get_template(_MAIN).render(**_values(lock, recipes, files))
+        text = _jinja(tuple(sorted(templates.items()))).get_template(_MAIN).render(**_values(lock, recipes, files), apt=steps)
     except jinja2.TemplateError as error:
         where = f"{getattr(error, 'name', None) or 'the templates'}, line {getattr(error, 'lineno', None) or '?'}"
         raise InvalidInputError(

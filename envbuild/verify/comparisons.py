@@ -159,9 +159,9 @@ def _same_version(found: str, wanted: str) -> bool:
 def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
     """The distribution's packages: those of the base provider and of a bootstrapped base at exactly their versions."""
     packages = told["packages"]
-    environment, bootstrap = lock.environment, lock.base.bootstrap
+    environment = lock.environment
     exact = {package.name: package.version for package in environment.base.packages}
-    exact |= {package.name: package.version for package in bootstrap.packages} if bootstrap else {}
+    exact |= {package.name: package.version for package in lock.image_packages()}
     pythons = [name for prefix in lock.prefixes for name in prefix.python.packages]
     wanted = list(dict.fromkeys([*environment.system.packages, *pythons, environment.system.init_package]))
     own = [name.partition("=") for name in environment.custom.system_packages()] if environment.custom else []

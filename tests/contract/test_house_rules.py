@@ -65,7 +65,8 @@ def test_no_python_outside_the_guest_names_a_framework():
 def registry_hosts() -> set[str]:
     """Hosts of pip's built-in index, of this machine's pip configuration and of its apt sources, read now.
 
-    A vendor's repository that the matrix names as a fact may also be among this machine's apt sources: it stays a fact.
+    A vendor's repository and a distribution's archive that the matrix names as facts may also be among this machine's apt
+    sources: they stay facts.
     """
     hosts = {PyPI.netloc, PyPI.file_storage_domain}
     settings = procs.run([str(Path(procs.find("python3") or "python3")), "-m", "pip", "config", "list"]).output
@@ -73,7 +74,8 @@ def registry_hosts() -> set[str]:
     texts = [settings, *(place.read_text(errors="replace") for place in places if place.is_file())]
     for text in texts:
         hosts |= set(re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text))
-    return hosts - {urlsplit(repository.url).netloc for repository in facts().repositories}
+    known = [repository.url for repository in facts().repositories] + [row.snapshot for row in facts().systems]
+    return hosts - {urlsplit(url).netloc for url in known}
 
 
 def test_no_tracked_file_names_a_registry_host():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from envbuild.index import Index
-from envbuild.model import Artifact, Base, BaseLock, Environment, Framework, Lock, Prefix, Python, System
-from envbuild.pipeline import Tools
+from envbuild.model import Artifact, Base, BaseLock, Environment, Framework, Lock, Prefix, Python, System, ignore_progress
+from envbuild.pipeline import Tools, archive
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace, find
 
@@ -87,6 +89,13 @@ def lock(base: BaseLock, index: Index, decision: Environment | None = None) -> L
     )
     tools = Tools(find(str(Path(__file__).parents[2]))).build_tools
     return Lock(environment=decided, base=base, prefixes=(prefix,), missing=(), tools=tools)
+
+
+def with_packages(lock: Lock, workspace: Workspace, known: dict[str, Recipe], templates: dict[str, str]) -> Lock:
+    """The lock with every Debian package pinned, as ``envbuild lock`` would pin them."""
+    matrix = SimpleNamespace(systems=())
+    made = SimpleNamespace(workspace=workspace, recipes=known, templates=templates, matrix=matrix, on_progress=ignore_progress)
+    return archive.pinned(cast(Tools, made), lock)
 
 
 def workspace_with_recipe(root: Path, home: Path, shared: Workspace) -> Workspace:

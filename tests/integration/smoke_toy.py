@@ -67,8 +67,8 @@ def make(engine: Engine, shared: Workspace, folder: Path, change: Callable[[Lock
     shutil.copytree(workspaces.find(str(ROOT)).partials, workspace.partials)
     base = bases.pin(engine_toy.environment(), engine, workspace, ignore_progress)
     assert isinstance(base, BaseLock), base
-    lock = change(engine_toy.lock(base, index))
     made = {"toy": engine_toy.RECIPE, "other": replace(engine_toy.RECIPE, name="other", env={"PYTHONPATH": "/opt/other"})}
+    lock = engine_toy.with_packages(change(engine_toy.lock(base, index)), workspace, made, recipes.templates(workspace))
     record = build.build(
         engine, workspace, lock, made, recipes.templates(workspace), index, repository=f"envbuild-test-{folder.name}"
     )

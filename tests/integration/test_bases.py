@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from engine_toy import environment, processes
 
-from envbuild.engine import Engine, apt, bases, bootstrap
+from envbuild.engine import Engine, apt, bases, bootstrap, debs
 from envbuild.errors import BuildError
 from envbuild.model import BaseLock, Bootstrap, Missing, Progress, ignore_progress
 from envbuild.workspace import Workspace
@@ -60,17 +60,32 @@ def addresses(sources: list[apt.Source]) -> set[str]:
     return {source.uri.partition("://")[2].partition("/")[0] for source in sources}
 
 
+def stored(place: Workspace, planned: Bootstrap) -> debs.Store:
+    """A store with the files of these packages."""
+    store = debs.Store(place)
+    mirrors = apt.sources_for(planned.suite, apt.host_sources(), codename=apt.codename())
+    origins = [debs.Origin(what="this machine's mirror", archive=source.archive, root=source.root) for source in mirrors]
+    store.collect(planned.packages, origins, ignore_progress)
+    return store
+
+
+def sources_of(workspace: Workspace, suite: str) -> bytes:
+    """This machine's mirror, as a build's secret."""
+    return bootstrap.source_lines(apt.with_host_options(bootstrap.mirror(workspace, suite), apt.host_options()))
+
+
 # --- bootstrapped ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", ["bookworm", "bullseye"])
 def test_a_suite_is_bootstrapped_as_planned_and_can_install_packages(engine, workspace, suite, tmp_path):
-    sources = bootstrap.mirror(workspace, suite)
-    planned = bootstrap.plan(workspace, suite, sources)
+    planned = bootstrap.plan(workspace, suite)
     assert {"apt", "dpkg", "libc6", "base-files"} <= {package.name for package in planned.packages}
     assert all(len(package.sha256) == 64 for package in planned.packages)
-    rootfs = bootstrap.cached(workspace, planned) or bootstrap.make(workspace, planned, sources, ignore_progress)
+    rootfs = bootstrap.cached(workspace, planned) or bootstrap.make(
+        workspace, planned, stored(workspace, planned), ignore_progress
+    )
     assert rootfs.bootstrap == planned
     assert bootstrap.cached(workspace, planned) == rootfs
     decided = environment(suite=suite)
@@ -78,7 +93,6 @@ def test_a_suite_is_bootstrapped_as_planned_and_can_install_packages(engine, wor
     real = bases.provide(lock, decided, engine, workspace, ignore_progress)
     assert real.how == "bootstrapped"
     assert real.notes == ()
-    assert real.apt_sources is not None
     again = bases.provide(lock, decided, engine, workspace, ignore_progress)
     assert again.image_id == real.image_id
     (tmp_path / "Dockerfile").write_text(
@@ -86,7 +100,7 @@ def test_a_suite_is_bootstrapped_as_planned_and_can_install_packages(engine, wor
         "RUN --mount=type=secret,id=envbuild-apt,target=/etc/apt/sources.list.d/envbuild.list"
         " apt-get -q update && apt-get -q install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/*\n"
     )
-    built = engine.build(tmp_path, tag="envbuild-test/base:1", secrets={"envbuild-apt": real.apt_sources})
+    built = engine.build(tmp_path, tag="envbuild-test/base:1", secrets={"envbuild-apt": sources_of(workspace, suite)})
     try:
         assert engine.run(built.id, ["tini", "--version"]).output.startswith("tini version")
     finally:
@@ -112,10 +126,11 @@ def test_a_base_says_nothing_of_this_machine_or_its_mirror(engine, workspace, de
 @pytest.mark.slow
 @pytest.mark.prove
 def test_the_same_packages_are_the_same_bytes_wherever_they_are_made(place, workspace):
-    sources = bootstrap.mirror(workspace, "bookworm")
-    planned = bootstrap.plan(workspace, "bookworm", sources)
-    first = bootstrap.cached(workspace, planned) or bootstrap.make(workspace, planned, sources, ignore_progress)
-    second = bootstrap.make(place, planned, sources, ignore_progress)
+    planned = bootstrap.plan(workspace, "bookworm")
+    first = bootstrap.cached(workspace, planned) or bootstrap.make(
+        workspace, planned, stored(workspace, planned), ignore_progress
+    )
+    second = bootstrap.make(place, planned, stored(place, planned), ignore_progress)
     assert second.archive_sha256 == first.archive_sha256
     assert second.path != first.path
     assert [
@@ -139,14 +154,14 @@ def test_a_base_that_is_not_the_pinned_one_stops_the_build(engine, workspace, de
 
 @pytest.mark.slow
 def test_killed_in_the_middle_the_next_run_succeeds_and_leaves_this_machines_apt_alone(place, workspace, package_list):
-    sources = bootstrap.mirror(workspace, "bookworm")
-    planned = bootstrap.plan(workspace, "bookworm", sources)
+    planned = bootstrap.plan(workspace, "bookworm")
     code = (
-        "from pathlib import Path; from envbuild.engine import bootstrap; from envbuild.workspace import Workspace\n"
+        "from pathlib import Path; from envbuild.engine import bootstrap, debs; from envbuild.workspace import Workspace\n"
         f"r = Path({str(place.root)!r}); w = Workspace(root=r, output=r, home=Path({str(place.home)!r}))\n"
-        "s = bootstrap.mirror(w, 'bookworm')\n"
-        "bootstrap.make(w, bootstrap.plan(w, 'bookworm', s), s, lambda news: print(news.message, flush=True))\n"
+        "p = bootstrap.plan(w, 'bookworm')\n"
+        "bootstrap.make(w, p, debs.Store(w), lambda news: print(news.message, flush=True))\n"
     )
+    stored(place, planned)
     env = {**os.environ, "PYTHONPATH": str(workspace.root)}
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
@@ -157,9 +172,9 @@ def test_killed_in_the_middle_the_next_run_succeeds_and_leaves_this_machines_apt
     process.wait()
     work = str(place.bases / "work")
     wait_for(lambda: not processes(lambda words: any(work in word for word in words)))
-    assert bootstrap.newest(place, "bookworm") is None  # nothing half-made counts
+    assert bootstrap.cached(place, planned) is None  # nothing half-made counts
     assert str(place.home) not in Path("/proc/self/mountinfo").read_text()
-    made = bootstrap.make(place, planned, sources, ignore_progress)
+    made = bootstrap.make(place, planned, stored(place, planned), ignore_progress)
     assert made.bootstrap == planned
     assert not Path(work).exists()
     assert package_list.exists()
@@ -176,23 +191,17 @@ def test_what_is_still_mounted_is_let_go_before_anything_is_removed(tmp_path):
     assert (outside / "precious").read_text() == "of this machine"
 
 
-def test_without_a_mirror_what_was_made_before_serves(engine, workspace, debian12, monkeypatch):
+def test_without_a_mirror_the_pinned_base_that_was_made_before_serves(engine, workspace, debian12, monkeypatch):
     if debian12.how != "bootstrapped":
         pytest.skip("the engine pulled the base")
     pinned = bases.pin(environment(), None, workspace, ignore_progress)
-    bases._current.cache_clear()
-    unreachable = apt.Source(uri="http://mirror.invalid/debian", suite="bookworm")
-    monkeypatch.setattr(apt, "host_sources", lambda: [unreachable])
-    assert bases.pin(environment(), None, workspace, ignore_progress) == pinned
     assert isinstance(pinned, BaseLock)
+    monkeypatch.setattr(apt, "host_sources", list)
     real = bases.provide(pinned, environment(), engine, workspace, ignore_progress)
     assert real.image_id == debian12.image_id
-    assert real.apt_sources == b""
-    bases._current.cache_clear()
 
 
 def test_a_mirror_out_of_reach_is_named_within_seconds(place, engine, monkeypatch):
-    bases._current.cache_clear()
     unreachable = apt.Source(uri="http://mirror.invalid/debian", suite="bookworm")
     monkeypatch.setattr(apt, "host_sources", lambda: [unreachable])
     planned = Bootstrap(suite="bookworm", architecture="amd64", variant="minbase", packages=())
@@ -205,7 +214,6 @@ def test_a_mirror_out_of_reach_is_named_within_seconds(place, engine, monkeypatc
     for word in ("mirror.invalid", "debian:12", "`distribution`"):
         assert word in caught.value.message
     assert "wheels, conda" in caught.value.hint
-    bases._current.cache_clear()
 
 
 # --- out of reach ----------------------------------------------------------------------------------------------------
@@ -350,7 +358,6 @@ def test_a_pulled_base_is_locked_by_digest_and_built_from(engine, place, registr
     news: list[Progress] = []
     real = bases.provide(pinned, decided, engine, place, news.append)
     assert (real.how, real.digest, real.image_id) == ("pulled", registry.digest, registry.image_id)
-    assert real.apt_sources is None
     registry.asked.clear()
     assert bases.provide(pinned, decided, engine, place, ignore_progress) == real
     (tmp_path / "Dockerfile").write_text(f"FROM {real.reference}\nCOPY Dockerfile /x\n")

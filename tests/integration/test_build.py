@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_toy import NUMPY, RECIPE, environment, lock, workspace_with_recipe
+from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, context, recipes
 from envbuild.engine import Engine, bases, packages
@@ -53,10 +53,10 @@ def templates(workspace: Workspace, place: Workspace) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def locked(engine: Engine, workspace: Workspace) -> Lock:
+def locked(engine: Engine, workspace: Workspace, templates: dict[str, str]) -> Lock:
     pinned = bases.pin(environment(), engine, workspace, ignore_progress)
     assert isinstance(pinned, BaseLock), pinned
-    return lock(pinned, Index())
+    return with_packages(lock(pinned, Index()), workspace, {"toy": RECIPE}, templates)
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +220,7 @@ def test_packages_in_another_version_than_pinned_stop_the_build_before_any_tag(e
     with pytest.raises(BuildError) as stopped:
         again(engine, place, older, templates)
     assert stopped.value.code == "base-differs"
+    assert f"{first.name}: pinned 0.1, found {first.version}" in stopped.value.message
     with pytest.raises(BuildError) as stopped:
         packages.require_pinned(engine, older, record.image)
     assert stopped.value.code == "packages-differ"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from engine_toy import nap, processes, sleeping
 
-from envbuild.engine import Engine, bases, connect, embedded, network
+from envbuild.engine import Engine, apt, bases, bootstrap, connect, embedded, network
 from envbuild.errors import BuildError, EngineError, UsageError
 from envbuild.workspace import Workspace
 
@@ -141,8 +141,9 @@ def test_its_builds_and_containers_reach_the_network(place, workspace, debian12,
         f"FROM {reference}\n"
         "RUN --mount=type=secret,id=envbuild-apt,target=/etc/apt/sources.list.d/envbuild.list apt-get -q update\n"
     )
-    assert debian12.apt_sources is not None or debian12.how == "pulled"
-    built = engine.build(tmp_path, tag="t:1", secrets={"envbuild-apt": debian12.apt_sources or b""})
+    mirror = apt.with_host_options(bootstrap.mirror(workspace, "bookworm"), apt.host_options())
+    sources = bootstrap.source_lines(mirror) if debian12.how == "bootstrapped" else b""
+    built = engine.build(tmp_path, tag="t:1", secrets={"envbuild-apt": sources})
     assert engine.run(built.id, ["sh", "-c", "test -s /etc/resolv.conf"]).code == 0
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import unavailable
-from engine_toy import RECIPE, environment, lock, workspace_with_recipe
+from engine_toy import RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, recipes
 from envbuild.engine import Engine, bases
@@ -120,7 +120,7 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
     (place.recipes / "toy" / "install.j2").write_text("{## nothing ##}\n")
     own = {name: text for name, text in recipes.templates(place).items() if "toy" in name}
     templates = {**recipes.templates(workspace), **own}
-    decision = locked(engine, workspace, python)
+    decision = with_packages(locked(engine, workspace, python), workspace, {"toy": RECIPE}, templates)
     return build.build(engine, place, decision, {"toy": RECIPE}, templates, Index(), repository=REPOSITORY)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import recipes, verify
-from envbuild.engine import Engine, bases
+from envbuild.engine import Engine, apt, bases, bootstrap
 from envbuild.errors import BuildError
 from envbuild.model import AptPackage, AptRepository, BaseLock, ComputeCapability, Lock, ignore_progress
 from envbuild.render import render
@@ -71,6 +71,7 @@ sha256sum /srv/ml/toy-nccl_*.deb | cut -d' ' -f1 > /srv/ml/sha256
 mkdir "/srv/http:" && ln -s /srv "/srv/http:/toy.invalid"  # what it is asked for as a proxy
 """
 
+MIRROR = apt.with_host_options(apt.sources_for("bookworm", apt.host_sources(), codename=apt.codename()), apt.host_options())
 
 NVCC = r"""#!/bin/sh
 set -eu
@@ -104,9 +105,9 @@ class Site:
 
 @pytest.fixture(scope="module")
 def base(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
-    return bases.provide(
-        BaseLock(image="debian:12", digest=None, bootstrap=None), _lock().environment, engine, workspace, ignore_progress
-    )
+    pinned = bases.pin(_lock().environment, engine, workspace, ignore_progress)
+    assert isinstance(pinned, BaseLock), pinned
+    return bases.provide(pinned, _lock().environment, engine, workspace, ignore_progress)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +190,7 @@ def _until(dockerfile: str, stage: str) -> str:
 
 
 def _build(engine: Engine, base: bases.RealisedBase, context: Path, tag: str, **more: bytes) -> str:
-    secrets = {"envbuild-apt": base.apt_sources} if base.apt_sources is not None else {}
+    secrets = {"envbuild-apt": bootstrap.source_lines(MIRROR)} if base.how == "bootstrapped" else {}
     secrets |= {name.replace("_", "-"): content for name, content in more.items()}
     return engine.build(context, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
 

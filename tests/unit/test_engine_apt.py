@@ -85,7 +85,13 @@ def test_a_third_partys_source_is_no_mirror():
 def test_a_source_that_names_the_suite_counts_before_the_hosts_mirror():
     own = Source(uri="http://archive.example/old", suite="bullseye", options=(("trusted", "yes"),))
     found = apt.sources_for("bullseye", [*apt.parse_deb822(DEB822), own], codename="bookworm")
-    assert found[0] == own
+    assert (found[0].uri, found[0].suite) == (own.uri, own.suite)
+
+
+@pytest.mark.parametrize("option", ["trusted", "allow-insecure", "allow-weak", "check-valid-until", "check-date"])
+def test_what_a_host_does_not_check_is_not_taken_over(option):
+    own = Source(uri="http://archive.example/old", suite="bullseye", options=((option, "yes"),))
+    assert apt.sources_for("bullseye", [own], codename="bookworm")[0].options == ()
 
 
 def test_no_debian_host_and_no_debian_source():
@@ -96,6 +102,12 @@ def test_no_debian_host_and_no_debian_source():
 def test_security_alone_is_no_mirror():
     only = [Source(uri="http://mirror.example/debian-security", suite="bookworm-security")]
     assert apt.sources_for("bookworm", only, codename="bookworm") == []
+
+
+def test_whether_a_host_minds_dates():
+    assert apt.dates_ignored({"Acquire::Check-Valid-Until": "false"})
+    assert apt.dates_ignored({"Acquire::Check-Date": "0"})
+    assert not apt.dates_ignored({"Acquire::Check-Date": "true", "Acquire::http::Proxy": "false"})
 
 
 def test_date_checks_go_along():

@@ -131,7 +131,6 @@ def test_a_broken_cache_is_as_good_as_absent(tmp_path):
     for content in ("", "{", "{}", '{"layout": "1"}', "[]"):
         (folder / "manifest.json").write_text(content)
         assert bootstrap.cached(workspace, wanted) is None
-        assert bootstrap.newest(workspace, "bookworm") is None
 
 
 def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tmp_path):
@@ -214,15 +213,20 @@ def test_a_base_that_can_only_be_pulled_is_pinned_by_the_known_digest_on_every_m
     assert pinned(decided, engine, tmp_path) == expected
 
 
-def test_a_base_that_can_be_bootstrapped_is_pulled_where_a_registry_answers_yet_by_the_known_digest(
+def test_a_base_that_can_be_bootstrapped_is_pinned_by_its_packages_and_else_by_the_known_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bases, "_present", lambda suite, workspace: made_of(a="1"))
+    monkeypatch.setattr(bootstrap, "plan", lambda workspace, suite: made_of(a="1"))
+    made = BaseLock(image="debian:12", digest=None, bootstrap=made_of(a="1"))
+    assert pinned(environment(), Registry(OTHER), tmp_path) == made
+    assert pinned(environment(), None, tmp_path) == made
+
+    def unreachable(workspace: Workspace, suite: str) -> Bootstrap:
+        raise BuildError("no mirror", code="base-unreachable")
+
+    monkeypatch.setattr(bootstrap, "plan", unreachable)
     expected = BaseLock(image="debian:12", digest=KNOWN.digest, bootstrap=None, archive=KNOWN.archive)
     assert pinned(environment(), Registry(OTHER), tmp_path) == expected
-    made = BaseLock(image="debian:12", digest=None, bootstrap=made_of(a="1"))
-    assert pinned(environment(), Registry(), tmp_path) == made
-    assert pinned(environment(), None, tmp_path) == made
 
 
 def test_without_a_known_digest_the_registrys_is_taken_and_else_missed(tmp_path: Path) -> None:

@@ -421,9 +421,12 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
         "base_lock": model.BaseLock, "artifact": model.Artifact, "prefix": model.Prefix, "missing": model.Missing,
         "remote_file": model.RemoteFile, "prefix_plan": model.PrefixPlan, "copied_file": model.CopiedFile,
         "service": model.Service, "custom": model.Custom, "source_archive": model.SourceArchive,
+        "apt_lock": model.AptLock, "apt_step": model.AptStep,
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
+        if name == "debian_package":  # a line of text; its object is of locks made before
+            continue
         assert [f.name for f in dataclasses.fields(kind)] == list(SCHEMA["$defs"][name]["properties"]), name
     assert [f.name for f in dataclasses.fields(model.Lock)] == list(SCHEMA["properties"])
 

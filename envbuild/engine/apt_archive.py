@@ -1,0 +1,187 @@
+"""One suite of the archive as this machine's mirrors have it now: apt, in a folder of its own, says what it would install.
+
+Nothing is installed and no root is needed. The lists are fetched once in a run, however many locks are made in it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from envbuild import procs
+from envbuild.engine import apt
+from envbuild.errors import BuildError
+from envbuild.model import DebianPackage
+
+_MINIMAL = ("?essential", "?priority(required)", "apt")  # what mmdebstrap calls minbase
+_PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
+_STANZA = re.compile(r"Package: (?P<name>\S+)\n(?:.*\n)*?Version: (?P<version>\S+)\n")
+_UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|was not found")
+_DATE = re.compile(r"(?m)^Date: (?P<date>.+)$")
+# A signature is wanted of every index, whatever this machine's apt was told.
+_STRICT = (
+    "Acquire::AllowInsecureRepositories=false",
+    "Acquire::AllowWeakRepositories=false",
+    "Acquire::AllowDowngradeToInsecureRepositories=false",
+    "APT::Get::AllowUnauthenticated=false",
+)
+_DATED = ("Acquire::Check-Valid-Until=true", "Acquire::Check-Date=true")
+NO_DATES = "the dates of the indices"  # what a lock says was not checked
+
+
+class Archive:
+    """The packages of ``sources``: a suite, its updates and its security fixes. ``folder`` is empty, and its own."""
+
+    def __init__(self, folder: Path, sources: Sequence[apt.Source], architecture: str) -> None:
+        self._folder = folder
+        self._sources = tuple(sources)
+        self._apt = _private_apt(folder, sources, architecture)
+        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[DebianPackage, ...]] = {}
+        self.unchecked: tuple[str, ...] = ()
+
+    def update(self, *, dates_matter: bool) -> None:
+        """Fetch the lists. Their dates are left unchecked only where they fail and do not matter to this machine's apt.
+
+        Raises :class:`BuildError` (``base-unreachable``) where they cannot be had.
+        """
+        answer = procs.run([*self._apt, *_options(*_DATED), "-qq", "update"], timeout_s=300)
+        if answer.code != 0 and not dates_matter:
+            without = [option.replace("=true", "=false") for option in _DATED]
+            answer = procs.run([*self._apt, *_options(*without), "-qq", "update"], timeout_s=300)
+            self.unchecked = (NO_DATES,)
+        if answer.code != 0:
+            first = self._sources[0]
+            raise BuildError(
+                f"The package lists of {first.suite} cannot be had from {first.uri}: {apt.reason(answer.output)}.",
+                code="base-unreachable",
+                hint="Check the network and the proxy of this machine's apt. `trusted=yes` and the like of its sources are not "
+                "taken over: what is pinned comes from signed indices.",
+            )
+
+    def minimal(self) -> tuple[DebianPackage, ...]:
+        """The packages of a minimal system, by name."""
+        # usr-is-merged, where the suite has it: else apt takes usrmerge, which brings Perl's modules
+        try:
+            return self.install((), (*_MINIMAL, "usr-is-merged"))
+        except BuildError as error:
+            if "Unable to locate package usr-is-merged" not in error.message:
+                raise
+        return self.install((), _MINIMAL)
+
+    def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
+        """What apt would install for ``asked`` where ``present`` is installed, by name.
+
+        Raises :class:`BuildError`: ``unknown-package`` for a name or version that the mirror lacks, ``packages-unavailable``
+        where apt would not install it, or only by removing something.
+        """
+        lines = tuple(sorted({f"{each.name} {each.version}" for each in present}))
+        key = (lines, tuple(asked))
+        if key not in self._known:
+            self._known[key] = self._ask(present, asked)
+        return self._known[key]
+
+    def snapshots(self, address: str) -> tuple[str, ...]:
+        """Where each archive lies as it was a day after its youngest index, which is when it certainly held what that names.
+
+        A snapshot is asked for by a time, and the one taken last before that answers.
+        """
+        youngest: dict[str, datetime.datetime] = {}
+        for source in self._sources:
+            date = self._date(source)
+            if date is not None:
+                youngest[source.archive] = max(date, youngest.get(source.archive, date))
+        day = datetime.timedelta(days=1)
+        return tuple(f"{address}/{name}/{date + day:%Y%m%dT%H%M%SZ}" for name, date in youngest.items()) if address else ()
+
+    def _ask(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
+        (self._folder / "status").write_text("".join(self._status(present)), encoding="utf-8")
+        words = ["-qq", "-y", "--no-install-recommends", "--no-remove", "--print-uris", "install", *asked]
+        answer = procs.run([*self._apt, *words], timeout_s=120)
+        found = [self._package(match) for match in _PRINTED_URI.finditer(answer.output)]
+        if answer.code != 0:
+            raise BuildError(
+                f"apt cannot install {', '.join(asked)} upon {self._sources[0].suite}: {apt.reason(answer.output)}.",
+                code="unknown-package" if _UNKNOWN.search(answer.output) else "packages-unavailable",
+                hint="Correct the names: `apt` and `apt_build` of an envbuild.yaml, or those of the recipe.",
+            )
+        return tuple(sorted(found, key=lambda package: package.name))
+
+    def _status(self, present: Sequence[DebianPackage]) -> Iterator[str]:
+        """What dpkg would say of these packages, in the words of the lists."""
+        installed = {package.name: package.version for package in present}
+        for name, version in sorted(installed.items()):
+            stanza = self._stanzas.get((name, version))
+            if stanza is None:
+                raise BuildError(
+                    f"The mirror no longer lists {name} {version}, which the lock pins in the base.",
+                    code="packages-unavailable",
+                    hint="`envbuild lock NAME --upgrade --base-image` pins the packages of today.",
+                )
+            yield stanza.replace("\n", "\nStatus: install ok installed\n", 1) + "\n\n"
+
+    @functools.cached_property
+    def _stanzas(self) -> Mapping[tuple[str, str], str]:
+        found: dict[tuple[str, str], str] = {}
+        for path in sorted((self._folder / "state" / "lists").glob("*_Packages")):
+            for stanza in path.read_text(encoding="utf-8", errors="replace").split("\n\n"):
+                if (match := _STANZA.match(stanza + "\n")) is not None:
+                    found[match["name"], match["version"]] = stanza.strip("\n")
+        return found
+
+    def _package(self, match: re.Match[str]) -> DebianPackage:
+        name, version, rest = match["file"].rsplit("_", 2)
+        uri = unquote(match["uri"])
+        source = max((each for each in self._sources if uri.startswith(each.root)), key=lambda each: len(each.root))
+        return DebianPackage(
+            name=name,
+            version=version.replace("%3a", ":"),
+            sha256=match["sha256"],
+            architecture=rest.removesuffix(".deb"),
+            size=int(match["size"]),
+            path=f"{source.archive}/{uri.removeprefix(source.root)}",
+        )
+
+    def _date(self, source: apt.Source) -> datetime.datetime | None:
+        """When the index of one source was made, as it says itself."""
+        lists = self._folder / "state" / "lists"
+        for path in lists.glob(f"*_dists_{source.suite.replace('/', '_')}_*Release"):
+            if (match := _DATE.search(path.read_text(encoding="utf-8", errors="replace"))) is not None:
+                return email.utils.parsedate_to_datetime(match["date"].replace("UTC", "+0000"))
+        return None
+
+
+def _options(*options: str) -> list[str]:
+    return [word for option in options for word in ("-o", option)]
+
+
+def _private_apt(folder: Path, sources: Sequence[apt.Source], architecture: str) -> list[str]:
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    key = {"signed-by": apt.keyring()} if apt.keyring() else {}
+    (folder / "sources.list").write_text("".join(f"{source.line(**key)}\n" for source in sources), encoding="utf-8")
+    options = {
+        "Dir::State": folder / "state",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "Dir::Cache::pkgcache": "pkgcache.bin",
+        "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Sandbox::User": "root",
+        "APT::Update::Post-Invoke-Success": "",
+        "Acquire::GzipIndexes": "false",
+        "Acquire::Languages": "none",
+        "Acquire::ForceHash": "SHA256",
+    }
+    words = _options(*(f"{key_}={value}" for key_, value in options.items()), *_STRICT)
+    return ["apt-get", *apt.TIMEOUTS, *words]

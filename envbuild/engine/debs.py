@@ -1,0 +1,215 @@
+"""The .debs that locks pin, kept by hash: from an earlier run, else from a mirror, else from the distribution's snapshots.
+
+Whatever a server answers, only the file with the lock's hash gets in, and only whole: it is written under another name first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from envbuild import files, procs
+from envbuild.engine import apt
+from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
+from envbuild.index.pool import DaemonPool
+from envbuild.model import DebianPackage, Lock, OnProgress, Progress
+from envbuild.workspace import Workspace
+
+_PARALLEL = 4  # downloads at a time; more only share the same line
+_DEADLINE_S = 600.0  # for one file; apt gives up a silent server within seconds
+_SHOWN = 3
+_HELPER = "/usr/lib/apt/apt-helper"
+_SLACK = 1 << 20  # that a file may be longer than the lock says before its download is cut: a page of an error, no more
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """A server that has packages: ``root`` is what a package's path goes on from, ``archive`` which packages it has."""
+
+    what: str
+    archive: str
+    root: str
+
+    def url(self, package: DebianPackage) -> str:
+        """Where it would have ``package``."""
+        return self.root + quote(package.path.partition("/")[2])
+
+
+def origins(lock: Lock, sources: Sequence[apt.Source]) -> tuple[Origin, ...]:
+    """Who is asked for the packages of ``lock``, in that order: this machine's mirrors, then the snapshots."""
+    mirrors = [Origin(what="this machine's mirror", archive=source.archive, root=source.root) for source in sources]
+    snapshots = lock.apt.snapshots if lock.apt else ()
+    kept = [Origin(what=f"the snapshot {url}", archive=url.rstrip("/").split("/")[-2], root=f"{url}/") for url in snapshots]
+    return tuple(dict.fromkeys([*mirrors, *kept]))
+
+
+def host_mirrors(lock: Lock) -> list[apt.Source]:
+    """The mirrors of the lock's suite that this machine's apt names; none where it has no apt. None is asked yet."""
+    suite = lock.base.bootstrap.suite if lock.base.bootstrap else ""
+    return apt.sources_for(suite, apt.host_sources(), codename=apt.codename()) if suite else []
+
+
+class Store:
+    """The files below one folder, each named by its sha256."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.folder = workspace.downloads / "debs"
+
+    def path(self, package: DebianPackage) -> Path:
+        """Where the file of ``package`` lies, or would."""
+        return self.folder / f"{package.sha256}.deb"
+
+    def holds(self, package: DebianPackage) -> bool:
+        """Whether the file is there, whole and the very one; a damaged one is removed."""
+        path = self.path(package)
+        try:
+            if files.sha256_of(path) == package.sha256:
+                return True
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        return False
+
+    def get(self, package: DebianPackage, asked: Sequence[Origin]) -> Path:
+        """The file of ``package``, fetched where it is not there yet.
+
+        Raises :class:`BuildError` (``package-gone``) that says of each place why it does not serve.
+        """
+        path = self.path(package)
+        if self.holds(package):
+            return path
+        refused = [f"not in the store {self.folder}"]
+        refused += [] if any("mirror" in each.what for each in asked) else ["no mirror in this machine's apt configuration"]
+        for origin in (each for each in asked if each.archive == package.path.partition("/")[0]):
+            part = self.folder / f".{package.sha256}.{os.getpid()}.part"
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                why = _download(origin.url(package), part, package)
+                if not why:
+                    part.replace(path)
+                    return path
+            except OSError as error:
+                raise files.explain_os_error(error, part) from error
+            finally:
+                part.unlink(missing_ok=True)
+            refused.append(f"{origin.what}: {why}")
+        refused += [] if any("snapshot" in each.what for each in asked) else ["no snapshot archive in the lock"]
+        raise BuildError(
+            f"{package.name} {package.version} (sha256 {package.sha256}) cannot be had: {'; '.join(refused)}.",
+            code="package-gone",
+            hint="Run it where the snapshot archive can be reached, copy the file into the store under its sha256, or take the "
+            "packages of today: `envbuild lock NAME --relock`.",
+        )
+
+    def collect(self, packages: Iterable[DebianPackage], asked: Sequence[Origin], on_progress: OnProgress) -> None:
+        """Have all of ``packages``, several at a time; one error tells of all that cannot be had."""
+        self.sweep()
+        wanted = [package for package in packages if not self.path(package).is_file()]
+        total = float(sum(package.size for package in wanted))
+        pool, done, failed = DaemonPool(_PARALLEL), 0.0, []
+        jobs = {pool.submit(self.get, package, asked): package for package in wanted}
+        for job in as_completed(jobs):
+            error = job.exception()
+            if isinstance(error, EnvbuildError):
+                failed.append(error)
+                if error.code != "package-gone":
+                    break
+            elif error is not None:
+                raise error
+            done += jobs[job].size
+            message = f"{len(wanted)} system packages, each checked by its hash"
+            on_progress(Progress(stage="packages", message=message, done=done, total=total, unit="bytes"))
+        if failed:
+            raise _together(failed)
+
+    def sweep(self) -> None:
+        """Remove what killed runs left half-written."""
+        for part in self.folder.glob(".*.part") if self.folder.is_dir() else ():
+            with contextlib.suppress(ValueError, OSError):
+                if not Path("/proc", str(int(part.name.split(".")[2]))).exists():
+                    part.unlink()
+
+
+def collector(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> Callable[[Sequence[DebianPackage]], Store]:
+    """A function that has the files of packages of ``lock`` in the store of ``workspace``, and answers the store."""
+    store, asked = Store(workspace), origins(lock, host_mirrors(lock))
+
+    def have(wanted: Sequence[DebianPackage]) -> Store:
+        store.collect(wanted, asked, on_progress)
+        return store
+
+    return have
+
+
+def link(source: Path, target: Path) -> None:
+    """``target`` as another name of the same file, or a copy where the file system has no such thing."""
+    import shutil
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
+    if len(failed) == 1:
+        return failed[0]
+    first = failed[0]
+    return BuildError(
+        f"{len(failed)} system packages cannot be had. The first: {first.message}",
+        code=first.code,
+        hint=first.hint,
+        problems=[Problem(where="packages", line=0, message=each.message) for each in failed],
+    )
+
+
+def _download(url: str, target: Path, package: DebianPackage) -> str:
+    """Fetch ``url`` into ``target``; why that is not the file, empty where it is."""
+    fetch: Callable[[str, Path, int], str] = _by_apt if Path(_HELPER).is_file() else _by_requests
+    why = fetch(url, target, package.size)
+    if why or not target.is_file():
+        return why or "no file"
+    found = files.sha256_of(target)
+    return "" if found == package.sha256 else f"it has another file there (sha256 {found})"
+
+
+def _by_apt(url: str, target: Path, size: int) -> str:
+    """With the proxies, certificates and passwords that this machine's apt knows."""
+    limit = [f"--fsize={size + _SLACK}", "--"]
+    bounded = [prlimit, *limit] if (prlimit := procs.find("prlimit")) else []
+    argv = [*bounded, _HELPER, *apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
+    try:
+        answer = procs.run(argv, timeout_s=_DEADLINE_S)
+    except TimedOutError:
+        return f"not whole within {_DEADLINE_S:.0f} seconds"
+    if answer.code == 0:
+        return ""
+    told = [line for line in answer.output.splitlines() if line.startswith("E: ") and line != "E: Download Failed"]
+    return " ".join((told or [apt.reason(answer.output)])[0].removeprefix("E: ").split())
+
+
+def _by_requests(url: str, target: Path, size: int) -> str:
+    import requests
+
+    try:
+        with requests.get(url, stream=True, timeout=20) as answer, target.open("wb") as stream:
+            if answer.status_code != requests.codes.ok:
+                return f"HTTP {answer.status_code}"
+            for piece in answer.iter_content(1 << 20):
+                stream.write(piece)
+                if stream.tell() > size + _SLACK:
+                    return "it is longer than the lock says"
+    except requests.RequestException as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def sums(packages: Iterable[DebianPackage]) -> str:
+    """What sha256sum reads to check a folder of these packages."""
+    return "".join(f"{package.sha256}  {package.filename}\n" for package in packages)

@@ -1,0 +1,73 @@
+"""The Debian packages of a lock: every .deb that its build installs, pinned as the mirror has it on one day."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from envbuild.errors import BuildError
+from envbuild.lock import expected
+from envbuild.model import AptLock, AptStep, DebianPackage, Lock, Progress
+from envbuild.pipeline.tools import Tools
+
+
+def is_outdated(tools: Tools, lock: Lock) -> bool:
+    """Whether the build installs Debian packages that the lock does not pin, and that can be pinned."""
+    from envbuild import render
+
+    if lock.base.bootstrap is None:
+        return False
+    if lock.apt is None:
+        return True
+    wanted = [(plan.name, plan.asked, plan.build_only) for plan in render.apt_plans(lock, tools.recipes, tools.templates)]
+    return wanted != [(step.name, step.asked, step.build_only) for step in lock.apt.steps]
+
+
+def completed(tools: Tools, lock: Lock) -> Lock:
+    """``lock`` as it is where it pins every package of its build, else :func:`pinned`."""
+    return pinned(tools, lock) if is_outdated(tools, lock) else lock
+
+
+def pinned(tools: Tools, lock: Lock) -> Lock:
+    """``lock`` with the base and everything that apt installs upon it pinned as the mirror has them now.
+
+    All of it at once: packages of two days need not fit each other. Where the mirror cannot be asked, the lock says that it
+    lacks them. Raises :class:`BuildError` (``packages-unavailable``) where apt would not install what is asked for.
+    """
+    from envbuild.engine import bootstrap
+
+    missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)
+    gap = expected.apt_gap(lock.environment, lock.base)
+    if lock.base.bootstrap is None:
+        return replace(lock, missing=(*missing, *gap), apt=None)
+    suite = lock.base.bootstrap.suite
+    tools.on_progress(Progress(stage="lock", message=f"pinning the packages of {suite}"))
+    try:
+        base = replace(lock.base, bootstrap=bootstrap.plan(tools.workspace, suite))
+    except BuildError as error:
+        if error.code != "base-unreachable":
+            raise
+        tools.on_progress(Progress(stage="lock", message=error.message, log=True))
+        return replace(lock, missing=(*missing, *expected.apt_gap(lock.environment, lock.base)), apt=None)
+    return replace(lock, base=base, missing=missing, apt=_steps(tools, replace(lock, base=base, apt=None)))
+
+
+def _steps(tools: Tools, lock: Lock) -> AptLock:
+    from envbuild import render
+    from envbuild.engine import bootstrap
+
+    held = lock.base.bootstrap.packages if lock.base.bootstrap else ()
+    archive = bootstrap.archive(tools.workspace, lock.base.bootstrap.suite if lock.base.bootstrap else "")
+    found: dict[str, AptStep] = {}
+    for plan in render.apt_plans(lock, tools.recipes, tools.templates):
+        present = {package.name: package for package in held}
+        for name in plan.before:
+            present |= {package.name: package for package in found[name].packages}
+        packages: tuple[DebianPackage, ...] = archive.install(tuple(present.values()), plan.asked)
+        found[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
+    row = next((row for row in tools.matrix.systems if row.name == lock.environment.system.name), None)
+    if archive.unchecked:
+        told = f"warning: this machine's apt is told not to check {', '.join(archive.unchecked)}; the lock says so"
+        tools.on_progress(Progress(stage="lock", message=told, log=True))
+    return AptLock(
+        snapshots=archive.snapshots(row.snapshot if row else ""), steps=tuple(found.values()), unchecked=archive.unchecked
+    )

@@ -1,0 +1,72 @@
+"""The steps of a Dockerfile that install Debian packages, found while it is rendered, each with its folder. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from envbuild.errors import InvalidInputError
+from envbuild.model import AptPlan, Lock
+
+_LAST = "image"  # the stage that the image is made of
+
+
+class AptSteps:
+    """Knows in which stage a template is, and what was installed there before. Templates call it ``apt``."""
+
+    def __init__(self, lock: Lock, *, planning: bool) -> None:
+        self._lock = lock
+        self._planning = planning
+        self._above: dict[str, str] = {}
+        self._stage = ""
+        self._found: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def enter(self, above: str, stage: str) -> str:
+        """What follows is in ``stage``, which begins with all that ``above`` holds."""
+        self._above[stage] = above
+        self._stage = stage
+        return ""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the lock pins what apt installs. While steps are planned it is taken to do so, if it can."""
+        return self._lock.apt is not None or (self._planning and self._lock.base.bootstrap is not None)
+
+    def step(self, packages: Sequence[str]) -> str:
+        """The folder of the build context whose packages a step of the present stage installs.
+
+        Raises :class:`InvalidInputError` (``stale-lock``) where the lock pins no such step.
+        """
+        asked = tuple(map(str, packages))
+        earlier = sum(stage == self._stage for _, stage, _ in self._found)
+        name = f"{self._stage}-{earlier + 1}" if earlier else self._stage
+        self._found.append((name, self._stage, asked))
+        held = self._lock.apt.step(name) if self._lock.apt else None
+        if not self._planning and (held is None or held.asked != asked):
+            raise InvalidInputError(
+                f"The lock of {self._lock.environment.name} does not pin what its build installs now: {', '.join(asked)}.",
+                code="stale-lock",
+                hint=f"Pin it with `envbuild lock {self._lock.environment.name}`; the Python packages stay as they are.",
+            )
+        return f"apt/{name}"
+
+    def folders(self, stage: str) -> list[str]:
+        """The folders of the steps of one stage alone, without those of the stages above."""
+        return [f"apt/{name}" for name, where, _ in self._found if where == stage]
+
+    def plans(self) -> tuple[AptPlan, ...]:
+        """Every step that was found, in the order of the Dockerfile."""
+        image = self._chain(_LAST)
+        plans: list[AptPlan] = []
+        for number, (name, stage, asked) in enumerate(self._found):
+            chain = self._chain(stage)
+            before = tuple(other for other, where, _ in self._found[:number] if where in chain)
+            plans.append(AptPlan(name=name, before=before, asked=asked, build_only=stage not in image))
+        return tuple(plans)
+
+    def _chain(self, stage: str) -> set[str]:
+        found: set[Any] = set()
+        while stage and stage not in found:
+            found.add(stage)
+            stage = self._above.get(stage, "")
+        return found

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Installs the Debian packages that a lock pins: the files that the build context holds, and nothing else. No network takes part.
+#
+#   apt.sh install FOLDER NAME...   every package in FOLDER; NAMEs are those that were asked for, the others serve them
+#   apt.sh listed FILE FOLDER...    those packages in the FOLDERs whose names FILE lists, one a line
+#
+# Each FOLDER has a SHA256SUMS of the lock's hashes. apt-get gets no sources, so that a package which the lock forgot stops the
+# build. Caches and lists go to /tmp, and logs are removed: none of them belongs into an image.
+set -eu -o pipefail
+
+export DEBIAN_FRONTEND=noninteractive
+readonly apt=(
+  -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/dev/null
+  -o Dir::State::Lists=/tmp/apt-lists -o Dir::Cache=/tmp/apt-cache
+  -o APT::Sandbox::User=root
+)
+
+mkdir -p /tmp/apt-lists/partial /tmp/apt-cache/archives/partial
+
+installed() {
+  dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' | awk '$1 == "ii" {print $2}' | sort
+}
+
+check() {
+  (cd "$1" && sha256sum --check --strict --quiet SHA256SUMS)
+}
+
+case "$1" in
+  install)
+    folder=$2
+    shift 2
+    check "${folder}"
+    printf '%s\n' "${@%%=*}" | sort > /tmp/apt-asked
+    installed > /tmp/apt-before
+    apt-get "${apt[@]}" install -y --no-install-recommends --no-remove "${folder}"/*.deb
+    # As if apt had found them by itself: whoever removes what was asked for can have the rest removed, too.
+    installed | comm -13 /tmp/apt-before - | comm -23 - /tmp/apt-asked > /tmp/apt-others
+    if [[ -s /tmp/apt-others ]]; then
+      xargs -a /tmp/apt-others apt-mark "${apt[@]}" auto > /dev/null
+    fi
+    ;;
+  listed)
+    list=$2
+    shift 2
+    chosen=()
+    for folder in "$@"; do
+      check "${folder}"
+      for file in "${folder}"/*.deb; do
+        name=${file##*/}
+        if grep -qxF "${name%%_*}" "${list}"; then
+          chosen+=("${file}")
+        fi
+      done
+    done
+    if [[ ${#chosen[@]} -gt 0 ]]; then
+      apt-get "${apt[@]}" install -y --no-install-recommends --no-remove "${chosen[@]}"
+    fi
+    ;;
+  *)
+    echo "apt.sh: unknown command $1" >&2
+    exit 2
+    ;;
+esac
+rm -rf /var/log/apt/* /var/log/*.log /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old /var/lib/dpkg/*-old

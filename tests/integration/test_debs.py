@@ -1,0 +1,160 @@
+"""Where a pinned .deb comes from: the store, a mirror, a snapshot archive, and what a user is told where none has it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from archive_server import ArchiveServer, serve
+
+from envbuild.engine import apt, debs
+from envbuild.engine.debs import Origin, Store
+from envbuild.errors import BuildError
+from envbuild.model import DebianPackage, ignore_progress
+from envbuild.workspace import Workspace
+
+CONTENT = b"not a package, and bytes all the same" * 100
+PATH = "debian/pool/main/g/g++-12/g++-12_1~deb12_amd64.deb"
+ROOT = Path(__file__).parents[2]
+
+
+def package(content: bytes = CONTENT, path: str = PATH) -> DebianPackage:
+    digest = hashlib.sha256(content).hexdigest()
+    return DebianPackage(name="g++-12", version="1", sha256=digest, architecture="amd64", size=len(content), path=path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+
+
+@pytest.fixture
+def mirror() -> Iterator[ArchiveServer]:
+    with serve() as archive:
+        yield archive
+
+
+@pytest.fixture
+def snapshot() -> Iterator[ArchiveServer]:
+    with serve() as archive:
+        yield archive
+
+
+@pytest.fixture
+def asked(mirror: ArchiveServer, snapshot: ArchiveServer) -> tuple[Origin, ...]:
+    return (
+        Origin(what="this machine's mirror", archive="debian", root=f"{mirror.url}/deb/"),
+        Origin(what="the snapshot archive", archive="debian", root=f"{snapshot.url}/debian/20260101T000000Z/"),
+    )
+
+
+def on(server: str, path: str = PATH) -> str:
+    rest = path.partition("/")[2]
+    return f"deb/{rest}" if server == "mirror" else f"debian/20260101T000000Z/{rest}"
+
+
+def test_the_mirror_serves_first_and_the_store_from_then_on(place, mirror, snapshot, asked):
+    mirror.files[on("mirror")] = CONTENT
+    store = Store(place)
+    path = store.get(package(), asked)
+    assert path.read_bytes() == CONTENT
+    assert store.get(package(), ()) == path
+    assert mirror.asked == [on("mirror")]
+    assert snapshot.asked == []
+
+
+def test_what_the_mirror_no_longer_has_comes_from_the_snapshots(place, mirror, snapshot, asked):
+    snapshot.files[on("snapshot")] = CONTENT
+    assert Store(place).get(package(), asked).read_bytes() == CONTENT
+    assert mirror.asked == [on("mirror")]
+
+
+def test_other_bytes_of_the_same_name_are_refused(place, mirror, snapshot, asked):
+    mirror.files[on("mirror")] = CONTENT.replace(b"same", b"SAME")
+    snapshot.files[on("snapshot")] = CONTENT
+    assert Store(place).get(package(), asked).read_bytes() == CONTENT
+    other = Store(Workspace(root=place.root, output=place.root, home=place.root / "other"))
+    snapshot.files.clear()
+    with pytest.raises(BuildError, match=r"another file there \(sha256 [0-9a-f]{64}\)") as stopped:
+        other.get(package(), asked)
+    assert stopped.value.code == "package-gone"
+    assert list(other.folder.iterdir()) == []
+
+
+def test_a_server_that_sends_more_than_the_lock_says_is_cut_short(place, mirror, asked):
+    mirror.files[on("mirror")] = b"x" * (8 << 20)
+    with pytest.raises(BuildError):
+        Store(place).get(package(), asked[:1])
+    assert list(Store(place).folder.iterdir()) == []
+
+
+def test_where_none_serves_one_error_names_all_three_places(place, asked):
+    with pytest.raises(BuildError) as stopped:
+        Store(place).get(package(), asked)
+    error = stopped.value
+    assert (error.code, error.exit_code) == ("package-gone", 7)
+    for words in ("g++-12 1", package().sha256, "not in the store", "this machine's mirror: ", "the snapshot archive: ", "404"):
+        assert words in error.message
+    with pytest.raises(BuildError, match=r"no mirror in this machine's apt configuration; no snapshot archive in the lock"):
+        Store(place).get(package(), ())
+
+
+def test_a_damaged_file_of_the_store_is_fetched_again(place, mirror, asked):
+    mirror.files[on("mirror")] = CONTENT
+    store = Store(place)
+    store.get(package(), asked).write_bytes(b"damaged")
+    assert store.get(package(), asked).read_bytes() == CONTENT
+    assert len(mirror.asked) == 2
+
+
+def test_all_that_cannot_be_had_is_told_at_once(place, mirror, asked):
+    wanted = [package(bytes([number]) * 9, f"debian/pool/main/x/x_{number}_amd64.deb") for number in range(5)]
+    mirror.files = {on("mirror", each.path): bytes([number]) * 9 for number, each in enumerate(wanted[:3])}
+    with pytest.raises(BuildError) as stopped:
+        Store(place).collect(wanted, asked, ignore_progress)
+    assert len(stopped.value.problems) == 2
+    assert sum(Store(place).holds(each) for each in wanted) == 3
+
+
+def test_without_apt_the_snapshots_serve_all_the_same(place, snapshot, asked, monkeypatch):
+    monkeypatch.setattr(debs, "_HELPER", "/nowhere")
+    snapshot.files[on("snapshot")] = CONTENT
+    assert Store(place).get(package(), asked).read_bytes() == CONTENT
+
+
+def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror, asked):
+    mirror.files[on("mirror")] = CONTENT
+    mirror.stalled.add(on("mirror"))
+    wanted = package()
+    code = (
+        "import sys; from pathlib import Path; from envbuild.engine.debs import Store, Origin; "
+        "from envbuild.model import DebianPackage; from envbuild.workspace import Workspace\n"
+        f"r = Path({str(place.root)!r}); p = DebianPackage.from_line({wanted.to_line()!r})\n"
+        f"o = [Origin(what='mirror', archive='debian', root={asked[0].root!r})]\n"
+        "Store(Workspace(root=r, output=r, home=r / 'home')).get(p, o)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    store = Store(place)
+    until = time.monotonic() + 60
+    while not mirror.asked and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    assert not store.holds(wanted)
+    mirror.stalled.clear()
+    store.collect([wanted], asked, ignore_progress)
+    assert [path.name for path in store.folder.iterdir()] == [f"{wanted.sha256}.deb"]
+
+
+def test_apts_own_lists_are_not_touched(place, asked):
+    before = sorted(Path("/var/lib/apt/lists").glob("*")) if apt.codename() else []
+    with pytest.raises(BuildError):
+        Store(place).get(package(), asked)
+    assert (sorted(Path("/var/lib/apt/lists").glob("*")) if apt.codename() else []) == before
