@@ -253,11 +253,15 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 def _may_be_completed(tools: Tools, locked: Locked) -> bool:
     """Whether the lock lacks something that may be had now.
 
-    Its tools always can: the matrix pins them. Asking the network for the rest is idle where an image was made without it.
+    Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle where an image was made
+    without it.
     """
     from envbuild import lock as locks
 
-    return bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
+    without_pip = any(each.pip is None and each.python.version in tools.pips for each in locked.lock.prefixes)
+    return (
+        without_pip or bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
+    )
 
 
 def starting_lock(tools: Tools) -> Lock | None:
