@@ -155,6 +155,7 @@ def link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+    target.chmod(0o644)  # whatever this machine's umask is: equal contexts are equal
 
 
 def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Lock, Resolution
-from envbuild.pipeline import archive, named, own, remarks, rendering, ways_on
+from envbuild.pipeline import archive, lock_gaps, named, own, remarks, rendering, ways_on
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -237,7 +237,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         check_lock(tools, found)
         # What a user's recipe says beyond its pins is taken over as it is now.
         lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
-        if _may_be_completed(tools, found):
+        if lock_gaps.may_be_completed(tools, found):
             lock = locks.complete(lock, **lock_inputs(tools, environment))
         lock = archive.completed(tools, lock)
     else:
@@ -248,20 +248,6 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
     path = tools.workspace.written_lock(environment.name)
     write_lock(tools, path, lock)
     return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
-
-
-def _may_be_completed(tools: Tools, locked: Locked) -> bool:
-    """Whether the lock lacks something that may be had now.
-
-    Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle where an image was made
-    without it.
-    """
-    from envbuild import lock as locks
-
-    without_pip = any(each.pip is None and each.python.version in tools.pips for each in locked.lock.prefixes)
-    return (
-        without_pip or bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
-    )
 
 
 def starting_lock(tools: Tools) -> Lock | None:
@@ -303,14 +289,6 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
             details=error.details,
         ) from error
     locks.write(path, lock)
-
-
-def _built_from(tools: Tools, locked: Locked) -> bool:
-    """Whether an image was made from exactly this lock."""
-    from envbuild import build
-
-    record = build.read_record(tools.workspace, locked.lock.environment.name)
-    return record is not None and record.lock == locked.digest
 
 
 def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:

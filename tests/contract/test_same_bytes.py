@@ -16,6 +16,7 @@ _PROGRAM = """
 import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
 from envbuild import context, lock, recipes, workspace
+from envbuild.engine import debs
 from envbuild.model import ignore_progress
 from envbuild.pipeline import Tools
 from envbuild.render import render
@@ -30,6 +31,10 @@ fetches = ('"backend": "pip"', '"repository": "http')
 locks = ((p.parent.name, p.read_text()) for p in sorted(place.environments.glob("*/lock.json")))
 name = next(name for name, text in locks if not any(word in text for word in fetches))
 locked = dataclasses.replace(lock.read(place.lock_file(name)), tools=Tools(place).build_tools)
+for package in (package for step in locked.apt.steps for package in step.packages):
+    held = debs.Store(place).path(package)
+    held.parent.mkdir(parents=True, exist_ok=True)
+    held.write_text(package.filename)
 known = recipes.load(place)
 rendering = render(locked, known, recipes.templates(place))
 folder = context.assemble(place, locked, known, rendering, Wheels(), ignore_progress)

@@ -16,7 +16,7 @@ FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
 @pytest.mark.parametrize(
     ("request_text", "named"),
     [
-        ("tf-1.12-cuda9", ["tf-1.12.3-cpu-py27-debian11"]),
+        ("tf-1.12-cuda9", ["tf-1.12.0-cpu-py27-debian11"]),
         ("mxnet-1.9", ["mxnet-1.9.1-cpu-py39-debian11"]),
         ("tf-2.16-cuda12", ["tf-2.16.2-cuda12.3-py311-debian13", "tf-2.16.2-cpu-py311-debian12"]),
         ("cupy-13", []),
