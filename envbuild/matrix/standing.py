@@ -70,8 +70,9 @@ def standing(
             continue
         every.append(pairs)
         version = pairs.taken
-        if not added.package and version != number:
-            of["upon"].problem(f"without a package of its own it is {name} {version}, and must have that version", "upon")
+        others = {version, *pairs.tested, *pairs.allowed} - {number}
+        if not added.package and others:
+            of["upon"].problem(f"without a package of its own it is {name} {max(others)}, and must have that version", "upon")
         below = next(release for release in framework.releases if release.version == version)
         if added.package and not all(variant.pins(version) for variant in below.variants):
             of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
@@ -103,7 +104,7 @@ def _pairs(context: Context, levels: Sequence[Table], framework: FrameworkTable,
         terms = {"taken": only, "tested": (only,), "allowed": (), "bad": (), "allows": ""}
         return Pairs(framework=name, source=source, allows_source=source, added=added, **terms)  # type: ignore[arg-type]
     layers = [found for each in tables if not each.is_text(name) and (found := each.table(name)) is not None]
-    return _ranged(context, layers, framework, added)
+    return _ranged(context, layers, framework, added) if layers else None
 
 
 _UPON = ("default", "tested", "allows", "known_bad", "source", "allows_source")

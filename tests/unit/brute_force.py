@@ -261,10 +261,33 @@ class Judge:
             self._neutral[framework, clauses] = not any(build.cuda for build in asked)
         return self._neutral[framework, clauses]
 
+    def known(self, wish: Wish, framework: str) -> Iterator[Build]:
+        """The builds that can be in an environment with all that was asked for.
+
+        Those upon a release that is not taken by itself only where that release is asked for, too.
+        """
+        yield from self.world.builds[framework]
+        asked = {name: clauses for name, clauses, _ in wish.frameworks}
+        for build in self.world.elsewhere[framework]:
+            name, version, _ = build.holds[0]
+            if name in asked and satisfies(version, asked[name], Version):
+                yield build
+
+    def bases(self, wish: Wish) -> list[str]:
+        """The frameworks that nobody asked for, and that something asked for can stand upon in another release."""
+        asked = {name for name, _, _ in wish.frameworks}
+        builds = (
+            build
+            for name, clauses, _ in wish.frameworks
+            for build in self.world.elsewhere[name]
+            if satisfies(build.version, clauses, Version)
+        )
+        return sorted({build.holds[0][0] for build in builds} - asked)
+
     def builds(self, wish: Wish, framework: str, clauses: str, cuda: str) -> Iterator[Build]:
         """The builds of a framework that have what was asked for, and run on the hardware."""
         neutral = self.neutral(wish, framework, clauses)
-        for build in self.world.builds[framework]:
+        for build in self.known(wish, framework):
             wrong = wish.device == "cpu" if build.cuda else wish.device == "gpu" and not neutral
             if wrong or build.status == "known-bad" or not satisfies(build.version, clauses, Version):
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -21,8 +22,31 @@ Libraries = tuple[str, ...] | None
 
 
 def solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Place]]:
-    """Every choice of builds and place that satisfies a wish."""
-    for builds in _choices(judge, wish, ()):
+    """Every choice of builds and place that satisfies a wish; where none does, those that hold what an add-on stands upon, too,
+    in a release that the add-on does not take by itself.
+    """
+    first = next(found := _solutions(judge, wish), None)
+    if first is not None:
+        yield first
+        yield from found
+        return
+    for more in _subsets(judge.bases(wish)):
+        yield from _solutions(judge, with_frameworks(wish, more))
+
+
+def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for size in range(1, len(names) + 1):
+        yield from combinations(names, size)
+
+
+def with_frameworks(wish: Wish, names: Sequence[str]) -> Wish:
+    """The wish with frameworks more, in any version."""
+    return replace(wish, frameworks=(*wish.frameworks, *((name, "", "") for name in names)))
+
+
+def _solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Place]]:
+    levels = [list(judge.builds(wish, *each)) for each in wish.frameworks]
+    for builds in _choices(judge, wish, levels, ()):
         if wish.device == "gpu" and not any(build.cuda for build in builds):
             continue
         for place in shared(judge, builds, wish.image):
@@ -30,14 +54,17 @@ def solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Pla
                 yield builds, place
 
 
-def _choices(judge: Judge, wish: Wish, chosen: tuple[Build, ...]) -> Iterator[tuple[Build, ...]]:
-    if len(chosen) == len(wish.frameworks):
+def _choices(
+    judge: Judge, wish: Wish, levels: Sequence[Sequence[Build]], chosen: tuple[Build, ...]
+) -> Iterator[tuple[Build, ...]]:
+    if not levels:
         if not contradict(chosen):
             yield chosen
         return
-    for build in judge.builds(wish, *wish.frameworks[len(chosen)]):
-        if all(go_together(judge, wish, build, other) for other in chosen):
-            yield from _choices(judge, wish, (*chosen, build))
+    for build in levels[0]:
+        rest = [[other for other in level if go_together(judge, wish, build, other)] for level in levels[1:]]
+        if all(rest):
+            yield from _choices(judge, wish, rest, (*chosen, build))
 
 
 def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
@@ -144,13 +171,21 @@ def lies(judge: Judge, wish: Wish, environment: Any, warnings: tuple[str, ...]) 
     """What is untrue in an accepted environment, in words; empty where every interval that it rests on is satisfied."""
     found: list[str] = []
     builds: list[Build] = []
+    versions = {item.name: item.version for item in environment.frameworks}
+    if more := sorted(set(versions) - {name for name, _, _ in wish.frameworks}):
+        if set(more) - set(judge.bases(wish)) or next(_solutions(judge, wish), None) is not None:
+            found.append(f"{more} are in it, for which nobody asked and without which it would do")
+        wish = with_frameworks(wish, more)
     for name, clauses, cuda in wish.frameworks:
         ours = next((item for item in environment.frameworks if item.name == name), None)
         known = [
-            build for build in judge.world.builds[name] if ours and (build.version, build.name) == (ours.version, ours.variant)
+            build
+            for build in judge.known(wish, name)
+            if ours and (build.version, build.name) == (ours.version, ours.variant)
+            if all(versions.get(framework, version) == version for framework, version, _ in build.holds)
         ]
         if not ours or not known:
-            return [f"there is no build of {name} in it that the matrix has"]
+            return [f"there is no build of {name} in it that the matrix has upon what else is in it"]
         (build,) = known
         builds.append(build)
         if build not in judge.builds(wish, name, clauses, cuda):
@@ -165,8 +200,7 @@ def lies(judge: Judge, wish: Wish, environment: Any, warnings: tuple[str, ...]) 
             f"{environment.name} does not say {word}" for word in (build.version, build.cuda) if word not in environment.name
         ]
         found += _untold(judge, build, environment, warnings)
-    if len(environment.frameworks) != len(builds):
-        found.append("there are frameworks in it that nobody asked for")
+        found += _untested(judge, build, warnings)
     if contradict(builds) or not all(go_together(judge, wish, one, other) for one, other in combinations(builds, 2)):
         found.append(f"{[build[:3] for build in builds]} do not go together")
     return [*found, *_place(judge, wish, builds, environment)]
@@ -204,6 +238,18 @@ def _untold(judge: Judge, build: Build, environment: Any, warnings: tuple[str, .
     yield from (
         f"{name} is unproved, which is not said" for name, status in rows.items() if status == "unknown" and name not in told
     )
+
+
+def _untested(judge: Judge, build: Build, warnings: tuple[str, ...]) -> Iterator[str]:
+    """Pairs that nobody tested or allows, or that are known bad; and of which the warnings do not say what they should."""
+    told = f"{build.framework} {build.version} upon "
+    for framework, version, _ in build.holds[:1]:
+        pairs = judge.world.pairs[build.framework, build.version][framework]
+        said = any(each.startswith(f"{told}{framework} {version}: allowed, not tested") for each in warnings)
+        if version in pairs.bad or version not in pairs.tested | pairs.allowed:
+            yield f"{told}{framework} {version} does not work, or nobody allows it"
+        elif said != (version in pairs.allowed):
+            yield f"{told}{framework} {version} was {'tested' if said else 'not tested'}, and the warnings say otherwise"
 
 
 def wish_of(request: Any) -> Wish:

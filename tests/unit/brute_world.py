@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KEYS = {
@@ -46,8 +48,21 @@ class Build(NamedTuple):
         return self.row.get("cuda_libraries") or "none"
 
 
+class Pairs(NamedTuple):
+    """Releases of another framework that one release goes with. ``taken`` is the one where a request says nothing of it."""
+
+    taken: str
+    tested: frozenset[str]
+    allowed: frozenset[str]
+    bad: frozenset[str]
+
+
 class World:
-    """The tables by the names of their rows, and the builds of every framework."""
+    """The tables by the names of their rows, and the builds of every framework.
+
+    ``pairs`` has what a release says of each framework that it stands upon; ``elsewhere`` its builds upon those releases of it
+    that it does not take by itself: they are for environments that hold the other framework too.
+    """
 
     def __init__(self, sources: Mapping[str, bytes], overlays: Collection[str] = ()) -> None:
         files = [(name, parsed(content), name in overlays) for name, content in sources.items()]
@@ -64,8 +79,13 @@ class World:
             if "framework" in document:
                 self._framework(document, status, overlay)
         self.builds: dict[str, list[Build]] = {}
+        self.pairs: dict[tuple[str, str], dict[str, Pairs]] = {}
+        self._elsewhere: dict[tuple[str, str], list[Build]] = {}
         for name in self.heads:
             self._build(name)
+        self.elsewhere: dict[str, list[Build]] = {name: [] for name in self.heads}
+        for (name, _), builds in self._elsewhere.items():
+            self.elsewhere[name] += builds
 
     @staticmethod
     def read(entry: Path) -> World:
@@ -113,31 +133,66 @@ class World:
         taken = {(build.cuda, build.libraries) for build in own}
         found = self._upon([release, values, self.heads[name]], name, version, status)
         names = {build.name for build in own} | set(without)
-        return own + [build for key, build in found.items() if key not in taken and build.name not in names]
+        return own + [build for key, build in found.items() if key[:2] not in taken and build.name not in names]
 
-    def _upon(self, levels: list[Row], name: str, version: str, status: str) -> dict[tuple[str, str], Build]:
-        """The builds of what a release stands upon, as its own."""
-
-        def said(key: str) -> Any:
-            return next((level[key] for level in levels if key in level), None)
-
-        found: dict[tuple[str, str], Build] = {}
-        for other, wanted in (said("upon") or {}).items():
+    def _upon(self, levels: list[Row], name: str, version: str, status: str) -> dict[tuple[str, str, str], Build]:
+        """The builds of what a release takes to stand upon, as its own. Of two others with one CUDA the first named is it."""
+        found: dict[tuple[str, str, str], Build] = {}
+        elsewhere: list[Build] = []
+        self.pairs[name, version] = {other: self._pairs(levels, other) for other in _said(levels, "upon") or {}}
+        for other, pairs in self.pairs[name, version].items():
+            taken = {key[:2] for key in found}
             for build in self._build(other):
-                pythons = [python for python in build.row["python"] if not said("python") or python in said("python")]
-                if build.version != wanted or not pythons:
-                    continue
-                row = {**build.row, "python": pythons, "package": said("package") or build.row["package"]}
-                worse = max(status, build.status, key=_DOUBTS.index)
-                asks = (*build.asks, *_asks(levels[1], levels[0]))
-                if said("package"):
-                    row["local_version"] = build.row.get("local_version", "") if said("local_version") == "same" else ""
-                    row |= {"requirement": row["package"], "repository": said("repository"), "distribution": None}
-                    asks = (*_pin(row, version), *asks)
-                holds = ((other, wanted, build.name), *build.holds)
-                own = Build(name, version, build.name, worse, row, holds, asks)
-                found.setdefault((build.cuda, build.libraries), own)
+                goes = build.version in pairs.tested | pairs.allowed and build.name not in levels[0].get("without", [])
+                own = self._standing(levels, name, version, status, build) if goes else None
+                if own is not None and build.version != pairs.taken:
+                    elsewhere.append(own)
+                elif own is not None and (build.cuda, build.libraries) not in taken:
+                    found[build.cuda, build.libraries, build.name] = own
+        self._elsewhere[name, version] = elsewhere
         return found
+
+    def _pairs(self, levels: list[Row], other: str) -> Pairs:
+        """``upon: {other: "1.0"}`` is that release alone; the long form says what was tested, is allowed and known bad. There a
+        release's key replaces its series'.
+        """
+        layers = [level["upon"][other] for level in levels if other in level.get("upon", {})]
+        if isinstance(layers[0], str):
+            return Pairs(layers[0], frozenset(layers[:1]), frozenset(), frozenset())
+        said: Row = {}
+        for layer in layers:
+            said = {**({} if isinstance(layer, str) else layer), **said}
+        known = list(dict.fromkeys(build.version for build in self._build(other)))
+        bad = _within(known, [item["versions"] for item in said.get("known_bad", [])])
+        tested = frozenset(known) & frozenset(said.get("tested", []))
+        allowed = _within(known, [said["allows"]] if said.get("allows") else []) - tested - bad
+        taken = said.get("default") or max(tested or allowed, key=Version)
+        return Pairs(taken, tested, allowed, bad)
+
+    def _standing(self, levels: list[Row], name: str, version: str, status: str, build: Build) -> Build | None:
+        """A release's build upon a build of another framework; None where no Python is left."""
+        theirs, package = _said(levels, "python"), _said(levels, "package")
+        pythons = [python for python in build.row["python"] if not theirs or python in theirs]
+        if not pythons:
+            return None
+        row = {**build.row, "python": pythons, "package": package or build.row["package"]}
+        asks = (*build.asks, *_asks(levels[1], levels[0]))
+        if package:
+            row["local_version"] = build.row.get("local_version", "") if _said(levels, "local_version") == "same" else ""
+            row |= {"requirement": row["package"], "repository": _said(levels, "repository"), "distribution": None}
+            asks = (*_pin(row, version), *asks)
+        holds = ((build.framework, build.version, build.name), *build.holds)
+        return Build(name, version, build.name, max(status, build.status, key=_DOUBTS.index), row, holds, asks)
+
+
+def _said(levels: list[Row], key: str) -> Any:
+    return next((level[key] for level in levels if key in level), None)
+
+
+def _within(versions: list[str], conditions: list[str]) -> frozenset[str]:
+    """The versions that one of the conditions names, such as ``>=1.15,<2.13``."""
+    sets = [SpecifierSet(each) for each in conditions]
+    return frozenset(each for each in versions if any(one.contains(each, prereleases=True) for one in sets))
 
 
 def _pin(row: Row, version: str) -> list[tuple[str, str]]:

@@ -225,7 +225,7 @@ def cut_out(sources: Sources, series: dict[str, list[str]]) -> Sources:
         if name in series:
             file["series"] = [item for item in file["series"] if item["series"] in series[name]]
             for item in file["series"]:
-                item["releases"] = [row for row in item["releases"] if {*row.get("upon", item.get("upon", {})).items()} <= kept]
+                item["releases"] = [row for row in item["releases"] if _stands(item.get("upon", {}), row.get("upon", {}), kept)]
                 kept |= {(name, row["version"]) for row in item["releases"]}
             frameworks[f"{name}.yaml"] = _encoded(document(paired(file)))
         elif name is None:
@@ -243,6 +243,14 @@ def cut_out(sources: Sources, series: dict[str, list[str]]) -> Sources:
     used = json.dumps([rest, *(yaml.safe_load(content) for content in frameworks.values())])
     everything["sources"] = {key: item for key, item in everything["sources"].items() if f'"{key}"' in used}
     return {"matrix.yaml": _encoded(document(paired(everything))), **frameworks}
+
+
+def _stands(series: dict[str, Any], release: dict[str, Any], kept: set[tuple[str, str]]) -> bool:
+    """Whether what a release takes by itself of all that it stands upon is kept."""
+    taken = {}
+    for name, said in {**series, **release}.items():
+        taken[name] = said if isinstance(said, str) else {**series.get(name, {}), **said}.get("default")
+    return all((name, version) in kept or (not version and name in dict(kept)) for name, version in taken.items())
 
 
 def _levels(series: dict[str, Any]) -> list[dict[str, Any]]:
@@ -272,6 +280,14 @@ def _keep(tables: dict[str, Any], cuda: set[str], pythons: set[str]) -> None:
             row["apt"] = [item for item in row["apt"] if serves([item["cuda"]]) and item["system"] in systems]
     named = {name for row in tables["cuda"] for item in row["providers"] for name in item.get("repositories", [])}
     tables["repositories"] = [row for row in tables["repositories"] if row["name"] in named]
-    tables["gpus"] = [row for row in tables["gpus"] if "gtx1080ti" in row.get("aliases", [])] + tables["gpus"][:2]
-    tables["drivers"] = tables["drivers"][5:40:5]
+    tables["gpus"] = [row for row in tables["gpus"] if "gtx1080ti" in row.get("aliases", [])] + tables["gpus"][:1]
+    tables["drivers"] = tables["drivers"][5:40:10]
     tables["driver_rules"] = []
+    for row in tables["build_tools"]:
+        if "python" in row:
+            row["python"] = [python for python in row["python"] if python in pythons]
+    tables["build_tools"] = [row for row in tables["build_tools"] if row.get("python", True)]
+    tables["source_archives"] = tables["source_archives"][:1]
+    tables["gpu_vendors"] = tables["gpu_vendors"][:2]
+    known = {row["architecture"] for row in tables["gpus"]}
+    tables["architectures"] = [row for row in tables["architectures"] if row["name"] in known] + tables["architectures"][-2:]

@@ -188,10 +188,16 @@ def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(words, 
 
 
 def test_a_list_says_what_it_could_not_check(capsys):
-    code, out, err = run(capsys, "list", "--gpu", "Banana", "--status", "ok,unknown", "--json")
+    code, out, err = run(capsys, "list", "--gpu", "sm_99", "--status", "ok,unknown", "--json")
     assert code == 0
-    assert "Banana" in json.loads(out)["warnings"][0]
-    assert "warning: GPU 'Banana'" in err
+    assert "no architecture of the matrix has compute capability 9.9" in json.loads(out)["warnings"][0]
+    assert "warning: GPU sm_99" in err
+
+
+def test_a_list_for_a_gpu_that_the_matrix_lacks_is_refused(capsys):
+    code, out, err = run(capsys, "list", "--gpu", "Banana", "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (4, "unknown-gpu")
+    assert err.startswith("error: The matrix knows no GPU 'Banana'")
 
 
 def test_every_verb_has_help_and_takes_the_common_options(capsys):

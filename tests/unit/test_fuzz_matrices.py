@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from envbuild import matrix, resolve
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, Problem
 from envbuild.matrix.loader import compile_matrix, read_sources
-from envbuild.matrix.types import Matrix
+from envbuild.matrix.pairs import other_builds
+from envbuild.matrix.types import Matrix, Release, Variant
 
 ROOT = Path(__file__).parents[2]
 TOY = read_sources(ROOT / "tests" / "golden" / "toy" / "matrix.yaml")
@@ -41,6 +42,9 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("keras", {}),
     ("keras-2.2", {"driver": "390.46"}),
     ("keras cudnn>=7", {"base": "apt"}),
+    ("keras-2.2+tf", {"gpu": "gtx1080ti"}),
+    ("horovod-0.16+tf-1.12.3", {}),
+    ("horovod-0.16.4+keras-2.2.5+tf-1.12.2-cuda9", {}),
     ("gd", {}),
 ]
 
@@ -52,8 +56,8 @@ def toy() -> Seed:
 
 @functools.cache
 def cut() -> Seed:
-    """A part of the real matrix, where one framework stands upon another."""
-    return Seed(cut_out(read_sources(ROOT / "matrix.yaml"), {"tensorflow": ["1.12"], "keras": ["2.2"]}))
+    """A part of the real matrix: two frameworks stand upon a third, and say what of it was tested and what is allowed."""
+    return Seed(cut_out(read_sources(ROOT / "matrix.yaml"), {"tensorflow": ["1.12"], "keras": ["2.2"], "horovod": ["0.16"]}))
 
 
 @functools.cache
@@ -82,7 +86,7 @@ def judge(sources: Sources, overlays: Collection[str], asked: int) -> None:
 
 
 def same(found: Matrix, world: World) -> bool:
-    """Whether both readings have the same builds."""
+    """Whether both readings have the same builds, the same pairs, and the same builds of each pair."""
     ours = {
         (
             (table.name, release.version, variant.name, variant.origin.status, variant.cuda, variant.cuda_libraries),
@@ -90,18 +94,36 @@ def same(found: Matrix, world: World) -> bool:
         )
         for table in found.frameworks
         for release in table.releases
-        for variant in release.variants
+        for variant in (*release.variants, *elsewhere(found, release))
     }
     theirs = {
         (
             (build.framework, build.version, build.name, build.status, build.cuda, build.libraries),
             (tuple(build.row["python"]), build.row["package"], build.row["glibc"], build.holds),
         )
-        for builds in world.builds.values()
+        for builds in (*world.builds.values(), *world.elsewhere.values())
         for build in builds
     }
     assert ours == theirs, ours ^ theirs
+    pairs = {
+        (table.name, release.version, each.framework): (
+            *(each.taken, frozenset(each.tested), frozenset(each.allowed)),
+            frozenset(version for bad in each.bad for version in bad.releases),
+        )
+        for table in found.frameworks
+        for release in table.releases
+        for each in release.pairs
+    }
+    said = {(*key, other): tuple(each) for key, others in world.pairs.items() for other, each in others.items()}
+    assert pairs == said, (pairs, said)
     return True
+
+
+def elsewhere(found: Matrix, release: Release) -> Iterator[Variant]:
+    """The builds upon other releases than the one that is taken by itself."""
+    for pairs in release.pairs:
+        base = next(table for table in found.frameworks if table.name == pairs.framework)
+        yield from other_builds(release, base, lambda _: True)
 
 
 def answered(found: Matrix, against: Judge, text: str, options: dict[str, Any]) -> None:

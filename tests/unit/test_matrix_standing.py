@@ -301,3 +301,14 @@ def test_a_decision_is_stale_once_its_pair_is_known_bad(read):
 def test_mistakes_in_ranges_are_told(read, upon, problem):
     text = above(f", upon: {{below: {upon}}}", RANGE)
     assert problem in problems(read, text, base(TEN) + LATER.lstrip("\n") + "\n")
+
+
+def test_a_list_of_releases_in_the_place_of_a_range_is_told(read):
+    assert "mapping" in problems(read, above(', upon: {below: ["1.0.1"]}'), base(TEN) + "\n")
+
+
+def test_a_range_without_a_package_of_its_own_may_hold_its_own_version_alone(read):
+    """Else it would be the very package of another release under its own version."""
+    text = above(', upon: {below: {tested: ["2.0.0"], allows: ">=1"}}', "")
+    below = base(TEN) + LATER.lstrip("\n") + '\n      - {version: "2.0.0", released: "2020-01-01"}\n'
+    assert "it is below 1.0.5, and must have that version" in problems(read, text, below)

@@ -181,16 +181,24 @@ def test_a_decision_made_with_an_overlay_stands_without_it_where_it_holds(tmp_pa
 
 def test_show_and_resolve_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path / "home"))
-    path = overlay(tmp_path, OURS.replace("widget", "tensorflow").replace("1.12.9", "1.12.99"))
+    path = overlay(tmp_path, OURS.replace("widget", "tensorflow").replace("1.12", "1.13").replace("1.13.9", "1.13.99"))
     ours = ["--matrix", str(path)]
-    for argv in (["resolve", "tf-1.12", *ours], [*ours, "show", "tf-1.12"], ["explain", "tf-1.12", *ours]):
+    for argv in (["resolve", "tf-1.13", *ours], [*ours, "show", "tf-1.13"], ["explain", "tf-1.13", *ours]):
         with pytest.raises(SystemExit) as ended:
             cli.main([*argv, "--root", str(ROOT)])
         assert ended.value.code == 0
-        assert f"from your overlay: tensorflow 1.12.99 ({path}:6)" in capsys.readouterr().out
+        assert f"from your overlay: tensorflow 1.13.99 ({path}:6)" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        cli.main(["resolve", "tf-1.12", "--root", str(ROOT), "--matrix", str(path), "--json"])
-    assert json.loads(capsys.readouterr().out)["overlaid"] == [f"tensorflow 1.12.99 ({path}:6)"]
+        cli.main(["resolve", "tf-1.13", "--root", str(ROOT), "--matrix", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out)["overlaid"] == [f"tensorflow 1.13.99 ({path}:6)"]
+
+
+def test_a_patch_of_ones_own_with_code_for_fewer_gpus_is_not_the_default(tmp_path: Path) -> None:
+    """The series 1.12 of TensorFlow hands down the code of its last patches, which is for one architecture alone."""
+    path = overlay(tmp_path, OURS.replace("widget", "tensorflow").replace("1.12.9", "1.12.99"))
+    mine = matrix.load_files(ROOT / "matrix.yaml", [path])
+    for asked, expected in (("tf-1.12", "1.12.0"), ("tf-1.12.99", "1.12.99"), ("tf-1.12-cpu", "1.12.99")):
+        assert resolve.resolve(mine, decide(mine, asked)).environment.frameworks[0].version == expected
 
 
 def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import brute_joint
-from brute_force import Judge, Wish
-from brute_world import World
+from brute_force import Judge, Place, Wish, number
+from brute_world import Build, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from envbuild import matrix, resolve
 from envbuild.errors import ConflictError, EnvbuildError
@@ -68,8 +69,8 @@ def answer(wish: dict[str, str]) -> Any:
         return None
 
 
-def solutions(wish: dict[str, str]) -> set[tuple[str, str, str, str, str]]:
-    """Every (version, cuda, python, system, provider) that satisfies a wish, by a second reading of the plain YAML."""
+def chosen_from(wish: dict[str, str]) -> list[tuple[Build, Place]]:
+    """Every build and place that satisfies a wish, by a second reading of the plain YAML."""
     framework = next(name for name, head in JUDGE.world.heads.items() if head["short"] == wish["framework"])
     version, device = wish["version"], wish["device"]
     whole = version.count(".") == 2 and any(build.version == version for build in JUDGE.world.builds[framework])
@@ -86,8 +87,48 @@ def solutions(wish: dict[str, str]) -> set[tuple[str, str, str, str, str]]:
         driver=wish["driver"],
         gpus=(wish["gpu"],) if wish["gpu"] else (),
     )
-    found = brute_joint.solutions(JUDGE, asked)
-    return {(build.version, build.cuda, place.python, place.system, place.provider) for (build,), place in found}
+    return [(build, place) for (build,), place in brute_joint.solutions(JUDGE, asked)]
+
+
+def solutions(wish: dict[str, str]) -> set[tuple[str, str, str, str, str]]:
+    """Every (version, cuda, python, system, provider) that satisfies a wish."""
+    found = chosen_from(wish)
+    return {(build.version, build.cuda, place.python, place.system, place.provider) for build, place in found}
+
+
+def code_is_native(build: Build, gpu: str) -> bool:
+    """Native code is for a capability and for later ones of its major."""
+    sass = (build.row.get("capabilities") or {}).get("sass", [])
+    return any(number(entry)[0] == number(gpu)[0] and number(entry) <= number(gpu) for entry in sass)
+
+
+def is_narrowed(build: Build) -> bool:
+    """Whether a release has native code for fewer than half of the architectures of an earlier patch of its minor."""
+    builds = JUDGE.world.builds[build.framework]
+    ours = [other for other in builds if other.version == build.version and other.cuda]
+    minor = build.version.split(".")[:2]
+    patches = [other for other in builds if other.version.split(".")[:2] == minor]
+    earlier = [other for other in patches if Version(other.version) < Version(build.version)]
+    for one, other in ((one, other) for one in ours for other in earlier if (one.name, one.cuda) == (other.name, other.cuda)):
+        theirs = (other.row.get("capabilities") or {}).get("sass", [])
+        known = (one.row.get("capabilities") or {}).get("sass", [])
+        if known and sum(code_is_native(one, entry) for entry in theirs) < len(theirs) / 2:
+            return True
+    return False
+
+
+def rank(build: Build, wish: dict[str, str]) -> tuple[object, ...]:
+    """Higher is better. Who names a GPU gets native code for it first, of that what is for a CUDA that knows the GPU.
+
+    Then comes the newest minor, of its patches those that are not narrowed, of these the newest.
+    """
+    gpu = wish["gpu"] if build.cuda else ""
+    rows = [row for row in JUDGE.world.tables["architectures"].values() if gpu in row["capabilities"]]
+    native = bool(gpu) and code_is_native(build, gpu)
+    knows = native and not any(number(build.cuda) < number(row["first_cuda"]) for row in rows)
+    narrowed = wish["device"] != "cpu" and is_narrowed(build)
+    version = Version(build.version)
+    return native, knows, version.release[:2], not narrowed, version
 
 
 def short(resolution: Any) -> tuple[str, str, str, str, str]:
@@ -113,16 +154,16 @@ def test_it_finds_a_solution_exactly_where_one_exists(wish: dict[str, str]) -> N
 
 @common
 @given(wishes())
-def test_no_solution_is_newer_than_the_chosen_one(wish: dict[str, str]) -> None:
-    from packaging.version import Version
-
-    found, every = answer(wish), solutions(wish)
+def test_no_solution_is_better_than_the_chosen_one(wish: dict[str, str]) -> None:
+    found, every = answer(wish), [build for build, _ in chosen_from(wish)]
     if found:
         version, cuda, *_ = short(found)
-        assert Version(version) == max(Version(other[0]) for other in every)
-        assert bool(cuda) == any(other[1] for other in every if other[0] == version)
-        if version != "3.1.0":  # which states a default
-            assert cuda == max((other[1] for other in every if other[0] == version), key=lambda text: Version(text or "0"))
+        best = max(every, key=lambda build: rank(build, wish))
+        assert version == best.version
+        same = [build for build in every if build.version == version and rank(build, wish) == rank(best, wish)]
+        assert bool(cuda) == any(build.cuda for build in same)
+        defaults = [build for build in same if build.row.get("default")]
+        assert cuda == max((build.cuda for build in defaults or same), key=lambda text: number(text or "0"))
 
 
 @common
