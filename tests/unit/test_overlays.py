@@ -194,8 +194,9 @@ def test_show_and_resolve_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_patch_of_ones_own_with_code_for_fewer_gpus_is_not_the_default(tmp_path: Path) -> None:
-    """The series 1.12 of TensorFlow hands down the code of its last patches, which is for one architecture alone."""
-    path = overlay(tmp_path, OURS.replace("widget", "tensorflow").replace("1.12.9", "1.12.99"))
+    narrow = '"2019-09-01", variants: {gpu: {capabilities: {sass: ["3.7"], ptx: ["3.7"]}}}}'
+    text = OURS.replace("widget", "tensorflow").replace("1.12.9", "1.12.99").replace('"2019-09-01"}', narrow)
+    path = overlay(tmp_path, text)
     mine = matrix.load_files(ROOT / "matrix.yaml", [path])
     for asked, expected in (("tf-1.12", "1.12.0"), ("tf-1.12.99", "1.12.99"), ("tf-1.12-cpu", "1.12.99")):
         assert resolve.resolve(mine, decide(mine, asked)).environment.frameworks[0].version == expected
