@@ -11,6 +11,7 @@ from envbuild.matrix.versions import numbers
 from envbuild.resolve.build import Build
 from envbuild.resolve.facts import Facts, hardware_objections, newer_or_equal, older_than
 from envbuild.resolve.gpu_code import code_for
+from envbuild.resolve.places import Offer, drops
 from envbuild.resolve.request import GpuWanted, Request
 
 
@@ -48,8 +49,11 @@ def driver_window(facts: Facts, request: Request, variant: Variant, any_gpu: boo
     return f"driver {low} to {last}.*{note}" if newer_or_equal(last, low) else None
 
 
-def nearest_board(facts: Facts, request: Request, row: str, variant: Variant) -> Gpu | None:
-    """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver."""
+def nearest_board(facts: Facts, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
+    """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver.
+
+    The libraries of ``offer`` serve it, too.
+    """
     wanted = [numbers(gpu.capability) for gpu in request.gpus if gpu.capability]
     known = {item.name: item for item in facts.matrix.architectures}
     best: tuple[int, Gpu] | None = None
@@ -62,6 +66,8 @@ def nearest_board(facts: Facts, request: Request, row: str, variant: Variant) ->
         if code_for(variant, board.capability) not in ("native", "unknown"):
             continue
         if hardware_objections(facts, replace(request, gpus=(gpu,)), row, variant):
+            continue
+        if any(library and library.row and drops(library.row, board.capability) for library in (offer.cudnn, offer.nccl)):
             continue
         away = min((_distance(numbers(board.capability), other) for other in wanted), default=0)
         if best is None or away < best[0]:

@@ -248,7 +248,7 @@ def _describe_gpu(search: Search, candidate: Candidate) -> str:
     build = next(build for build in candidate.builds if build.variant.cuda)
     variant = build.variant
     instead = f"instead of {', '.join(gpu.text for gpu in request.gpus)}"
-    board = nearest_board(search.facts, request, build.row, variant)
+    board = nearest_board(search.facts, request, build.row, variant, candidate.place.offer)
     code = ", ".join(variant.sass or (f"PTX {entry}" for entry in variant.ptx))
     holds = f"; its GPU code is for {code}" if code else ""
     return f"on {f'a {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"

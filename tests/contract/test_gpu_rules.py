@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import matrix, resolve
+from envbuild.errors import ConflictError
 from envbuild.matrix.types import Matrix, Release, Variant
 from envbuild.resolve.facts import Facts, hardware_objections
 from envbuild.resolve.gpu_code import code_for
@@ -130,3 +132,21 @@ def test_a_cudnn_that_dropped_the_gpu_is_not_chosen(facts: Matrix) -> None:
 def _release(facts: Matrix, name: str, version: str) -> Release:
     table = next(table for table in facts.frameworks if table.name == name)
     return next(release for release in table.releases if release.version == version)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "gpu"),
+    [
+        ("caffe-1.0.0-cuda8.0", "GeForce GTX 560 Ti"),
+        ("mxnet-1.9.1-cuda10.2", "GeForce GTX 560 Ti"),
+        ("tf-1.4-cuda8.0", "Tesla V100"),
+        ("pytorch-2.6", "GeForce RTX 5090"),
+    ],
+)
+def test_a_gpu_that_is_offered_instead_is_served(facts: Matrix, request_text: str, gpu: str) -> None:
+    with pytest.raises(ConflictError) as caught:
+        resolve.resolve(facts, resolve.parse([request_text], matrix=facts, gpu=gpu))
+    offers = [(item.name, found[1]) for item in caught.value.alternatives if (found := re.match(r"on a (.+) \(", item.changes))]
+    for name, board in offers:
+        resolve.resolve(facts, resolve.parse([name], matrix=facts, gpu=board))
+    assert offers
