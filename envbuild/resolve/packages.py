@@ -33,12 +33,13 @@ def canonical(name: str) -> str:
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
     """What the distribution of ``table`` that ``word`` begins with says, by the longest name, and the rest after the dash.
 
-    None where it is none, and for names that the framework itself goes by, which say nothing of a device.
+    None where it is none, and for names that the framework itself goes by, which say nothing of a device: horovod-mxnet is a
+    framework, and no release mxnet of the distribution horovod.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
     names = {canonical(variant.package) for variant in _builds(table)} - own
     best = max((name for name in names if f"{wanted}-".startswith(f"{name}-")), key=len, default="")
-    if not best:
+    if len(best) <= max((len(name) for name in own if f"{wanted}-".startswith(f"{canonical(name)}-")), default=0):
         return None
     found = [variant for variant in _builds(table) if canonical(variant.package) == best]
     return _said_by(table, found), word[len(best) + 1 :]

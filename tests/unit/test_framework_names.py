@@ -1,0 +1,17 @@
+"""Every name of every framework means it, also where a package that it installs has a name that is the beginning of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envbuild import matrix, resolve
+
+FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
+
+
+def test_a_framework_is_meant_by_each_of_its_names_before_a_version() -> None:
+    for table in FACTS.frameworks:
+        version = table.releases[0].version
+        for name in {table.name, table.short, *table.aliases}:
+            (wanted,) = resolve.parse([f"{name}-{version}"], matrix=FACTS).wanted
+            assert (wanted.framework.name, wanted.version.lstrip("=")) == (table.name, version)
