@@ -33,8 +33,8 @@ def canonical(name: str) -> str:
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
     """What the distribution of ``table`` that ``word`` begins with says, by the longest name, and the rest after the dash.
 
-    None where it is none, and for names that the framework itself goes by, which say nothing of a device: horovod-mxnet is a
-    framework, and no release mxnet of the distribution horovod.
+    None where it is none, and for names that the framework itself goes by, which say nothing of a device. Some of
+    these begin with the name of the distribution that they install: the longer name is meant.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
     names = {canonical(variant.package) for variant in _builds(table)} - own
