@@ -104,6 +104,7 @@ def workspace_with_recipe(root: Path, home: Path, shared: Workspace) -> Workspac
     (root / "images" / "recipes" / "toy" / "smoke.py").write_text(
         '"""The toy\'s side of the smoke test."""\n', encoding="utf-8"
     )
+    (root / "images" / "partials").symlink_to(shared.partials)
     home.mkdir()
     for name in ("bases", "downloads"):
         (home / name).symlink_to(getattr(shared, name).resolve())
