@@ -17,7 +17,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 _FACTS = ("matrix.yaml", "matrix")
-_HAND_WRITTEN = ("images/imports.yaml", "images/overlay", "images/partials", "images/recipes", "images/services", "images/stacks")
+_HAND_WRITTEN = (
+    "images/imports.yaml",
+    "images/overlay",
+    "images/partials",
+    "images/recipes",
+    "images/services",
+    "images/stacks",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,7 +169,7 @@ def test_a_lock_cut_short_leaves_nothing_half_written_and_the_next_goes_on(own, 
 @pytest.mark.network
 def test_no_space_is_7_and_leaves_no_lock(own):
     own.home.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(own.home)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(own.home)], check=True)
     out = own.root / "images/environments"
     out.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(out)], check=True)

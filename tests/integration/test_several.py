@@ -58,7 +58,7 @@ def test_a_fault_in_one_is_found_there_and_fails_the_whole(engine: Engine, toy: 
     file = f"/opt/envs/second/{SITE}/numpy/version.py"
     image = derive(engine, toy, tmp_path / "fault", f"RUN echo 'raise ImportError(\"broken here\")' >> {file}")
     report = verify.verify(engine, toy.lock, image, base=toy.base)
-    assert {problem.where for problem in report.problems} == {file, "second: other"}
+    assert {problem.where for problem in report.problems} == {file, "second: other", "/opt/envs/second: import numpy (numpy)"}
     outcome = smoketest.run(engine, image, toy.lock, SmokeOptions(counts=(), arguments=SHORT), tmp_path / "report")
     assert (outcome.status, outcome.exit_code) == ("error", 9)
     assert [part["status"] for part in outcome.report["parts"]] == ["pass", "error"]

@@ -25,7 +25,7 @@ import uv
 
 from envbuild import context, recipes, sbom
 from envbuild import lock as locks
-from envbuild.engine import Engine, apt, bases
+from envbuild.engine import Engine, apt, bases, bootstrap
 from envbuild.errors import BuildError
 from envbuild.index import Index
 from envbuild.model import Artifact, BaseLock, Framework, Lock, Prefix, RemoteFile, ignore_progress
@@ -78,20 +78,30 @@ def debian(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
     return bases.provide(wanted, lock.environment, engine, workspace, ignore_progress)
 
 
-def _derived(engine: Engine, base: bases.RealisedBase, folder: Path, packages: str, command: str, tag: str) -> str:
+@pytest.fixture(scope="module")
+def sources(workspace: Workspace) -> bytes:
+    """The apt sources of this machine's mirror, as a build takes them where its lock pins no packages."""
+    return bootstrap.source_lines(apt.with_host_options(bootstrap.mirror(workspace, "bullseye"), apt.host_options()))
+
+
+def _derived(
+    engine: Engine, base: bases.RealisedBase, folder: Path, packages: str, command: str, tag: str, sources: bytes
+) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "Dockerfile").write_text(BASE.replace("PACKAGES", packages).replace("COMMAND", command))
-    secrets = {**apt.build_secrets(), "envbuild-apt": base.apt_sources or b""}
+    secrets = {**apt.build_secrets(), "envbuild-apt": sources}
     return engine.build(folder, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
 
 
 @pytest.fixture(scope="module")
-def ubuntu(engine: Engine, debian: bases.RealisedBase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def ubuntu(
+    engine: Engine, debian: bases.RealisedBase, sources: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """What stands for ubuntu:16.04, under a tag: with the libraries that conda's Python brings, and its Python's name."""
     tag = "envbuild-test/stand-in-ubuntu:16.04"
     libraries = "python3-distutils libsqlite3-0 libffi7 libssl1.1 libexpat1 libbz2-1.0 zlib1g libreadline8"
     command = f"ln -s python3.9 /usr/bin/python3.5; {_OLD_NAMES}"
-    _derived(engine, debian, tmp_path_factory.mktemp("base"), libraries, command, tag)
+    _derived(engine, debian, tmp_path_factory.mktemp("base"), libraries, command, tag, sources)
     yield tag
     engine.remove_image(tag)
 
@@ -102,7 +112,9 @@ def stack(request: pytest.FixtureRequest) -> Lock:
 
 
 @pytest.fixture
-def site(engine: Engine, debian: bases.RealisedBase, workspace: Workspace, stack: Lock, tmp_path: Path) -> Iterator[Site]:
+def site(
+    engine: Engine, debian: bases.RealisedBase, workspace: Workspace, sources: bytes, stack: Lock, tmp_path: Path
+) -> Iterator[Site]:
     folder = tmp_path / "site"
     (folder / "real").mkdir(parents=True)
     (folder / "spec.json").write_text(json.dumps(_spec(stack)))
@@ -112,7 +124,7 @@ def site(engine: Engine, debian: bases.RealisedBase, workspace: Workspace, stack
         (folder / "real" / tool.filename).write_bytes(file.read_bytes())
     tag = "envbuild-test/stand-in-site"
     packages = "apt-utils g++ gnupg python3 python3-distutils"
-    _derived(engine, debian, tmp_path / "tools", packages, "true", f"{tag}-tools")
+    _derived(engine, debian, tmp_path / "tools", packages, "true", f"{tag}-tools", sources)
     made = f"FROM {tag}-tools\nCOPY . /\nRUN mkdir -p /srv && python3 /make_site.py\n"
     (folder / "Dockerfile").write_text(made)
     built = engine.build(folder, tag=tag).id
@@ -135,7 +147,7 @@ def site(engine: Engine, debian: bases.RealisedBase, workspace: Workspace, stack
 
 
 def test_a_stack_is_built_to_the_last_step(
-    engine: Engine, debian: bases.RealisedBase, ubuntu: str, stack: Lock, site: Site, tmp_path: Path
+    engine: Engine, sources: bytes, ubuntu: str, stack: Lock, site: Site, tmp_path: Path
 ) -> None:
     assert unpinned_frameworks(stack), "its lock is complete: build the real one"
     lock = _standing_in(stack, site)
@@ -148,7 +160,7 @@ def test_a_stack_is_built_to_the_last_step(
             tag=tag,
             secrets={
                 "envbuild-env": _settings(site),
-                "envbuild-apt": (debian.apt_sources or b"") + f"deb [trusted=yes] {site.url}/ubuntu ./\n".encode(),
+                "envbuild-apt": sources + f"deb [trusted=yes] {site.url}/ubuntu ./\n".encode(),
                 **{name: value for name, value in apt.build_secrets().items() if name == "envbuild-apt-conf"},
             },
             build_args={"BASE_IMAGE": ubuntu, "SOURCE_DATE_EPOCH": "1577836800"},
@@ -296,6 +308,11 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     files["lock.json"] = locks.dumps(lock).encode()
     files["sbom.cdx.json"] = sbom.dumps(lock, locks.digest(lock)).encode()
     files |= {path: source.read_bytes() for path, source in context.guest_files(_HERE, lock, known).items()}
+    for prefix in lock.prefixes:
+        if prefix.pip is not None:
+            wheel = Index().fetch_artifact(prefix.pip, folder.parent / "pip")
+            pip = context.pip_files(lock, prefix, wheel)
+            files |= {f"overlay/{prefix.name}/{path}": content for path, content in pip.items()}
     text = files["Dockerfile"].decode()
     for path in set(re.findall(r"--mount=type=bind,source=([^,\s]+)", text)) - files.keys():
         if path == "tools/uv":
