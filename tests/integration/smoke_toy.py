@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import engine_toy
 
 from envbuild import build, codec, recipes
-from envbuild import workspace as workspaces
 from envbuild.engine import Engine, bases
 from envbuild.index import Index
 from envbuild.model import BaseLock, Lock, PrefixPlan, ignore_progress
@@ -64,7 +62,6 @@ def make(engine: Engine, shared: Workspace, folder: Path, change: Callable[[Lock
         recipe.mkdir(exist_ok=True)
         (recipe / "smoke.py").write_text(ADAPTER, encoding="utf-8")
         (recipe / "install.j2").write_text("", encoding="utf-8")
-    shutil.copytree(workspaces.find(str(ROOT)).partials, workspace.partials)
     base = bases.pin(engine_toy.environment(), engine, workspace, ignore_progress)
     assert isinstance(base, BaseLock), base
     made = {"toy": engine_toy.RECIPE, "other": replace(engine_toy.RECIPE, name="other", env={"PYTHONPATH": "/opt/other"})}
