@@ -112,9 +112,12 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
     nearest = names.nearest_versions(list(near.values()), wanted)[:3]
     instead = [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest]
     if rule := _why_left_out(framework, clauses):
-        from packaging.version import Version
+        from packaging.version import InvalidVersion, Version
 
-        final = f"{framework.short}-{Version(wanted).base_version}" if clauses.startswith("==") else ""
+        try:
+            final = f"{framework.short}-{Version(wanted).base_version}"
+        except InvalidVersion:  # several conditions, or a range
+            final = ""
         raise names.left_out(framework, wanted, rule, sorted(instead, key=lambda each: each.name != final))
     raise names.unknown_version(framework.title, wanted, known, instead)
 
