@@ -95,7 +95,10 @@ def own_environment(conditions: Sequence[str], words: Sequence[str]) -> UnknownN
         try:
             Requirement(text)
         except InvalidRequirement as error:
-            raise UsageError(f"{text!r} is not a condition on a package: {str(error).splitlines()[0]}.") from error
+            raise UsageError(
+                f"{text!r} is not a condition on a package: {str(error).splitlines()[0]}.",
+                hint="Write it as numpy==1.26 or 'numpy>=1.26,<2'.",
+            ) from error
     command = init_command(conditions, words)
     return UnknownNameError(
         f"{', '.join(conditions)}: a condition on a package that is no framework goes under `pip:` of an environment of your "
