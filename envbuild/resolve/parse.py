@@ -46,6 +46,8 @@ def parse(
     text = " ".join(texts).strip()
     if not text or len(text) > _MAX_LENGTH:
         raise UsageError("There is no request." if not text else "The request is too long.", hint=names.example(matrix))
+    if other := next((letter for letter in text if letter.isdigit() and not letter.isascii()), ""):
+        raise UsageError(f"The request has {other!r} for a digit.", hint="Write versions with the digits 0 to 9.")
     draft = Draft(text)
     words = [
         part
