@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envbuild.errors import InvalidInputError
 from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.versions import numbers
 from envbuild.model import Python, RemoteFile
@@ -65,5 +66,11 @@ def _supplied(facts: Facts, way: str, version: str, system: SystemRow, image: st
 
 def remote_file(facts: Facts, name: str) -> RemoteFile:
     """The archive of that name, as an environment holds it."""
-    row = facts.archives[name]
+    row = facts.archives.get(name)
+    if row is None:
+        raise InvalidInputError(
+            f"The matrix names the file {name}, which is no row of `archives`.",
+            code="invalid-matrix",
+            hint="Correct the name; `envbuild matrix check` lists every such row.",
+        )
     return RemoteFile(url=row.url, sha256=row.sha256)
