@@ -63,7 +63,7 @@ def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
 
 
 class _Bad:
-    """Records that could not be used: the first ones by name, the rest by number."""
+    """Records that could not be used: the first few by name, then how many more."""
 
     def __init__(self) -> None:
         self.first: list[records.Bad] = []

@@ -48,7 +48,7 @@ def for_gpus(build: Build) -> bool:
 
 
 def is_tested(build: Build) -> bool:
-    """Whether upstream tested the pair that a build is; one that stands upon nothing is none."""
+    """Whether the build is anything but a pair that upstream allows and did not test."""
     return word_of(build.release, build.variant) != "allowed"
 
 
