@@ -211,7 +211,7 @@ def main(argv):
         return _diff(options)
     why = options['json'] and files.unwritable(os.path.dirname(os.path.abspath(options['json'])))
     if why:
-        parser.error('--json: %s' % why)
+        parser.error('--json %s: %s' % (options['json'], why))
     try:
         options['options'] = dict(pair.split('=', 1) for pair in options.pop('option'))
     except ValueError:

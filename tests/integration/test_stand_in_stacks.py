@@ -312,6 +312,8 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
         if prefix.pip is not None:
             wheel = Index().fetch_artifact(prefix.pip, folder.parent / "pip")
             pip = context.pip_files(lock, prefix, wheel)
+            if prefix.python.version != "2.7":
+                pip["site-packages"] = f"{prefix.path}/lib/python3.9/site-packages\n".encode()
             files |= {f"overlay/{prefix.name}/{path}": content for path, content in pip.items()}
     text = files["Dockerfile"].decode()
     for path in set(re.findall(r"--mount=type=bind,source=([^,\s]+)", text)) - files.keys():

@@ -12,9 +12,8 @@ from __future__ import absolute_import, division, print_function
 import math
 import os
 
-from ..networks import nets
-from ..networks.building import keras_network, keras_parameters, padded, plain, through
-from ..networks.layouts import from_hwio, nhwc, shape_nhwc, shapes_hwio, to_hwio
+from ..networks.building import graph_network, keras_network, keras_parameters
+from ..networks.layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 
 CONTRACT = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
             'close')
@@ -132,39 +131,7 @@ class Towers(object):
 
     def network(self, net):
         """(variables in the order of net.names, running means and variances, the function from images and mode to logits)."""
-        tf = self.tf
-        parameters = [tf.Variable(tf.zeros(shape)) for shape in shapes_hwio(net)]
-        v, running = dict(zip(net.names, parameters)), {}
-        for layer in net.layers:
-            if layer.op == 'norm':
-                running[layer.name] = [tf.Variable(start(layer.shape[:1]), trainable=False) for start in (tf.zeros, tf.ones)]
-
-        def logits(x, training):
-            return through(net, x, lambda layer, *read: self._layer(layer, v, running, training, *read))
-
-        return parameters, [variable for layer in net.layers for variable in running.get(layer.name, [])], logits
-
-    def _layer(self, layer, v, running, training, x, *others):
-        tf, w, b = self.tf, v.get(layer.name + '_w'), v.get(layer.name + '_b')
-        if layer.op == 'conv':
-            x, word = padded(tf, layer, x)
-            x = tf.nn.conv2d(x, w, [1, layer.stride, layer.stride, 1], word)
-            return tf.nn.bias_add(x, b) if layer.bias else x
-        if layer.op == 'dense':
-            return tf.matmul(x, w) + b
-        if layer.op == 'norm':
-            return self._normalised(x, w, b, running[layer.name], training)
-        return plain(tf, layer, x, *others)
-
-    def _normalised(self, x, w, b, running, training):
-        """Up to 1.15 the fused kernel takes 1.001e-5 for any smaller constant, because cuDNN does: an error below 1e-7."""
-        tf = self.tf
-        if not training:
-            return tf.nn.fused_batch_norm(x, w, b, running[0], running[1], nets.EPSILON, is_training=False)[0]
-        x, mean, variance = tf.nn.fused_batch_norm(x, w, b, epsilon=nets.EPSILON)
-        for kept, seen in zip(running, (mean, variance)):
-            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(kept, nets.KEPT * kept + (1 - nets.KEPT) * seen))
-        return x
+        return graph_network(self.tf, net)
 
     def put(self, handle, images, labels):
         return {handle['x']: nhwc(images), handle['y']: labels}
