@@ -17,7 +17,7 @@ class Adapter(object):
     style = 'process'
     semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}
     collective_types = ('float32', 'float64', 'int64')
-    without = dict((name, 'NumPy trains the reference network alone') for name in ('resnet20', 'vgg19_bn'))
+    without = dict((name, 'the NumPy network has no batch normalisation') for name in ('resnet20', 'vgg19_bn'))
 
     def setup(self, ctx):
         self.ctx = ctx
@@ -27,8 +27,8 @@ class Adapter(object):
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         return {
-            'p': dict((name, weights[name].astype('float32')) for name in refnet.NAMES),
-            'v': dict((name, np.zeros_like(weights[name], dtype='float32')) for name in refnet.NAMES),
+            'net': net, 'p': dict((name, weights[name].astype('float32')) for name in net.names),
+            'v': dict((name, np.zeros_like(weights[name], dtype='float32')) for name in net.names),
             'momentum': momentum, 'sync': sync, 'steps': 0,
         }
 
@@ -46,7 +46,7 @@ class Adapter(object):
         return refnet.scaled(images, 'float32')
 
     def step(self, handle, batch, lr):
-        loss, gradient = refnet.loss_and_gradient(handle['p'], batch[0], batch[1])
+        loss, gradient = refnet.loss_and_gradient(handle['net'], handle['p'], batch[0], batch[1])
         if handle['sync'] == 'mean' and self.ctx.world > 1:
             gradient = self.exchange(gradient)
         self.update(handle, gradient, lr)
@@ -54,12 +54,13 @@ class Adapter(object):
         return loss
 
     def exchange(self, gradient):
-        flat = np.concatenate([gradient[name].reshape(-1) for name in refnet.NAMES])
+        names = sorted(gradient)
+        flat = np.concatenate([gradient[name].reshape(-1) for name in names])
         flat = self.average(flat.astype('float32'))
         out, at = {}, 0
-        for name, shape in refnet.SHAPES:
-            size = int(np.prod(shape))
-            out[name] = flat[at:at + size].reshape(shape)
+        for name in names:
+            size = gradient[name].size
+            out[name] = flat[at:at + size].reshape(gradient[name].shape)
             at += size
         return out
 
@@ -94,7 +95,7 @@ class Adapter(object):
                 handle['p'][name] = stored[name]
 
     def predict(self, handle, images):
-        return refnet.logits(handle['p'], self.scale(images))
+        return refnet.logits(handle['net'], handle['p'], self.scale(images))
 
     def evidence(self, handle):
         return {'parameters': ['cpu'], 'compute': ['cpu'], 'memory_bytes': None}

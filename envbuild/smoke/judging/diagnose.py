@@ -16,10 +16,10 @@ NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all 
 
 
 class Case(object):
-    """What was trained: start weights, data, steps, global batch, replicas, learning rate, momentum."""
+    """What was trained: network, start weights, data, steps, global batch, replicas, learning rate, momentum."""
 
-    def __init__(self, start, images, labels, steps, batch, replicas, lr, momentum):
-        self.start, self.images, self.labels = start, images, labels
+    def __init__(self, net, start, images, labels, steps, batch, replicas, lr, momentum):
+        self.net, self.start, self.images, self.labels = net, start, images, labels
         self.steps, self.batch, self.replicas = steps, batch, replicas
         self.lr, self.momentum = lr, momentum
         self._models = {}
@@ -32,20 +32,20 @@ class Case(object):
         return self._models[key]
 
 
-def _dense_order(weights, to_nhwc):
+def _dense_order(net, weights, to_nhwc):
     """The first dense layer's columns re-ordered between C, H, W and H, W, C."""
     out = dict(weights)
-    shape, axes = ((128, 32, 4, 4), (0, 2, 3, 1)) if to_nhwc else ((128, 4, 4, 32), (0, 3, 1, 2))
-    out['fc1_w'] = weights['fc1_w'].reshape(shape).transpose(axes).reshape(128, 512)
+    for layer in net.layers:
+        if layer.folded:
+            name, (c, h, w) = layer.name + '_w', layer.folded
+            shape, axes = ((-1, c, h, w), (0, 2, 3, 1)) if to_nhwc else ((-1, h, w, c), (0, 3, 1, 2))
+            out[name] = weights[name].reshape(shape).transpose(axes).reshape(weights[name].shape)
     return out
 
 
 def _flip(weights):
     """Convolution kernels turned by half a turn."""
-    out = dict(weights)
-    for name in ('conv1_w', 'conv2_w'):
-        out[name] = weights[name][:, :, ::-1, ::-1].copy()
-    return out
+    return dict((name, a[:, :, ::-1, ::-1].copy() if a.ndim == 4 else a) for name, a in weights.items())
 
 
 def _combine(gradients, name, how, replica):
@@ -63,9 +63,9 @@ def simulate(case, exchange='mean', shard='own', unexchanged=(), skip=0, nestero
              loss_sum=False, divisor=255.0, decay=0.0, flip=False, nhwc=False, late=False):
     """Weights of every replica after the case's steps, in float64, with the given faults."""
     momentum = case.momentum if momentum is None else momentum
-    start = dict((name, case.start[name].astype('float64')) for name in refnet.NAMES)
+    start = dict((name, case.start[name].astype('float64')) for name in case.net.names)
     start = _flip(start) if flip else start
-    start = _dense_order(start, True) if nhwc else start
+    start = _dense_order(case.net, start, True) if nhwc else start
     alike = exchange not in ('own',) and not unexchanged     # replicas stay equal: simulate one
     keep = 1 if alike else case.replicas
     weights = [dict((k, a.copy()) for k, a in start.items()) for _ in range(keep)]
@@ -79,19 +79,19 @@ def simulate(case, exchange='mean', shard='own', unexchanged=(), skip=0, nestero
         for r in range(case.replicas):
             low = step * case.batch + (0 if shard == 'same' else r * per)
             x = case.images[low:low + per].astype('float64') / divisor
-            _, g = refnet.loss_and_gradient(weights[r % keep], x, case.labels[low:low + per])
+            _, g = refnet.loss_and_gradient(case.net, weights[r % keep], x, case.labels[low:low + per])
             gradients.append(g)
         used, waiting = (waiting, gradients) if late else (gradients, None)
         if used is None:
             continue
         for r in range(keep):
-            for name in refnet.NAMES:
+            for name in case.net.names:
                 g = _combine(used, name, 'own' if name in unexchanged else exchange, r)
                 g = g * (per if loss_sum else 1.0) + decay * weights[r][name]
                 speeds[r][name] = momentum * speeds[r][name] + g
                 move = g + momentum * speeds[r][name] if nesterov else speeds[r][name]
                 weights[r][name] = weights[r][name] - lr * case.lr * move
-    weights = [_dense_order(w, False) if nhwc else w for w in weights]
+    weights = [_dense_order(case.net, w, False) if nhwc else w for w in weights]
     weights = [_flip(w) if flip else w for w in weights]
     return [weights[r % keep] for r in range(case.replicas)]
 
@@ -131,7 +131,7 @@ def hypotheses(replicas, suspects=()):
 def _apart(got, model, start):
     """The largest distance over parameters, relative to how far either moved from the start."""
     worst = 0.0
-    for name in refnet.NAMES:
+    for name in start:
         a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, start))
         moved = max(np.linalg.norm(a - origin), np.linalg.norm(b - origin), 1e-12)
         worst = max(worst, float(np.linalg.norm(a - b) / moved))
@@ -143,9 +143,9 @@ def name_fault(case, copies, suspects=()):
 
     {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty where none is near.
     """
-    if not all(np.isfinite(got[name]).all() for _, got in copies for name in refnet.NAMES):
+    if not all(np.isfinite(got[name]).all() for _, got in copies for name in case.net.names):
         return _certain('not-finite', 'weights are not finite numbers')
-    if all(np.abs(got[name] - case.start[name]).max() < UNTOUCHED for _, got in copies for name in refnet.NAMES):
+    if all(np.abs(got[name] - case.start[name]).max() < UNTOUCHED for _, got in copies for name in case.net.names):
         return _certain('no-update', NO_UPDATE)
 
     def distance(key, switches):

@@ -6,7 +6,7 @@ import numpy as np
 from .. import environment
 from .. import plan as plans
 from ..environment import limits
-from ..networks import refnet
+from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
 from . import checks, compiling, diagnose, endings, schemes, speed
@@ -18,7 +18,8 @@ class Judge(object):
     def __init__(self, report, options, image, device, parts, prepared):
         self.report, self.options, self.image, self.device = report, options, image, device
         self.parts, self._prepared = parts, prepared
-        self._start, self._wanted = refnet.initial(options['seed']), {}
+        self._net, self._wanted = nets.of(plans.ORACLE['net']), {}
+        self._start = self._net.initial(options['seed'])
 
     def launch(self, n, plan, outcome):
         """Everything of one launch."""
@@ -99,8 +100,8 @@ class Judge(object):
         size, (pictures, labels) = plans.global_batch(n), self._prepared.oracle
         steps, lr = plans.ORACLE['steps'], plans.ORACLE['lr']
         if size not in self._wanted:
-            self._wanted[size] = refnet.train(self._start, pictures, labels, steps, size, lr, plans.MOMENTUM)[0]
-        return diagnose.Case(self._start, pictures, labels, steps, size, n, lr, plans.MOMENTUM), self._wanted[size]
+            self._wanted[size] = refnet.train(self._net, self._start, pictures, labels, steps, size, lr, plans.MOMENTUM)[0]
+        return diagnose.Case(self._net, self._start, pictures, labels, steps, size, n, lr, plans.MOMENTUM), self._wanted[size]
 
 
 def _phases(result):
@@ -115,5 +116,5 @@ def _saved(results):
     for result in results:
         for path in result['phases']['oracle']['weights']:
             with np.load(path) as stored:
-                out.append((len(out), dict((name, stored[name]) for name in refnet.NAMES)))
+                out.append((len(out), dict((name, stored[name]) for name in stored.files)))
     return out

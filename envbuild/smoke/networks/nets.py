@@ -18,7 +18,9 @@ class Layer(object):
     conv     `kernel`, `stride`, `pad` (zeros on every side); NAME_w (out, in, kernel, kernel), and NAME_b where `bias`
     norm     batch normalisation over batch, height and width; NAME_w (the factor) and NAME_b
     relu
+    tanh
     pool     the maximum of each 2 x 2, stride 2
+    average  the mean of each 2 x 2, stride 2
     mean     over height and width: (channels,)
     flatten  in C, H, W order
     dense    NAME_w (out, in) and NAME_b; `folded` is (C, H, W) where it reads what was flattened, else None
@@ -96,9 +98,18 @@ class Net(object):
     def relu(self, name):
         return self._add('relu', name, self._reads(None))
 
+    def tanh(self, name):
+        return self._add('tanh', name, self._reads(None))
+
     def pool(self, name):
+        return self._add('pool', name, self._halved())
+
+    def average(self, name):
+        return self._add('average', name, self._halved())
+
+    def _halved(self):
         channels, height, width = self._reads(None)
-        return self._add('pool', name, (channels, height // 2, width // 2))
+        return channels, height // 2, width // 2
 
     def mean(self, name):
         return self._add('mean', name, self._reads(None)[:1])
@@ -117,7 +128,7 @@ class Net(object):
 
 
 def _lenet():
-    """The reference network, small enough for NumPy: two convolutions, two dense layers."""
+    """What the `mnist` workload trains, small enough for NumPy: two convolutions, two dense layers."""
     net = Net('lenet', (1, 28, 28), 'mnist')
     for number, out in ((1, 16), (2, 32)):
         net.conv('conv%d' % number, out, 5)
@@ -126,6 +137,24 @@ def _lenet():
     net.flatten('flat')
     net.dense('fc1', 128)
     net.relu('relu3')
+    net.dense('fc2', CLASSES)
+    return net
+
+
+def _reference():
+    """The network of the reference phase: LeNet's parameters, but smooth.
+
+    A ReLU or a maximum switches where its input is near zero or two inputs are nearly equal. One rounding error can throw the
+    switch, and then a parameter moves by 1e-3 or more. Tanh and averages have no switches: errors stay as small as they begin.
+    """
+    net = Net('reference', (1, 28, 28), 'mnist')
+    for number, out in ((1, 16), (2, 32)):
+        net.conv('conv%d' % number, out, 5)
+        net.tanh('tanh%d' % number)
+        net.average('average%d' % number)
+    net.flatten('flat')
+    net.dense('fc1', 128)
+    net.tanh('tanh3')
     net.dense('fc2', CLASSES)
     return net
 
@@ -172,9 +201,10 @@ def _vgg19():
     return net
 
 
-LENET = _lenet()
+LENET, REFERENCE = _lenet(), _reference()
 _MAKERS = {'lenet': lambda: LENET, 'resnet20': lambda: _resnet(3, 'resnet20'), 'vgg19_bn': _vgg19}
-NAMES = tuple(sorted(_MAKERS))
+NAMES = tuple(sorted(_MAKERS))                          # what --net offers
+_MAKERS['reference'] = lambda: REFERENCE
 DEFAULT = {'mnist': 'lenet', 'cifar': 'resnet20'}       # workload -> the network that it trains unless another is asked for
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import stats
 from ..clock import now
-from ..networks import refnet
+from ..networks import nets
 
-COUNTS = (1, 2, 3, 1000, refnet.PARAMETERS)
+COUNTS = (1, 2, 3, 1000, nets.LENET.bytes // 4)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
 EXACT = {'float16': 2048}       # whole numbers up to here are exact
 LARGEST_OF_OTHERS = 4 << 20     # a byte costs the same in each type: small sizes tell whether one is treated apart

@@ -4,14 +4,15 @@ from __future__ import absolute_import, division, print_function
 import numpy as np
 
 from ..datasets import synth
-from ..networks import nets, refnet
+from ..networks import nets
 
 
 def measure(session):
     """Digests of every copy after each step, losses, and where the weights of every copy were saved."""
     plan, adapter = session.plan['oracle'], session.adapter
     images, labels = session.data('oracle')
-    handle = session.make('mean', plan['lr'], net=nets.LENET)
+    net = nets.of(plan['net'])
+    handle = session.make('mean', plan['lr'], net=net)
     digests, losses = [], []
     for step in range(plan['steps']):
         part = slice(step * plan['batch'], (step + 1) * plan['batch'])
@@ -24,7 +25,7 @@ def measure(session):
     saved = []
     for place, weights in enumerate(copies):
         path = session.path('weights-%d-%d.npz' % (session.ctx.rank, place))
-        np.savez(path, **dict((name, np.asarray(weights[name], 'float32')) for name in refnet.NAMES))
+        np.savez(path, **dict((name, np.asarray(weights[name], 'float32')) for name in net.names))
         saved.append(path)
     return {'digests': digests, 'losses': losses, 'weights': saved, 'evidence': adapter.evidence(handle)}
 

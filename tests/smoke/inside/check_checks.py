@@ -7,7 +7,7 @@ import numpy as np
 from envbuild_smoke import explain, plan
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import checks, diagnose
-from envbuild_smoke.networks import refnet
+from envbuild_smoke.networks import nets, refnet
 from envbuild_smoke.reporting import report
 from machines import CPU_IMAGE, found, options, statuses
 
@@ -24,8 +24,8 @@ class Placement(unittest.TestCase):
 class Oracle(unittest.TestCase):
     def setUp(self):
         pictures, labels = synth.digits(4 * 16, 105)
-        self.case = diagnose.Case(refnet.initial(7), pictures, labels, 4, 16, 1, .05, .9)
-        self.want, _ = refnet.train(self.case.start, pictures, labels, 4, 16, .05, .9)
+        self.case = diagnose.Case(nets.REFERENCE, nets.REFERENCE.initial(7), pictures, labels, 4, 16, 1, .05, .9)
+        self.want, _ = refnet.train(nets.REFERENCE, self.case.start, pictures, labels, 4, 16, .05, .9)
 
     def judge(self, relative):
         """The check on weights that are off by so much in their first layer."""

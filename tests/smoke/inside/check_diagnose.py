@@ -6,7 +6,7 @@ import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import diagnose
-from envbuild_smoke.networks import refnet
+from envbuild_smoke.networks import nets, refnet
 
 SUSPECTS = ('conv1_b', 'fc2_b', 'fc1_w')
 
@@ -20,7 +20,7 @@ def rounded(weights):
 class Names(unittest.TestCase):
     def case(self, replicas):
         images, labels = synth.digits(4 * 16, 105)
-        return diagnose.Case(refnet.initial(7), images, labels, 4, 16, replicas, .05, .9)
+        return diagnose.Case(nets.REFERENCE, nets.REFERENCE.initial(7), images, labels, 4, 16, replicas, .05, .9)
 
     def test_every_known_fault_is_named(self):
         for replicas in (1, 2):
@@ -46,7 +46,7 @@ class Names(unittest.TestCase):
 
     def test_without_a_fault_the_simulation_is_the_reference(self):
         case = self.case(2)
-        want, _ = refnet.train(case.start, case.images, case.labels, 4, 16, .05, .9)
+        want, _ = refnet.train(nets.REFERENCE, case.start, case.images, case.labels, 4, 16, .05, .9)
         for got in diagnose.simulate(case):
             self.assertLess(refnet.errors(got, want, case.start)[0], 1e-12)
 

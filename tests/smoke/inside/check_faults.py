@@ -12,11 +12,12 @@ import numpy as np
 from envbuild_smoke import adapters, plan
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import checks, diagnose
-from envbuild_smoke.networks import refnet
+from envbuild_smoke.networks import nets, refnet
 from envbuild_smoke.rank import match, worker
 from envbuild_smoke.rank.heartbeat import Heart
 
 BATCH = 16
+NET = nets.of(plan.ORACLE['net'])
 FAULTY = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'faulty.py')
 
 # fault -> (status of ORACLE, hypothesis, status of REPLICA)
@@ -42,8 +43,8 @@ class Faults(unittest.TestCase):
     def setUpClass(cls):
         adapters.load(FAULTY)       # here and not in two threads at once
         pictures, labels = synth.digits(4 * BATCH, 105)
-        cls.case = diagnose.Case(refnet.initial(7), pictures, labels, 4, BATCH, 2, .05, .9)
-        cls.want, _ = refnet.train(cls.case.start, pictures, labels, 4, BATCH, .05, .9)
+        cls.case = diagnose.Case(NET, NET.initial(7), pictures, labels, 4, BATCH, 2, .05, .9)
+        cls.want, _ = refnet.train(NET, cls.case.start, pictures, labels, 4, BATCH, .05, .9)
 
     def setUp(self):
         self.folder = tempfile.mkdtemp()
@@ -81,7 +82,7 @@ class Faults(unittest.TestCase):
         out = []
         for rank, result in enumerate(results):
             with np.load(result['phases']['oracle']['weights'][0]) as stored:
-                out.append((rank, dict((name, stored[name]) for name in refnet.NAMES)))
+                out.append((rank, dict((name, stored[name]) for name in stored.files)))
         return out
 
     def test_every_fault_is_caught_by_the_right_check_and_named(self):

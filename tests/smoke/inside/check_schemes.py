@@ -18,8 +18,8 @@ from envbuild_smoke.rank.context import Context
 
 BATCH, STEPS = 16, 6
 IMAGES, LABELS = synth.digits(STEPS * BATCH, 3)
-START = refnet.initial(7)
-WANT = refnet.train(START, IMAGES, LABELS, STEPS, BATCH, .05, .9)[0]
+START = nets.REFERENCE.initial(7)
+WANT = refnet.train(nets.REFERENCE, START, IMAGES, LABELS, STEPS, BATCH, .05, .9)[0]
 
 
 def train(name, world=2, slow=0.0, gate=None):
@@ -29,7 +29,7 @@ def train(name, world=2, slow=0.0, gate=None):
         adapter = numpy_.Adapter()
         adapter.setup(ctx)
         under = schemes.Schemed(adapter, ctx, name)
-        handle = under.make(nets.LENET, START, .05, .9, [0], 'mean')
+        handle = under.make(nets.REFERENCE, START, .05, .9, [0], 'mean')
         if gate and group.rank == 0:
             handle._server.may_go = gate
         seen = []
@@ -141,7 +141,7 @@ class Verdict(unittest.TestCase):
 
     def results(self, right, largest):
         losses = [2.3] * 12 + [.1] * 12
-        weights = [dict((name, '00') for name in refnet.NAMES)]
+        weights = [dict((name, '00') for name in nets.REFERENCE.names)]
         train_of = {'losses': losses, 'seconds': 2.0, 'steps': 24, 'right': right, 'asked': 500, 'digests': weights}
         facts = {'distance': .01, 'staleness': {'bound': 2, 'largest': largest, 'leads': {'%d' % largest: 3}}}
         own = {'train': train_of, 'facts': facts}

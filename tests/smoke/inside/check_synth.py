@@ -5,7 +5,7 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke.datasets import shapes, synth
-from envbuild_smoke.networks import refnet
+from envbuild_smoke.networks import nets
 
 
 class Digits(unittest.TestCase):
@@ -15,8 +15,8 @@ class Digits(unittest.TestCase):
         self.assertEqual(synth.digest(*synth.digits(3000, 1)), DIGITS)
 
     def test_starting_weights_are_the_same_everywhere(self):
-        weights = refnet.initial(7)
-        self.assertEqual(synth.digest(*[weights[name] for name in refnet.NAMES]), WEIGHTS)
+        weights = nets.LENET.initial(7)
+        self.assertEqual(synth.digest(*[weights[name] for name in nets.LENET.names]), WEIGHTS)
 
     def test_classes_are_equally_frequent_and_shuffled(self):
         images, labels = synth.digits(1000, 5)

@@ -142,6 +142,22 @@ class Reference(object):
         blocks = ((np.arange(4) == place[..., None]) * dy[..., None]).reshape(n, c, rows, cols, 2, 2)
         return [blocks.transpose(0, 1, 2, 4, 3, 5).reshape(n, c, 2 * rows, 2 * cols)], {}
 
+    def _tanh(self, layer, running, replica, x):
+        y = np.tanh(x)
+        return y, y
+
+    def _tanh_back(self, layer, y, dy):
+        return [dy * (1 - y ** 2)], {}
+
+    def _average(self, layer, running, replica, x):
+        n, c, rows, cols = x.shape
+        return x.reshape(n, c, rows // 2, 2, cols // 2, 2).mean(axis=(3, 5)), x.shape
+
+    def _average_back(self, layer, shape, dy):
+        n, c, rows, cols = shape
+        dx = np.ones((n, c, rows // 2, 2, cols // 2, 2)) * dy[:, :, :, None, :, None] / 4
+        return [dx.reshape(shape)], {}
+
     def _mean(self, layer, running, replica, x):
         return x.mean(axis=(2, 3)), x.shape
 
