@@ -28,8 +28,12 @@ def plain(tf, layer, x, *others):
     """A layer without parameters, in words that are the same in TensorFlow 1 and 2."""
     if layer.op == 'relu':
         return tf.nn.relu(x)
+    if layer.op == 'tanh':
+        return tf.tanh(x)
     if layer.op == 'pool':
         return tf.nn.max_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], 'VALID')
+    if layer.op == 'average':
+        return tf.nn.avg_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], 'VALID')
     if layer.op == 'mean':
         return tf.reduce_mean(x, [1, 2])
     if layer.op == 'flatten':
@@ -95,7 +99,8 @@ def keras_network(keras, net):
             return layers.Add()(list(read))
         make = {
             'norm': lambda: layers.BatchNormalization(momentum=nets.KEPT, epsilon=nets.EPSILON, name=layer.name),
-            'relu': lambda: layers.Activation('relu'), 'pool': lambda: layers.MaxPooling2D(2, **last),
+            'relu': lambda: layers.Activation('relu'), 'tanh': lambda: layers.Activation('tanh'),
+            'pool': lambda: layers.MaxPooling2D(2, **last), 'average': lambda: layers.AveragePooling2D(2, **last),
             'mean': lambda: layers.GlobalAveragePooling2D(**last), 'flatten': layers.Flatten,
             'dense': lambda: layers.Dense(layer.shape[0], kernel_initializer='zeros', name=layer.name),
         }

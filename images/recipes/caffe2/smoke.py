@@ -170,7 +170,9 @@ class _Group(object):
             'norm': lambda layer, x: brew.spatial_bn(
                 model, x, layer.name, layer.shape[0], epsilon=EPSILON, momentum=KEPT, is_test=test),
             'relu': lambda layer, x: brew.relu(model, x, layer.name),
+            'tanh': lambda layer, x: model.net.Tanh(x, layer.name),
             'pool': lambda layer, x: brew.max_pool(model, x, layer.name, kernel=2, stride=2),
+            'average': lambda layer, x: brew.average_pool(model, x, layer.name, kernel=2, stride=2),
             'mean': lambda layer, x: brew.average_pool(model, x, layer.name, global_pooling=1),
             'flatten': lambda layer, x: x,      # its dense layer does it, of a mean as well
             'dense': lambda layer, x: brew.fc(model, x, layer.name, *reversed(shapes[layer.name + '_w'])),

@@ -193,7 +193,9 @@ def _network(chainer, net, weights):
     }
     plain = {
         'relu': functions.relu,
+        'tanh': functions.tanh,
         'pool': lambda x: functions.max_pooling_2d(x, 2),
+        'average': lambda x: functions.average_pooling_2d(x, 2),
         'mean': lambda x: functions.sum(x, axis=(2, 3)) / (x.shape[2] * x.shape[3]),     # 2's mean knows one axis at a time
         'flatten': lambda x: functions.reshape(x, (x.shape[0], -1)),
         'add': lambda x, y: x + y,

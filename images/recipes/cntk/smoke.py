@@ -201,8 +201,14 @@ class _Graph(object):
     def _relu(self, layer, x):
         return self.cntk.relu(x)
 
+    def _tanh(self, layer, x):
+        return self.cntk.tanh(x)
+
     def _pool(self, layer, x):
         return self.cntk.pooling(x, self.cntk.MAX_POOLING, (2, 2), (2, 2))
+
+    def _average(self, layer, x):
+        return self.cntk.pooling(x, self.cntk.AVG_POOLING, (2, 2), (2, 2))
 
     def _mean(self, layer, x):
         return self.cntk.reshape(self.cntk.reduce_mean(x, axis=(1, 2)), layer.shape)

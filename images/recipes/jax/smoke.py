@@ -290,8 +290,9 @@ class _Functions(object):
             return (x - mean[:, None, None]) * factor[:, None, None] + p[layer.name + '_b'][:, None, None]
 
         run = {
-            'conv': conv, 'norm': norm, 'relu': lambda layer, x: jax.nn.relu(x),
+            'conv': conv, 'norm': norm, 'relu': lambda layer, x: jax.nn.relu(x), 'tanh': lambda layer, x: jax.numpy.tanh(x),
             'pool': lambda layer, x: lax.reduce_window(x, -np.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), 'VALID'),
+            'average': lambda layer, x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 2, 2), (1, 1, 2, 2), 'VALID') / 4,
             'mean': lambda layer, x: x.mean((2, 3)), 'flatten': lambda layer, x: x.reshape(x.shape[0], -1),
             'dense': lambda layer, x: jax.numpy.dot(x, p[layer.name + '_w'].T) + p[layer.name + '_b'],
             'add': lambda layer, x, y: x + y,

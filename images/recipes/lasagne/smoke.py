@@ -83,8 +83,14 @@ class Layers(object):
     def _relu(self, layer, below):
         return self.lasagne.layers.NonlinearityLayer(below, self.lasagne.nonlinearities.rectify)
 
+    def _tanh(self, layer, below):
+        return self.lasagne.layers.NonlinearityLayer(below, self.lasagne.nonlinearities.tanh)
+
     def _pool(self, layer, below):
         return self.lasagne.layers.MaxPool2DLayer(below, 2)
+
+    def _average(self, layer, below):
+        return self.lasagne.layers.Pool2DLayer(below, 2, mode='average_exc_pad')
 
     def _mean(self, layer, below):
         return self.lasagne.layers.GlobalPoolLayer(below)

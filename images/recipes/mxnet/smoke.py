@@ -200,10 +200,10 @@ def _parts(nn):
 
 def _plain(F, layer, read):
     """A layer without weights."""
-    if layer.op == 'relu':
-        return F.Activation(read[0], act_type='relu')
-    if layer.op == 'pool':
-        return F.Pooling(read[0], kernel=(2, 2), stride=(2, 2), pool_type='max')
+    if layer.op in ('relu', 'tanh'):
+        return F.Activation(read[0], act_type=layer.op)
+    if layer.op in ('pool', 'average'):
+        return F.Pooling(read[0], kernel=(2, 2), stride=(2, 2), pool_type='max' if layer.op == 'pool' else 'avg')
     if layer.op == 'mean':
         return F.mean(read[0], axis=(2, 3))
     return F.Flatten(read[0]) if layer.op == 'flatten' else read[0] + read[1]

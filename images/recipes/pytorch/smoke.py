@@ -222,7 +222,8 @@ def network(nn, net):
 
     shapes, spent = dict(net.parameters), spent_after(net)
     functions = {
-        'relu': nn.functional.relu, 'pool': lambda x: nn.functional.max_pool2d(x, 2), 'mean': lambda x: x.mean(3).mean(2),
+        'relu': nn.functional.relu, 'tanh': lambda x: x.tanh(), 'pool': lambda x: nn.functional.max_pool2d(x, 2),
+        'average': lambda x: nn.functional.avg_pool2d(x, 2), 'mean': lambda x: x.mean(3).mean(2),
         'flatten': lambda x: x.reshape(x.size(0), -1), 'add': lambda x, y: x + y,
     }
     return Network()

@@ -260,12 +260,18 @@ class Layers(object):
     def _relu(self, layer, x):
         return self.T.nnet.relu(x)
 
-    def _pool(self, layer, x):
+    def _tanh(self, layer, x):
+        return self.T.tanh(x)
+
+    def _pool(self, layer, x, mode='max'):
         try:
             from theano.tensor.signal.pool import pool_2d
         except ImportError:             # before 0.8
             from theano.tensor.signal.downsample import max_pool_2d as pool_2d
-        return pool_2d(x, (2, 2), ignore_border=True)
+        return pool_2d(x, (2, 2), ignore_border=True, mode=mode)
+
+    def _average(self, layer, x):
+        return self._pool(layer, x, 'average_exc_pad')
 
     def _mean(self, layer, x):
         return x.mean(axis=(2, 3))

@@ -63,7 +63,9 @@ function parts.norm(w)  -- what Torch calls the momentum of a running mean is th
 end
 
 function parts.relu() return nn.ReLU() end
+function parts.tanh() return nn.Tanh() end
 function parts.pool() return nn.SpatialMaxPooling(2, 2, 2, 2) end
+function parts.average() return nn.SpatialAveragePooling(2, 2, 2, 2) end
 function parts.mean(w) return nn.Sequential():add(nn.SpatialAveragePooling(w.width, w.height)):add(nn.Reshape(w.out, true)) end
 function parts.flatten(w) return nn.Reshape(w.out, true) end
 function parts.dense(w) return nn.Linear(w.into, w.out) end
