@@ -36,10 +36,11 @@ class Adapter(keras.Compiled):
     def prepare(self, beat):
         """Theano compiles C++ for a new network, which it keeps on disk: the handles to come find it there."""
         tell_of_compilers(self.theano, beat)
-        handle = self.make(nets.LENET, nets.LENET.initial(0), 0.0, 0.9, [0], 'mean')
-        images = np.zeros((64, 1, 28, 28), 'uint8')
-        self.step(handle, self.put(handle, images, np.zeros(64, 'int64')), 0.0)
-        self.predict(handle, images)
+        for net in (nets.REFERENCE, nets.LENET):
+            handle = self.make(net, net.initial(0), 0.0, 0.9, [0], 'mean')
+            images = np.zeros((64,) + net.shape, 'uint8')
+            self.step(handle, self.put(handle, images, np.zeros(64, 'int64')), 0.0)
+            self.predict(handle, images)
 
     def versions(self):
         cuda = 'unknown' if self.theano.config.device.startswith('cuda') else None

@@ -1,7 +1,9 @@
 from __future__ import absolute_import, division, print_function
 
 import os
+import re
 import shutil
+import sys
 import tempfile
 import unittest
 
@@ -28,6 +30,40 @@ def setUpModule():
 def tearDownModule():
     adapters.__path__.remove(FOLDER)
     shutil.rmtree(FOLDER)
+
+
+class WrittenNetworksTest(unittest.TestCase):
+    """What Caffe and Torch 7 read; whether they take it only an image shows, which is long in the building."""
+
+    NETS = [nets.of(name) for name in nets.NAMES] + [nets.REFERENCE]
+
+    def test_torch_7_has_a_part_for_every_layer(self):
+        module = sys.modules[_of('torch7').__module__]
+        for net in self.NETS:
+            for layer in net.layers:
+                self.assertIn('\nfunction parts.%s(' % layer.op, module.LUA)
+                self.assertTrue(re.match(r'[a-z]+ \S+ \S+( \d+){8}$', module._words(net, layer)))
+        self.assertIn('parts.average() return nn.SpatialAveragePooling(2, 2, 2, 2) end', module.LUA)
+        self.assertIn('parts.tanh() return nn.Tanh() end', module.LUA)
+
+    def test_caffe_has_words_for_every_layer(self):
+        module = sys.modules[_of('caffe').__module__]
+        for net in self.NETS:
+            text = module._words(net)
+            for layer in net.layers:
+                self.assertIn('name: "%s" type: "%s"' % (layer.name, module.TYPES[layer.op][0]), text)
+        text = module._words(nets.REFERENCE)
+        self.assertIn('name: "tanh1" type: "TanH" bottom: "conv1" top: "tanh1"', text)
+        self.assertIn('name: "average1" type: "Pooling" bottom: "tanh1" top: "average1" '
+                      'pooling_param { pool: AVE kernel_size: 2 stride: 2 }', text)
+
+    def test_what_is_halved_is_even(self):
+        """Caffe rounds up where the others round down: https://github.com/BVLC/caffe/blob/1.0/src/caffe/layers/pooling_layer.cpp"""
+        for net in self.NETS:
+            shapes = dict((layer.name, layer.shape) for layer in net.layers)
+            for layer in net.layers:
+                if layer.op in ('pool', 'average'):
+                    self.assertEqual([size % 2 for size in shapes[layer.of[0]][1:]], [0, 0])
 
 
 class OpenCvTest(unittest.TestCase):
