@@ -5,14 +5,15 @@ Three words, never mixed: *tested* by upstream, *allowed* but not tested (chosen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Release, Requirement, Variant
 
 Word = Literal["tested", "allowed"]
+Make = Callable[[Pairs, Release], Iterable[Variant]]
 
 _THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
 # From proved to refused: a build is as good as the least proved of its parts.
@@ -51,15 +52,20 @@ def range_of(pairs: Pairs) -> str:
     return f"{pairs.framework}{pairs.allows}" if pairs.allows else f"{pairs.framework} {', '.join(pairs.tested)}"
 
 
-def other_builds(release: Release, base: FrameworkTable, accepts: Callable[[Release], bool]) -> Iterator[Variant]:
-    """The builds of ``release`` upon releases of ``base`` other than the one that it takes by itself: tested ones first."""
+def other_builds(
+    release: Release, base: FrameworkTable, accepts: Callable[[Release], bool], make: Make | None = None
+) -> Iterator[Variant]:
+    """The builds of ``release`` upon releases of ``base`` other than the one that it takes by itself: tested ones first.
+
+    ``make`` is used in place of :func:`upon` by callers that keep what it makes.
+    """
     pairs = pairs_with(release, base.name)
     if pairs is None:
         return
     known = {each.version: each for each in base.releases}
     for version in (*pairs.tested, *pairs.allowed):
         if version != pairs.taken and version in known and accepts(known[version]):
-            yield from upon(pairs, known[version])
+            yield from (make or upon)(pairs, known[version])
 
 
 def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
@@ -72,9 +78,22 @@ def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
 
 def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
     """``variant`` of what is stood upon, ``of`` which framework and version, as a build of the release that adds ``added``."""
-    built = replace(
+    held: tuple[Requirement, ...] = ()
+    package: dict[str, Any] = {}
+    if added.package:
+        held = tuple(Requirement(requirement=pin, python="", source="") for pin in variant.pins(of[1]))
+        package = {
+            "package": added.package,
+            "requirement": added.package,
+            "local_version": variant.local_version if added.same_local_version else "",
+            "repository": added.repository,
+            "revision": added.revision,
+            "files": (),
+            "nvcc": False,
+        }
+    return replace(
         variant,
-        requirements=(*variant.requirements, *added.requirements),
+        requirements=(*held, *variant.requirements, *added.requirements),
         constraints=(*variant.constraints, *added.constraints),
         asks=(*variant.asks, *added.asks),
         python=tuple(python for python in variant.python if not added.pythons or python in added.pythons),
@@ -82,20 +101,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
         upon=((*of, variant.name), *variant.upon),
         contradicts=added.contradicts,
         origin=_origin(added.origin, variant.origin),
-    )
-    if not added.package:
-        return built
-    held = tuple(Requirement(requirement=pin, python="", source="") for pin in variant.pins(of[1]))
-    return replace(
-        built,
-        package=added.package,
-        requirement=added.package,
-        local_version=variant.local_version if added.same_local_version else "",
-        requirements=(*held, *built.requirements),
-        repository=added.repository,
-        revision=added.revision,
-        files=(),
-        nvcc=False,
+        **package,
     )
 
 

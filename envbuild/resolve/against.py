@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.types import Variant
@@ -48,17 +48,19 @@ def fewest(search: Search) -> Case | None:
     if not all(levels):
         return None
     if math.prod(map(len, levels)) <= _COMPARED:
-        return min(map(bench.case, itertools.product(*levels)), key=lambda case: case.score)
+        fewest_yet: Case | None = None
+        for options in itertools.product(*levels):
+            fewest_yet = bench.better(options, fewest_yet) or fewest_yet
+        return fewest_yet
     chosen = [level[0] for level in levels]
-    best, before = bench.case(chosen), None
-    while best is not before:
+    best, before = bench.better(chosen, None), None
+    while best is not None and best is not before:
         before = best
         for index, level in enumerate(levels):
             for option in level:
                 tried = [*chosen[:index], option, *chosen[index + 1 :]]
-                case = bench.case(tried)
-                if case.score < best.score:
-                    best, chosen = case, tried
+                if (better := bench.better(tried, best)) is not None:
+                    best, chosen = better, tried
     return best
 
 
@@ -79,8 +81,11 @@ class _Bench:
             kinds.setdefault((option.need, tuple((item.part, item.also) for item in option.objections)), option)
         return list(kinds.values())
 
-    def case(self, options: Sequence[Option]) -> Case:
-        """What stands against the builds of ``options`` together."""
+    def better(self, options: Sequence[Option], best: Case | None) -> Case | None:
+        """The case of ``options`` where it scores lower than ``best``.
+
+        The places are looked at last, since that takes longest: facts against them can only make a score higher.
+        """
         request, facts = self._search.request, self._search.facts
         builds = tuple(option.build for option in options)
         against = [item for option in options for item in option.objections]
@@ -88,11 +93,15 @@ class _Bench:
             against += self._pair(*pair)
         if request.device == "gpu" and all(build.beside_gpus for build in builds):
             against += [_no_gpu(build) for build in builds]
-        homeless = len(builds) == 1 or not against
-        if homeless:
-            against += _place_conflicts(facts, request, builds)
         mixed = {"cpu", "gpu"} <= {option.need.device for option in options}
-        return Case(builds, against, mixed or any(True for build in builds for _ in cuda_objections(request, build)), homeless)
+        unasked = mixed or any(True for build in builds for _ in cuda_objections(request, build))
+        homeless = len(builds) == 1 or not against
+        case = Case(builds, against, unasked, homeless)
+        if best is not None and case.score >= best.score:
+            return None
+        if homeless:
+            case = replace(case, against=[*against, *_place_conflicts(facts, request, builds)])
+        return case if best is None or case.score < best.score else None
 
     def _pair(self, one: Build, other: Build) -> list[Objection]:
         key = (one.row, one.variant.upon, other.row, other.variant.upon)

@@ -143,7 +143,7 @@ class _Question:
         free = freed(self._search.request, keep)
         candidate = next(self._search.solutions(free, order=self._faults), None)
         if candidate is not None and not candidate.place.offer.deleted:
-            self._satisfied.append(self._satisfied_by(candidate))
+            self._satisfied.append(self._satisfied_by(candidate, free))
         return candidate is not None
 
     @staticmethod
@@ -151,7 +151,8 @@ class _Question:
         """Builds that satisfy most come first: their solutions answer for most sets."""
         return (not option.accepted, len(option.objections))
 
-    def _satisfied_by(self, candidate: Candidate) -> frozenset[Part]:
+    def _satisfied_by(self, candidate: Candidate, free: Collection[Part]) -> frozenset[Part]:
+        """The parts that a candidate satisfies, which was found where ``free`` parts are open."""
         request = self._search.request
         builds = {build.framework.name: build for build in candidate.builds}
         wrong: set[Part | None] = set(mismatches(request, candidate.place))
@@ -160,7 +161,7 @@ class _Question:
             if build is None:
                 wrong |= {wanted.framework.name, request.part("version", wanted), request.part("cuda", wanted)}
                 continue
-            option = next(each for each in self._search.options(wanted, self._parts) if each.build == build)
+            option = next(each for each in self._search.options(wanted, free) if each.build == build)
             wrong |= {part for item in option.objections for part in (item.part, item.also)}
             if not option.accepted:
                 wrong.add(request.part("version", wanted))

@@ -19,7 +19,7 @@ from envbuild.matrix.platform import (
     RepositoryRow,
     SystemRow,
 )
-from envbuild.matrix.types import Matrix, Release, Variant
+from envbuild.matrix.types import Matrix, Pairs, Release, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.gpu_code import code_for, oldest_for_ptx
 from envbuild.resolve.request import GpuWanted, Part, Request
@@ -51,20 +51,43 @@ def objection(part: Part | None, row: str, reason: str, source: str, premise: Pr
     return Objection(part, Conflict(row=row, reason=reason, source=source), premise)
 
 
+class Derived:
+    """What follows from a matrix alone, whatever is asked: worked out once for each matrix, when it is first needed."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.places: dict[object, object] = {}  # filled by places.py
+        self.needs: dict[object, object] = {}  # by together.py
+        self.packages: dict[str, frozenset[str]] = {}  # by together.py
+        self.pythons: dict[object, object] = {}  # by pythons.py
+        self.upon: dict[tuple[int, str], tuple[Pairs, tuple[Variant, ...]]] = {}  # by upon.py
+
+
+_latest: list[Derived] = []  # of the matrix that was asked last: one process nearly always asks one
+
+
+def derived_from(matrix: Matrix) -> Derived:
+    """What is known of ``matrix`` so far."""
+    if not _latest or _latest[0].matrix is not matrix:
+        _latest[:] = [Derived(matrix)]
+    return _latest[0]
+
+
 class Facts:
-    """A matrix with its look-ups; made once per call, so that nothing is remembered between calls."""
+    """A matrix with its look-ups. What depends on a request is kept for one call only."""
 
     def __init__(self, matrix: Matrix) -> None:
         self.matrix = matrix
         self.systems: dict[str, SystemRow] = {row.name: row for row in matrix.systems}
         self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
         self.pythons = {row.version: row for row in matrix.pythons}
+        self.drivers: dict[str, DriverRow] = {row.branch: row for row in matrix.drivers}
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
+        self.derived = derived_from(matrix)
         self.places: dict[object, object] = {}  # filled by places.py, like the next
         self.candidates: dict[object, list[LibraryRow]] = {}
-        self.needs: dict[object, object] = {}  # by together.py
 
     @cached_property
     def archives(self) -> dict[str, ArchiveRow]:
@@ -109,7 +132,8 @@ def hardware_objections(facts: Facts, request: Request, row: str, variant: Varia
 def hardware_rows(facts: Facts, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
     """What the matrix has on the request's driver and GPUs."""
     branch = request.driver.partition(".")[0]
-    yield from (("driver", row) for row in facts.matrix.drivers if row.branch == branch)
+    if branch in facts.drivers:
+        yield "driver", facts.drivers[branch]
     for gpu in request.gpus:
         yield from (("gpu", row) for row in (gpu.board, gpu.architecture) if row is not None)
 

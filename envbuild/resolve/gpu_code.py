@@ -8,6 +8,7 @@ or to fail.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from envbuild.matrix.platform import Architecture, CudaRow
@@ -28,6 +29,7 @@ def code_for(variant: Variant, capability: str) -> str:
     return "ptx" if any(_capability(entry) <= (major, minor) for entry in variant.ptx) else "none"
 
 
+@functools.lru_cache(maxsize=1024)
 def _capability(text: str) -> tuple[int, int]:
     parts = [int(part) for part in text.split(".")]
     return parts[0], parts[1] if len(parts) > 1 else 0

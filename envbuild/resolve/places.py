@@ -89,10 +89,11 @@ def places(
         supply,
         gpus,
     )
-    known = facts.places.get(key)
+    memory = facts.places if image or supply or gpus or asked != NOT_ASKED else facts.derived.places
+    known = memory.get(key)
     if known is None:
         known = sorted(_places(facts, variant, image, asked, supply=supply, gpus=gpus), key=lambda place: _rank(facts, place))
-        facts.places[key] = known
+        memory[key] = known
     return cast(list[Place], known)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.versions import numbers
@@ -15,6 +17,14 @@ def python_on(facts: Facts, version: str, system: SystemRow, image: str, supply:
     In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
     Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
     """
+    key = (version, system.name, bool(image), supply)
+    known = facts.derived.pythons
+    if key not in known:
+        known[key] = _python_on(facts, version, system, image, supply)
+    return cast("Python | Objection", known[key])
+
+
+def _python_on(facts: Facts, version: str, system: SystemRow, image: str, supply: str) -> Python | Objection:
     row = facts.pythons.get(version)
     if row is not None and (bad := status_objection(row.key, row.origin, "python")):
         return bad

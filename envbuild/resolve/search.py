@@ -23,6 +23,7 @@ from envbuild.resolve.places import Place, places
 from envbuild.resolve.release_order import in_order_of_choice
 from envbuild.resolve.request import Part, Request, Wanted
 from envbuild.resolve.together import Need, join, need_of, reduced, same_packages, shared_names, together
+from envbuild.resolve.upon import builds_upon
 
 NOTHING: frozenset[Part] = frozenset()
 _LOOKED_AT = 500  # candidates of the chosen releases
@@ -83,7 +84,7 @@ class Search:
     def __init__(self, facts: Facts, request: Request) -> None:
         self.facts = facts
         self.request = request
-        self._names = shared_names([wanted.framework for wanted in request.wanted])
+        self._names = shared_names(facts, [wanted.framework for wanted in request.wanted])
         self._options: dict[tuple[str, bool], list[tuple[bool, list[Option]]]] = {}
         self._levels: dict[tuple[str, frozenset[Part]], _Level] = {}
         self._asked_for: dict[str, bool] = {}
@@ -91,6 +92,7 @@ class Search:
         self._needs: dict[Need, Need] = {}
         self._joined: dict[tuple[int, int], Need | None] = {}
         self._releases: dict[str, list[Release]] = {}
+        self._made = partial(builds_upon, facts.matrix)
         self._native_first: Order = self._without_native_code  # one object: what was sorted by it is known by it
 
     def solutions(
@@ -186,7 +188,8 @@ class Search:
         that the request accepts, all of them where ``wide``.
         """
         for each in others if release.pairs else ():
-            yield from other_builds(release, each.framework, lambda below, each=each: wide or each.accepts(below))  # type: ignore[misc]
+            accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
+            yield from other_builds(release, each.framework, accepts, self._made)
 
     def _of_release(self, build: Build) -> Iterator[Option]:
         """The builds of a chosen build's release."""

@@ -53,10 +53,11 @@ class Need(NamedTuple):
 
 def need_of(facts: Facts, build: Build) -> Need:
     """What one build needs."""
-    key = (build.row, build.variant.upon, build.beside_gpus)
-    if key not in facts.needs:
-        facts.needs[key] = _need_of(facts, build)
-    return cast(Need, facts.needs[key])
+    key = (build.framework.name, build.release.version, build.variant.name, build.variant.upon, build.beside_gpus)
+    needs = facts.derived.needs
+    if key not in needs:
+        needs[key] = _need_of(facts, build)
+    return cast(Need, needs[key])
 
 
 def _need_of(facts: Facts, build: Build) -> Need:
@@ -195,17 +196,24 @@ def _merged(variants: Iterable[Variant], library: str) -> LibraryNeed | None:
     return found[1] if found else None
 
 
-def shared_names(frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
+def shared_names(facts: Facts, frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
     """The frameworks, and the packages (``name=``), that builds of several frameworks hold: no other keeps anything out."""
     times: Counter[str] = Counter()
     for table in frameworks if len(frameworks) > 1 else ():
+        times.update(_names_in(facts, table))
+    return frozenset(name for name, count in times.items() if count > 1)
+
+
+def _names_in(facts: Facts, table: FrameworkTable) -> frozenset[str]:
+    known = facts.derived.packages
+    if table.name not in known:
         names = {table.name}
         for release in table.releases:
             for variant in release.variants:
                 names.update(under[0] for under in variant.upon)
                 names.update(f"{package}=" for package in packages_of(variant))
-        times.update(names)
-    return frozenset(name for name, count in times.items() if count > 1)
+        known[table.name] = frozenset(names)
+    return known[table.name]
 
 
 def reduced(need: Need, names: Collection[str]) -> Need:

@@ -9,7 +9,16 @@ from envbuild.matrix.pairs import pairs_with, source_of, upon, word_of
 from envbuild.matrix.types import FrameworkTable, Matrix, Pairs, Release, Variant
 from envbuild.model import Framework
 from envbuild.resolve.build import Build
+from envbuild.resolve.facts import derived_from
 from envbuild.resolve.request import Request, Wanted
+
+
+def builds_upon(matrix: Matrix, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
+    """The builds upon one release of what is stood upon: made once for each matrix."""
+    known, key = derived_from(matrix).upon, (id(pairs), below.version)
+    if key not in known or known[key][0] is not pairs:
+        known[key] = (pairs, tuple(upon(pairs, below)))
+    return known[key][1]
 
 
 def siblings(matrix: Matrix, build: Build) -> Sequence[Variant]:
@@ -19,7 +28,7 @@ def siblings(matrix: Matrix, build: Build) -> Sequence[Variant]:
     if pairs is None or variant.upon[0][1] == pairs.taken:
         return release.variants
     below = _release(matrix, pairs.framework, variant.upon[0][1])
-    return tuple(upon(pairs, below)) if below else ()
+    return builds_upon(matrix, pairs, below) if below else ()
 
 
 def held_variants(matrix: Matrix, framework: Framework) -> Iterator[Variant]:
@@ -36,7 +45,7 @@ def _pinned(matrix: Matrix, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
     for version in dict.fromkeys((pairs.taken, *pairs.tested, *pairs.allowed)) if pairs.added.package else ():
         below = _release(matrix, pairs.framework, version)
         if below is not None:
-            yield from (built for built in upon(pairs, below) if pins.issuperset(pins_upon(matrix, built)))
+            yield from (built for built in builds_upon(matrix, pairs, below) if pins.issuperset(pins_upon(matrix, built)))
 
 
 def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:

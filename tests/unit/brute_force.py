@@ -82,12 +82,17 @@ def satisfies(version: str, clauses: str, order: Any = number) -> bool:
     return True
 
 
+# The fields of a build that say where it can live.
+PLACED = ("python", "glibc", "systems", "cuda", "cuda_libraries", "cudnn", "nccl", "nvcc")
+
+
 class Judge:
     """The matrix under trial."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._places: dict[str, list[Place]] = {}
+        self._places: dict[tuple[str, str], list[Place]] = {}
+        self._kinds: dict[int, tuple[Row, str]] = {}
         self._neutral: dict[tuple[str, str], bool] = {}
 
     # --- what a build runs on -----------------------------------------------------------------------------------------
@@ -151,10 +156,18 @@ class Judge:
 
     def places(self, build: Build, image: str = "") -> list[Place]:
         """All of them, those whose image was deleted too."""
-        key = repr((build.row, image))
+        key = (self.kind(build), image)
         if key not in self._places:
             self._places[key] = list(self._all_places(build, image))
         return self._places[key]
+
+    def kind(self, build: Build) -> str:
+        """What of a build says where it can live."""
+        row, known = self._kinds.get(id(build.row), (None, ""))
+        if row is not build.row:
+            known = repr([build.row.get(key) for key in PLACED])
+            self._kinds[id(build.row)] = (build.row, known)  # the row is kept, so that its number stays its own
+        return known
 
     def _all_places(self, build: Build, image: str) -> Iterator[Place]:
         for system, version in itertools.product(self.world.tables["systems"].values(), build.row["python"]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -46,25 +46,39 @@ def with_frameworks(wish: Wish, names: Sequence[str]) -> Wish:
 
 def _solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Place]]:
     levels = [list(judge.builds(wish, *each)) for each in wish.frameworks]
-    for builds in _choices(judge, wish, levels, ()):
+    nowhere: set[tuple[str, ...]] = set()  # builds that say the same of places have the same
+    known: dict[tuple[int, int], bool] = {}  # of two builds of the levels, which stay while this runs
+
+    def fit(one: Build, other: Build) -> bool:
+        key = (id(one), id(other))
+        if key not in known:
+            known[key] = go_together(judge, wish, one, other)
+        return known[key]
+
+    for builds in _choices(fit, levels, ()):
         if wish.device == "gpu" and not any(build.cuda for build in builds):
             continue
-        for place in shared(judge, builds, wish.image):
-            if judge.fits(place, wish):
-                yield builds, place
+        kinds = tuple(map(judge.kind, builds))
+        if kinds in nowhere:
+            continue
+        found = [place for place in shared(judge, builds, wish.image) if judge.fits(place, wish)]
+        if not found:
+            nowhere.add(kinds)
+        for place in found:
+            yield builds, place
 
 
 def _choices(
-    judge: Judge, wish: Wish, levels: Sequence[Sequence[Build]], chosen: tuple[Build, ...]
+    fit: Callable[[Build, Build], bool], levels: Sequence[Sequence[Build]], chosen: tuple[Build, ...]
 ) -> Iterator[tuple[Build, ...]]:
     if not levels:
         if not contradict(chosen):
             yield chosen
         return
     for build in levels[0]:
-        rest = [[other for other in level if go_together(judge, wish, build, other)] for level in levels[1:]]
+        rest = [[other for other in level if fit(build, other)] for level in levels[1:]]
         if all(rest):
-            yield from _choices(judge, wish, rest, (*chosen, build))
+            yield from _choices(fit, rest, (*chosen, build))
 
 
 def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:

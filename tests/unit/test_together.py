@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from envbuild import codec, matrix, resolve
 from envbuild.errors import ConflictError, EnvbuildError
 from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.types import Pairs, Release, Variant
 from envbuild.model import Environment
+from envbuild.resolve import upon
 from envbuild.resolve.pins import contradiction
 
 ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
@@ -162,3 +165,20 @@ def test_where_the_builds_for_gpus_clash_the_choice_of_the_cpu_says_over_what() 
         "the CPU build: no GPU build of it goes with one of Gizmo 3.1.0: crate 3.1 cu124 takes cudnn from 9.8 below 10 from "
         "nvidia-cudnn-cu12; gizmo 3.1.0 cu124 takes cudnn 9.1.0 from nvidia-cudnn-cu12"
     )
+
+
+def test_builds_upon_another_are_made_once_for_each_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def count(pairs: Pairs, below: Release) -> Iterator[Variant]:
+        made.append((id(pairs), below.version))
+        return make(pairs, below)
+
+    make = upon.upon
+    monkeypatch.setattr(upon, "upon", count)
+    table = matrix.load_files(ENTRY)
+    for _ in range(2):
+        for text in ("shade+wd", "wd+shade-2.2", "shade wd shutter"):
+            resolve.explain(table, resolve.parse([text], matrix=table))
+    assert made
+    assert len(made) == len(set(made))
