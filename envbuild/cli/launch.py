@@ -11,7 +11,8 @@ from envbuild.cli import options
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import Launch
+    from envbuild.launch import Settings
+    from envbuild.pipeline import Launch, Tools
 
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 
@@ -25,13 +26,35 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 )
 @click.option("--kind", default="", metavar="KIND", help="How the launcher starts the image; default its usual way.")
 @click.option("--run/--print", "run", default=False, help="Run it from here; --print, the default, shows what to run.")
-@click.option("--image", default="", metavar="REFERENCE", help="The image as the hosts know it; default the one built here.")
+@click.option("--image", default="", metavar="REFERENCE", help="The image as the hosts know it.")
+@click.option(
+    "--registry", default="", metavar="HOST/REPOSITORY", help="Where the hosts pull the image; the tag is the name's."
+)
+@click.option(
+    "--has", "vouched", multiple=True, metavar="PROGRAM", help="The image holds this program, whatever its lock says."
+)
 @click.option("--cpu", is_flag=True, help="Ask for no GPUs, even where the image can use them.")
 @click.option("--interface", default="", metavar="IF", help="The network interface between the hosts.")
 @click.option("--rdma", is_flag=True, help="Give the processes the InfiniBand or RoCE adapters.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set in every process; may be repeated.")
 @click.option("--port", type=click.IntRange(1024, 65535), default=29617, show_default=True, help="Where rank 0 is met.")
 @click.option("--report", default="", metavar="FOLDER", help="Where rank 0's host keeps the report (a full path).")
+@click.option("--partition", default="", metavar="NAME", help="Slurm: the partition.")
+@click.option("--account", default="", metavar="NAME", help="Slurm: who is charged.")
+@click.option(
+    "--time", "--time-limit", "time", default="", metavar="2h", help="How long the whole job may take; also HH:MM:SS."
+)
+@click.option("--cpus", "--cpus-per-task", "cpus", type=click.IntRange(1, 4096), metavar="N", help="CPU cores for each device.")
+@click.option("--memory", "--mem", "memory", default="", metavar="64G", help="Memory of each host; Slurm: default all of it.")
+@click.option(
+    "--exclusive/--shared", "exclusive", default=True, help="Slurm: whole hosts, the default, or leave the rest to others."
+)
+@click.option("--sbatch", multiple=True, metavar="OPTION", help="Slurm: another option of sbatch; may be repeated.")
+@click.option("--namespace", default="", metavar="NAME", help="Kubernetes: the namespace.")
+@click.option("--pull-secret", "secrets", multiple=True, metavar="NAME", help="Kubernetes: the Secret to pull the image with.")
+@click.option(
+    "--toleration", "taints", multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="Kubernetes: run on nodes with this taint."
+)
 @options.constraints
 @options.common
 @click.pass_obj
@@ -48,7 +71,7 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
     environment = pipeline.resolve_buildable(tools, [name], options.chosen({key: values[key] for key in names})).environment
     order = launch.Order(
         name=environment.name,
-        image=values["image"] or pipeline.image_of(tools, environment.name, must_exist=values["run"]),
+        image=_image(tools, environment.name, values),
         hosts=hosts,
         gpus=environment.cuda is not None and not values["cpu"],
         port=values["port"],
@@ -57,8 +80,12 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
         report=_folder(values["report"]),
         variables=tuple(_pair(text) for text in values["variables"]),
         arguments=_arguments(arguments, cpu=values["cpu"] and environment.cuda is not None),
+        settings=_settings(values),
+        user=(environment.custom.user if environment.custom else "") or launch.USER,
     )
-    plan = pipeline.launch_text(tools, values["via"], values["kind"], order)
+    told = bool(values["image"] or values["registry"])
+    kind, has = values["kind"], values["vouched"]
+    plan = pipeline.launch_text(tools, values["via"], kind, order, environment, shared=told, vouched=has)
     document = {
         "schema": 1,
         "name": environment.name,
@@ -75,7 +102,9 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
 def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:
     session.document(document)
     session.out(plan.text.rstrip("\n"))
-    session.err(f"Run it with: {' '.join(plan.argv)}, this text on standard input; or give --run.")
+    command = plan.kind.by_hand
+    way = f"Save it as {command.rpartition(' ')[2]} and run `{command}`" if command else f"Give it to `{' '.join(plan.argv)}`"
+    session.err(f"{way}, or repeat this command with --run.")
     return 0
 
 
@@ -96,6 +125,33 @@ def _run(session: Session, plan: Launch, document: dict[str, Any]) -> int:
     session.document({**document, "status": verdict})
     session.out(sentence)
     return code
+
+
+def _image(tools: Tools, name: str, values: dict[str, Any]) -> str:
+    from envbuild import pipeline
+
+    if values["image"] and values["registry"]:
+        raise errors.UsageError("--image and --registry both name the image.", hint="Give one of them.")
+    if values["image"]:
+        return str(values["image"])
+    return pipeline.image_of(tools, name, must_exist=values["run"], registry=values["registry"])
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    from envbuild import launch
+
+    return launch.Settings(
+        partition=launch.read_word("partition", values["partition"]),
+        account=launch.read_word("account", values["account"]),
+        time_s=launch.read_time(values["time"]),
+        cpus=values["cpus"] or 0,
+        memory_mib=launch.read_memory(values["memory"]),
+        shared=not values["exclusive"],
+        sbatch=tuple(map(launch.read_sbatch, values["sbatch"])),
+        namespace=launch.read_label("namespace", values["namespace"]),
+        pull_secrets=tuple(launch.read_label("pull-secret", text) for text in values["secrets"]),
+        tolerations=tuple(map(launch.read_toleration, values["taints"])),
+    )
 
 
 def _folder(text: str) -> str:

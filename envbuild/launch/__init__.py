@@ -3,7 +3,43 @@
 from __future__ import annotations
 
 from envbuild.launch.hosts import Host, read_hosts
+from envbuild.launch.images import has_registry, require_reachable
 from envbuild.launch.launchers import Kind, Launcher, choose, load_launchers
-from envbuild.launch.rendering import Order, render
+from envbuild.launch.programs import Contents, Program, load_programs, require_programs
+from envbuild.launch.rendering import USER, Order, render
+from envbuild.launch.settings import (
+    Settings,
+    Toleration,
+    read_label,
+    read_memory,
+    read_sbatch,
+    read_time,
+    read_toleration,
+    read_word,
+)
 
-__all__ = ["Host", "Kind", "Launcher", "Order", "choose", "load_launchers", "read_hosts", "render"]
+__all__ = [
+    "USER",
+    "Contents",
+    "Host",
+    "Kind",
+    "Launcher",
+    "Order",
+    "Program",
+    "Settings",
+    "Toleration",
+    "choose",
+    "has_registry",
+    "load_launchers",
+    "load_programs",
+    "read_hosts",
+    "read_label",
+    "read_memory",
+    "read_sbatch",
+    "read_time",
+    "read_toleration",
+    "read_word",
+    "render",
+    "require_programs",
+    "require_reachable",
+]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from envbuild import files, strictyaml
 from envbuild.errors import Problem, UnknownNameError
+from envbuild.launch.settings import OPTIONS
 from envbuild.workspace import Workspace
 
 SCHEMA = 1
@@ -18,8 +19,12 @@ _NAME = r"[a-z][a-z0-9-]*"
 class Kind:
     """One way in which a launcher starts the guest.
 
-    ``run`` is the command that takes the rendered text on its standard input. ``named``: the hosts must have names; ``equal``:
-    each must bring as many devices as the others; ``report``: the report can be written into a folder of rank 0's host.
+    ``run`` is the command that takes the rendered text on its standard input; ``by_hand`` is the same
+    with a file, its last word. ``programs`` are what this machine needs for it.
+    ``rehearse`` takes the same text and says whether the batch system would accept it, without starting anything.
+    ``named``: the hosts must have names; ``equal``: each must bring as many devices as the others; ``report``: the report can
+    be written into a folder of rank 0's host; ``pulls``: the hosts take the image by its name. ``needs`` are programs in the
+    image, ``on_hosts`` programs on every host. ``options`` are the settings of the batch system that the template uses.
     """
 
     name: str
@@ -30,6 +35,12 @@ class Kind:
     equal: bool
     report: bool
     template: str
+    by_hand: str = ""
+    pulls: bool = False
+    needs: tuple[str, ...] = ()
+    on_hosts: tuple[str, ...] = ()
+    rehearse: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +93,14 @@ def _launcher(table: strictyaml.Table, folder: Path) -> Launcher:
     return launcher
 
 
+def _options(table: strictyaml.Table) -> tuple[str, ...]:
+    names = table.texts("options")
+    for name in names:
+        if name not in OPTIONS:
+            table.problem(f"{name!r} is not an option of `launch`; there are {', '.join(OPTIONS)}", "options")
+    return names
+
+
 def _kind(table: strictyaml.Table, folder: Path) -> Kind:
     name = table.text("kind", pattern=_NAME)
     file = folder / f"{name}.j2"
@@ -91,11 +110,17 @@ def _kind(table: strictyaml.Table, folder: Path) -> Kind:
         name=name,
         title=table.text("title"),
         run=table.texts("run", required=True),
+        by_hand=table.text("by_hand", ""),
         programs=table.texts("programs"),
         named=table.boolean("named"),
         equal=table.boolean("equal"),
         report=table.boolean("report"),
         template=f"{folder.name}/{name}.j2",
+        pulls=table.boolean("pulls"),
+        needs=table.texts("needs"),
+        on_hosts=table.texts("on_hosts"),
+        rehearse=table.texts("rehearse"),
+        options=_options(table),
     )
     table.finish()
     return kind

@@ -6,13 +6,16 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from envbuild.errors import UsageError
 from envbuild.launch.hosts import Host
+from envbuild.launch.images import enroot_image
 from envbuild.launch.launchers import Kind, Launcher
+from envbuild.launch.settings import Settings
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+USER = "envbuild"  # of every image whose recipe names no other
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -21,7 +24,8 @@ class Order:
     """What shall run where.
 
     ``name`` is the environment's; ``gpus`` says whether its image has use for them. ``variables`` are set in every process;
-    ``arguments`` go to the guest as they are. ``interface`` and ``report`` (a folder) may be empty.
+    ``arguments`` go to the guest as they are. ``interface`` and ``report`` (a folder) may be empty. ``user`` is the name of the
+    image's user.
     """
 
     name: str
@@ -34,6 +38,8 @@ class Order:
     report: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    user: str = USER
 
 
 def render(launcher: Launcher, kind: Kind, order: Order, templates: Mapping[str, str]) -> str:
@@ -50,10 +56,11 @@ def render(launcher: Launcher, kind: Kind, order: Order, templates: Mapping[str,
         comment_start_string="{##",
         comment_end_string="##}",
     )
-    made.filters.update(sh=shlex.quote, json=json.dumps, words=shlex.join)
+    made.filters.update(sh=shlex.quote, json=json.dumps, words=shlex.join, enroot=enroot_image, clock=_clock)
     slots = [host.slots for host in order.hosts]
     return made.get_template(kind.template).render(
         order=order,
+        settings=order.settings,
         hosts=order.hosts,
         master=order.hosts[0].name,
         total=sum(slots),
@@ -62,6 +69,11 @@ def render(launcher: Launcher, kind: Kind, order: Order, templates: Mapping[str,
         guest=("envbuild-smoke", "run", *(("--interface", order.interface) if order.interface else ()), *order.arguments),
         job="envbuild-smoke",
     )
+
+
+def _clock(seconds: int) -> str:
+    """``26:00:05``, as Slurm reads a time limit."""
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def _variables(order: Order) -> dict[str, str]:
@@ -88,6 +100,14 @@ def _check(launcher: Launcher, kind: Kind, order: Order) -> None:
     if order.report and not kind.report:
         raise UsageError(
             f"{where} has no folder for the report.", code="no-report-folder", hint="Leave --report out, read its log."
+        )
+    unused = [name for name in order.settings.given() if name not in kind.options]
+    if unused:
+        takes = ", ".join(f"--{name}" for name in kind.options)
+        raise UsageError(
+            f"{where} has no use for --{', --'.join(unused)}.",
+            code="option-unused",
+            hint=f"It takes {takes}." if takes else "It starts the processes itself: leave it out.",
         )
     texts = [order.image, order.interface, order.report, *order.arguments, *(value for _, value in order.variables)]
     if any(_CONTROL.search(text) for text in texts):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from envbuild.errors import BuildError, SmokeFailedError, UsageError
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.launch import Kind, Launcher, Order
+    from envbuild.launch import Contents, Kind, Launcher, Order
+    from envbuild.model import Environment
 
 _REPORT = "report.json"
 
@@ -32,12 +34,23 @@ class Launch:
         return self.kind.run
 
 
-def image_of(tools: Tools, name: str, *, must_exist: bool) -> str:
-    """The name of the image of ``name``: the one built last here, else the one that a build would get.
+def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -> str:
+    """The name of the image of ``name``: in ``registry`` (``HOST/REPOSITORY``), else the one built last here.
 
-    With ``must_exist`` an image that was never built here is a :class:`BuildError` (``no-image``).
+    Without either it is the name that a build would get; with ``must_exist`` an image that was never built here is a
+    :class:`BuildError` (``no-image``). Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host.
     """
-    from envbuild import build
+    from envbuild import build, launch
+
+    if registry:
+        place = registry.rstrip("/")
+        if not launch.has_registry(place):
+            raise UsageError(
+                f"--registry: {registry} does not begin with a host that others can reach.",
+                code="not-a-registry",
+                hint="Write HOST/REPOSITORY, as registry.example/team/envbuild.",
+            )
+        return f"{place}:{name.replace('+', '_')}"
 
     record = build.read_record(tools.workspace, name)
     if record is not None:
@@ -51,16 +64,65 @@ def image_of(tools: Tools, name: str, *, must_exist: bool) -> str:
     return f"{build.REPOSITORY}:{name.replace('+', '_')}"
 
 
-def launch_text(tools: Tools, via: str, kind: str, order: Order) -> Launch:
-    """What the launcher ``via`` is told; :class:`UnknownNameError` or :class:`UsageError` where it cannot do that."""
+def launch_text(
+    tools: Tools,
+    via: str,
+    kind: str,
+    order: Order,
+    environment: Environment,
+    *,
+    shared: bool = False,
+    vouched: Collection[str] = (),
+) -> Launch:
+    """What the launcher ``via`` is told; :class:`UnknownNameError` or :class:`UsageError` where it cannot do that.
+
+    ``shared`` says that all hosts know the image by this name; else a name that only this machine knows is refused. So is a
+    kind that needs a program which the image lacks, unless the user ``vouched`` for it.
+    """
     from envbuild import launch
 
     launchers = launch.load_launchers(tools.workspace)
     launcher, chosen = launch.choose(launchers, via, kind)
+    programs = launch.load_programs(tools.workspace)
+    contents = _contents(tools, environment)
+    launch.require_programs(launchers, programs, (launcher, chosen), contents, name=order.name, vouched=vouched)
+    if not shared:
+        launch.require_reachable(launcher, chosen, order.image, order.hosts, here=(socket.gethostname(),))
     root = tools.workspace.launchers
     templates = {str(path.relative_to(root)): path.read_text() for path in sorted(root.glob("*/*.j2"))}
     text = launch.render(launcher, chosen, order, templates)
     return Launch(launcher=launcher, kind=chosen, order=order, text=text)
+
+
+def _contents(tools: Tools, environment: Environment) -> Contents:
+    """What the image of ``environment`` holds, by its lock; before there is one, by what its frameworks and recipes ask for."""
+    from envbuild import launch, render
+    from envbuild.pipeline.stages import read_locked
+
+    packages: dict[str, set[str]] = {}
+    for name, version in _pins(environment):
+        packages.setdefault(name, set()).add(version)
+    apt = {*(environment.custom.system_packages() if environment.custom else ())}
+    apt |= {name for each in environment.frameworks for name in tools.recipes[each.recipe].apt_of(each)}
+    locked = read_locked(tools, environment.name)
+    if locked is not None:
+        for prefix in locked.lock.prefixes:
+            for each in prefix.artifacts:
+                packages.setdefault(each.name, set()).add(each.version)
+        apt |= {package.name for package in locked.lock.image_packages()}
+        apt |= {*render.apt_names(locked.lock, tools.recipes, tools.templates)}
+    return launch.Contents(packages=packages, apt=frozenset(apt), is_locked=locked is not None)
+
+
+def _pins(environment: Environment) -> Iterator[tuple[str, str]]:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    for framework in environment.frameworks:
+        for each in map(Requirement, framework.requirements):
+            for clause in each.specifier:
+                if clause.operator == "==":
+                    yield canonicalize_name(each.name), clause.version
 
 
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:

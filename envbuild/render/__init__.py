@@ -6,9 +6,10 @@ No clock, network, environment variable or working directory is read here, and n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from envbuild.errors import InvalidInputError, UsageError
-from envbuild.model import AptPlan, Lock
+from envbuild.model import AptPlan, Bootstrap, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes, services
 from envbuild.render.apt import AptSteps
@@ -51,6 +52,14 @@ def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str,
     steps = AptSteps(lock, planning=True)
     _dockerfile(lock, recipes, templates, _files(lock, recipes), steps)
     return steps.plans()
+
+
+def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[str, ...]:
+    """The Debian packages that the Dockerfile of ``lock`` asks for by name in the image itself, pinned or not."""
+    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # only steps that could be pinned are planned
+    planned = replace(lock, base=replace(lock.base, bootstrap=pinnable), apt=None)
+    asked = (text for plan in apt_plans(planned, recipes, templates) if not plan.build_only for text in plan.asked)
+    return tuple(dict.fromkeys(text.partition("=")[0] for text in asked))
 
 
 def _dockerfile(

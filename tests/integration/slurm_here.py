@@ -17,7 +17,10 @@ _UP_WITHIN_S = 60
 
 def _configuration(folder: Path, machines: Machines) -> str:
     first = machines.names[0]
-    nodes = "".join(f"NodeName={name} NodeAddr={machines.address(name)} CPUs=2 State=UNKNOWN\n" for name in machines.names)
+    nodes = "".join(
+        f"NodeName={name} NodeAddr={machines.address(name)} CPUs=2 RealMemory=800 Gres=gpu:2 State=UNKNOWN\n"
+        for name in machines.names
+    )
     return f"""\
 ClusterName=two
 SlurmctldHost={first}({machines.address(first)})
@@ -30,6 +33,9 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
+GresTypes=gpu
 ReturnToService=2
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
@@ -46,6 +52,8 @@ def slurm(folder: Path, machines: Machines) -> Iterator[dict[str, str]]:
     """The variables under which Slurm's commands find it, run on one of the machines."""
     (folder / "state").mkdir(parents=True)
     (folder / "slurm.conf").write_text(_configuration(folder, machines))
+    # Any character devices serve: nothing opens them.
+    (folder / "gres.conf").write_text("Name=gpu File=/dev/tty[0-1]\n")
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))

@@ -16,7 +16,26 @@ from machines import Machines, why_not
 from slurm_here import PROGRAMS, slurm
 
 ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "registry.example/lab/x:1"
 GUEST = ("--adapter", "numpy", "--phases", "coll,oracle", "--counts", "4")
+
+
+# As `docker run`: the command sees only the variables that it was given, and /report where it was mounted.
+DOCKER = """#!PYTHON
+import json, os, socket, sys
+words = sys.argv[1:]
+assert words[:2] == ["run", "--rm"], words
+at = words.index("registry.example/lab/x:1")
+pairs = list(zip(words[:at], words[1:at]))
+report = next(value.partition(":")[0] for option, value in pairs if option == "-v")
+with open(os.path.join(report, "docker.log"), "a") as log:
+    log.write(json.dumps([socket.gethostname(), words[:at], os.environ.get("SLURM_CPUS_PER_TASK", "")]) + "\\n")
+given = {value: os.environ[value] for option, value in pairs if option == "-e" and value in os.environ}
+given["PATH"] = os.environ["PATH"]
+given["OMP_NUM_THREADS"] = "1"
+command = [word.replace("/report/", report + "/") for word in words[at + 1:]]
+os.execvpe(command[0], command, given)
+"""
 
 
 @pytest.fixture
@@ -44,6 +63,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"NumPy cannot be installed: {done.stderr.strip()[-300:]}")
         cache.mkdir(parents=True, exist_ok=True)
         shutil.move(fresh, site)
+    (folder / "docker").write_text(DOCKER.replace("PYTHON", sys.executable))
+    (folder / "docker").chmod(0o755)
     _command(folder / "envbuild-smoke", f'PYTHONPATH={site} exec {sys.executable} {ROOT / "envbuild/smoke"} "$@"')
     return folder
 
@@ -54,7 +75,14 @@ def _command(path: Path, text: str) -> None:
 
 
 def launch(
-    machines: Machines, commands: Path, folder: Path, via: str, *options: str, variables: Mapping[str, str] = {}
+    machines: Machines,
+    commands: Path,
+    folder: Path,
+    via: str,
+    *options: str,
+    name: str = "tf-2.21-cpu",
+    kind: str = "inside",
+    variables: Mapping[str, str] = {},
 ) -> tuple[int, dict[str, Any], str]:
     """`envbuild launch --run` on the first machine, two devices on each: status, report, output."""
     shell = machines.remote_shell(folder)
@@ -71,18 +99,19 @@ def launch(
     hosts = ",".join(f"{name if via == 'slurm' else machines.address(name)}:2" for name in machines.names)
     words = (
         "launch",
-        "tf-2.21-cpu",
+        name,
         "--hosts",
         hosts,
         "--via",
         via,
         "--kind",
-        "inside",
+        kind,
         "--run",
         "--report",
         str(reports),
         "--image",
-        "none",
+        IMAGE,
+        *(option for program in ("mpirun", "ssh", "sshd", "torchrun") for option in ("--has", program)),
     )
     argv = [*machines.enter("ant"), sys.executable, "-m", "envbuild", *words, *options]
     done = subprocess.run(
@@ -136,3 +165,80 @@ def test_slurm(machines: Machines, commands: Path, tmp_path: Path) -> None:
         code, report, said = launch(machines, commands, tmp_path, "slurm", "--", *GUEST, variables=variables)
     assert code == 0, said
     _spans(machines, report, "Slurm")
+
+
+def _containers(folder: Path) -> list[tuple[str, list[str], str]]:
+    """The host, the words and the cores of each `docker run`, in the order of the hosts."""
+    lines = (folder / "reports" / "docker.log").read_text().splitlines()
+    return sorted((host, words, cores) for host, words, cores in map(json.loads, lines))
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+def test_open_mpi_starts_a_container_with_a_hosts_gpus(machines: Machines, commands: Path, tmp_path: Path) -> None:
+    name = "tf-2.21.0-cuda12.5-py311-debian12"
+    code, report, said = launch(machines, commands, tmp_path, "mpirun", "--", *GUEST, name=name, kind="docker")
+    assert code == 0, said
+    _spans(machines, report, "Open MPI")
+    started = _containers(tmp_path)
+    assert [host for host, _, _ in started] == ["ant", "ant", "bee", "bee"]
+    assert all(words[words.index("--gpus") + 1] == "2" for _, words, _ in started)
+
+
+@pytest.fixture
+def cluster(machines: Machines, tmp_path: Path) -> Iterator[dict[str, str]]:
+    missing = [program for program in PROGRAMS if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    if missing:
+        pytest.skip(f"Slurm is not installed: {', '.join(missing)}")
+    with slurm(tmp_path / "slurm", machines) as variables:
+        yield variables
+
+
+ASKED = (
+    "--partition",
+    "all",
+    "--account",
+    "lab",
+    "--time",
+    "10m",
+    "--memory",
+    "700M",
+    "--cpus",
+    "1",
+    "--sbatch=--comment=smoke",
+)
+
+
+@pytest.mark.parametrize("asked", [(), ASKED, (*ASKED, "--shared")], ids=["plain", "asked", "shared"])
+def test_slurm_accepts_every_kind_of_script(
+    machines: Machines, cluster: dict[str, str], tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    for kind in ("docker", "pyxis", "apptainer", "inside"):
+        words = ("launch", "tf-2.21.0-cuda12.5-py311-debian12", "--hosts", "2x2", "--via", "slurm", "--kind", kind)
+        argv = [sys.executable, "-m", "envbuild", *words, "--image", IMAGE, *asked]
+        made = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+        code, told = _rehearse(machines, cluster, made.stdout, tmp_path)
+        assert code == 0, told + made.stdout
+    code, told = _rehearse(machines, cluster, made.stdout.replace("--nodes=2", "--nodes=3"), tmp_path)
+    assert code != 0, told
+
+
+def _rehearse(machines: Machines, cluster: dict[str, str], text: str, folder: Path) -> tuple[int, str]:
+    submit = [*machines.enter("ant"), "sbatch", "--test-only"]
+    env = os.environ | cluster
+    done = subprocess.run(submit, input=text, env=env, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_slurm_starts_a_container_with_the_jobs_gpus_and_all_cores(
+    machines: Machines, cluster: dict[str, str], commands: Path, tmp_path: Path
+) -> None:
+    name = "tf-2.21.0-cuda12.5-py311-debian12"
+    code, report, said = launch(
+        machines, commands, tmp_path, "slurm", "--", *GUEST, name=name, kind="docker", variables=cluster
+    )
+    assert code == 0, said
+    _spans(machines, report, "Slurm")
+    started = _containers(tmp_path)
+    assert [host for host, _, _ in started] == ["ant", "bee"]
+    assert all(words[words.index("--gpus") + 1] == '"device=0,1"' for _, words, _ in started)
+    assert [cores for _, _, cores in started] == ["2", "2"]

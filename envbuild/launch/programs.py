@@ -1,0 +1,130 @@
+"""Programs that launchers start inside an image: which packages bring them, and which of them an image lacks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from envbuild import files, strictyaml
+from envbuild.errors import InvalidInputError, Problem, UsageError
+from envbuild.launch.launchers import Kind, Launcher
+from envbuild.workspace import Workspace
+
+_FILE = "programs.yaml"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """One program. ``packages`` are requirements (``torch>=1.10``), ``apt`` Debian packages: each of them brings it.
+
+    ``brought_with`` are Debian packages that depend on one of ``apt``.
+    """
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+    apt: tuple[str, ...]
+    brought_with: tuple[str, ...]
+
+    def is_in(self, contents: Contents) -> bool:
+        """Whether ``contents`` brings it."""
+        from packaging.requirements import Requirement
+        from packaging.utils import canonicalize_name
+
+        if contents.apt & {*self.apt, *self.brought_with}:
+            return True
+        wanted = map(Requirement, self.packages)
+        return any(
+            each.specifier.contains(version, prereleases=True)
+            for each in wanted
+            for version in contents.packages.get(canonicalize_name(each.name), ())
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """What an image holds, as its lock says: versions of Python packages by canonical name, and names of Debian packages.
+
+    Without a lock it is only what the request itself names, and ``is_locked`` is false.
+    """
+
+    packages: Mapping[str, Collection[str]]
+    apt: frozenset[str]
+    is_locked: bool = True
+
+
+def load_programs(workspace: Workspace) -> dict[str, Program]:
+    """Every program by name; :class:`InvalidInputError` lists all problems of the file at once."""
+    problems: list[Problem] = []
+    path = workspace.launchers / _FILE
+    found: dict[str, Program] = {}
+    table = strictyaml.load(files.read_bytes(path), str(path.relative_to(workspace.root)), problems) if path.is_file() else None
+    if table is not None:
+        table.schema(_SCHEMA)
+        for each in table.tables("programs", required=True):
+            program = _program(each)
+            found[program.name] = program
+        table.finish()
+    strictyaml.raise_for(problems, "The launchers")
+    return found
+
+
+def require_programs(
+    launchers: Mapping[str, Launcher],
+    programs: Mapping[str, Program],
+    chosen: tuple[Launcher, Kind],
+    contents: Contents,
+    *,
+    name: str,
+    vouched: Collection[str] = (),
+) -> None:
+    """Refuse a kind that starts a program inside the image which the image lacks.
+
+    ``name`` is the environment's, ``vouched`` are programs that the user says are there. Raises :class:`UsageError`
+    (``program-not-in-image``), which names what to add and the launchers that serve without it.
+    """
+    launcher, kind = chosen
+    for word in vouched:
+        if word not in programs:
+            raise UsageError(f"--has: no launcher asks for {word!r}.", hint=f"It knows: {', '.join(programs)}.")
+    lacking = _lacking(kind, programs, contents, vouched)
+    if not lacking:
+        return
+    what = ", ".join(f"{each.name} ({each.title})" for each in lacking)
+    it = "it" if len(lacking) == 1 else "them"
+    serving = "; ".join(
+        f"--via {other.name} ({', '.join(kinds)})"
+        for other in launchers.values()
+        if (kinds := [each.name for each in other.kinds if not _lacking(each, programs, contents, vouched)])
+    )
+    apt = ", ".join(each.apt[0] for each in lacking if each.apt)
+    ways = [f"To add {it}, write `apt: [{apt}]` in an envbuild.yaml of your own (envbuild init)."] if apt else []
+    ways += [f"{each.name} comes with {' or '.join(each.packages)}." for each in lacking if not each.apt]
+    unlocked = "" if contents.is_locked else f"There is no lock of {name} yet, and `envbuild lock {name}` may find it there. "
+    raise UsageError(
+        f"{launcher.name} ({kind.name}) needs {what} in the image, and the image of {name} does not hold {it}.",
+        code="program-not-in-image",
+        hint=f"{unlocked}These need no such program: {serving}. {' '.join(ways)} "
+        f"If the image holds {it} anyway, say so: {' '.join(f'--has {each.name}' for each in lacking)}.",
+    )
+
+
+def _lacking(kind: Kind, programs: Mapping[str, Program], contents: Contents, vouched: Collection[str]) -> list[Program]:
+    for word in kind.needs:
+        if word not in programs:
+            raise InvalidInputError(f"images/launchers/{_FILE} does not say what brings {word}.", code="unknown-program")
+    return [programs[word] for word in kind.needs if word not in vouched and not programs[word].is_in(contents)]
+
+
+def _program(table: strictyaml.Table) -> Program:
+    program = Program(
+        name=table.text("program", pattern=r"[a-z][a-z0-9_-]*"),
+        title=table.text("title"),
+        packages=table.texts("packages"),
+        apt=table.texts("apt"),
+        brought_with=table.texts("with"),
+    )
+    table.text("source")
+    table.finish()
+    return program
