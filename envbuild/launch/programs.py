@@ -16,7 +16,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """One program. ``packages`` are requirements (``torch>=1.10``), ``apt`` Debian packages: each of them brings it.
+    """One program. ``packages`` are requirements (``name>=1.10``), ``apt`` Debian packages: each of them brings it.
 
     ``brought_with`` are Debian packages that depend on one of ``apt``.
     """
