@@ -8,13 +8,19 @@ DEMO := tf-2.21-cpu
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove lint format bench clean machine check-generated
+.PHONY: help setup demo check test prove lint format dist bench clean machine check-generated
+export YES
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+setup: $(VENV)/.installed-dev ## Install what developing needs: packages of this machine (asks before sudo; YES=1 answers), tools in .venv
+
 demo: $(VENV)/.installed ## From a bare machine to a tested image: a current framework, trained on 1 and 2 workers
 	@$(BIN)/envbuild make $(DEMO) --start-engine
+
+check: lint ## The quick part of `make test`: no root, no engine, no network, a few minutes
+	@$(BIN)/pytest -q -n auto -m "not prove and not engine and not network" tests/unit tests/cases tests/golden tests/contract $(ARGS)
 
 test: $(VENV)/.installed-dev machine ## Everything a change must pass, real builds included (60 minutes at most on 2 cores)
 	@$(MAKE) --no-print-directory lint
@@ -38,6 +44,9 @@ format: $(VENV)/.installed-dev ## Let the formatter have its way
 
 check-generated: $(VENV)/.installed ## Compare the committed environments with what their locks render to
 	@$(BIN)/envbuild render --all --check
+
+dist: $(VENV)/.installed-dev ## Build the source archive and the wheel, and try the wheel in an empty virtual environment
+	@$(BIN)/python .ci/dist
 
 bench: $(VENV)/.installed-dev ## Cold start against its budget, and every name in one process
 	@$(BIN)/python benchmarks/cold_start.py
