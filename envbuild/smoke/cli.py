@@ -5,10 +5,10 @@ import argparse
 import os
 import signal
 import sys
-import time
 import traceback
 
 from . import adapters, files, image, members, plan, sync
+from .clock import now
 from .datasets import workloads
 from .judging import baseline
 from .launching import ranks
@@ -259,10 +259,10 @@ class _Say(object):
     """Progress on stderr, with the seconds since the start."""
 
     def __init__(self):
-        self.start = time.time()
+        self.start = now()
 
     def __call__(self, text):
-        sys.stderr.write('[%6.1f s] %s\n' % (time.time() - self.start, text))
+        sys.stderr.write('[%6.1f s] %s\n' % (now() - self.start, text))
         sys.stderr.flush()
 
 

@@ -1,11 +1,42 @@
-"""One clock for durations: monotonic where Python has one, else the wall clock (Python 2.7)."""
+"""The clock for durations and deadlines. It never jumps, whatever somebody does to the time of day.
+
+All processes of one machine read the same clock, so the times of ranks on one machine can be compared. Another machine's clock
+began elsewhere: `launching.wire` measures how far apart two of them are.
+"""
 from __future__ import absolute_import, division, print_function
 
+import ctypes
+import os
 import time
 
-now = getattr(time, 'perf_counter', time.time)
+_MONOTONIC = 1              # CLOCK_MONOTONIC of Linux
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [('seconds', ctypes.c_long), ('nanoseconds', ctypes.c_long)]
+
+
+def _by_the_c_library():
+    """A function for Python 2.7, which has no monotonic clock of its own."""
+    for library in (None, 'librt.so.1'):            # glibc before 2.17 keeps it in librt
+        try:
+            ask = ctypes.CDLL(library).clock_gettime
+        except (AttributeError, OSError):
+            continue
+
+        def read(ask=ask):
+            time_there = _Timespec()                # a new one for each call: threads ask at once
+            if ask(_MONOTONIC, ctypes.byref(time_there)) != 0:
+                return os.times()[4]
+            return time_there.seconds + time_there.nanoseconds * 1e-9
+
+        return read
+    return lambda: os.times()[4]                    # monotonic too, in steps of 10 ms
+
+
+now = getattr(time, 'monotonic', None) or _by_the_c_library()
 
 
 def utc(seconds=None):
-    """A time of the wall clock as ISO 8601 in UTC."""
+    """A time of the wall clock as ISO 8601 in UTC. For people: no duration is ever computed from it."""
     return time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() if seconds is None else seconds))

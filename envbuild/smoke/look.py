@@ -13,6 +13,7 @@ import time
 
 from . import adapters, machine, plan
 from . import image as images
+from .clock import now
 from .judging import endings
 from .launching.launch import Launch
 from .machine import network, probe
@@ -65,8 +66,8 @@ def _topology():
     try:
         with io.open(os.devnull, 'r+b') as nothing:
             process = subprocess.Popen(TOPOLOGY, stdin=nothing, stdout=out, stderr=nothing, close_fds=True)
-        until = time.time() + TOPOLOGY_S
-        while process.poll() is None and time.time() < until:
+        until = now() + TOPOLOGY_S
+        while process.poll() is None and now() < until:
             time.sleep(0.05)
         if process.poll() is None:
             process.kill()
@@ -85,7 +86,7 @@ def _ask(options, image, style, found):
     try:
         asked = plan.launch(options, image, plan.Device('cpu', 1, ''), 1, [1], style, folder, found['host']['cores_usable'])
         with Launch(asked, lambda n, monitor: None) as launch:
-            outcome = launch.watch(time.time() + options['timeout'])
+            outcome = launch.watch(now() + options['timeout'])
         if outcome.kind == 'done':
             return report.framework(asked['adapter'], outcome.results[0]), None
         return None, endings.ending(1, outcome)[-1]['message']

@@ -9,6 +9,7 @@ import time
 from . import adapters, environment, sync
 from . import image as images
 from . import plan as plans
+from .clock import now
 from .datasets import data as datas
 from .environment import limits, peercopy
 from .judging import baseline, compiling
@@ -25,7 +26,7 @@ class Run(object):
 
     def __init__(self, options, argv, say):
         self.say = say
-        self.started = time.time()
+        self.began, self.started = now(), time.time()
         self.team = hosts.team(options, say)
         self.image = images.read(options['lock'], options['framework'])
         if not (options['adapter'] or self.image['recipe']):
@@ -63,13 +64,13 @@ class Run(object):
                 self._prepare_and_launch()
         finally:
             self.team.close()
-            self.report['duration_s'] = round(time.time() - self.started, 3)
+            self.report['duration_s'] = round(now() - self.began, 3)
             if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)
         self.team.describe(self.report)
         if self.baseline:
             self.report['checks'] += baseline.checks(self.baseline, self.report, self.options['tolerance'])
-        return reports.conclude(self.report, self.options, time.time() - self.started)
+        return reports.conclude(self.report, self.options, now() - self.began)
 
     def _machine(self):
         found, image = self.found, self.image
@@ -92,18 +93,18 @@ class Run(object):
             self._launch_all(prepared)
 
     def _prepare(self):
-        start, largest = time.time(), max(self.counts)
+        start, largest = now(), max(self.counts)
         self.say('preparing data')
         prepared = datas.Prepared(self.options, self.parts, self.folder, plans.ORACLE['steps'] * plans.global_batch(largest), largest)
         self.report['checks'] += prepared.checks
         self.report['datasets'] = prepared.entries
         self.report['data'] = prepared.entries[0] if prepared.entries else None
-        self.report['timing']['data_s'] = round(time.time() - start, 3)
+        self.report['timing']['data_s'] = round(now() - start, 3)
         return prepared
 
     def _launch_all(self, prepared):
         judge = Judge(self.report, self.options, self.image, self.device, self.parts, prepared)
-        deadline = self.started + self.options['timeout']
+        deadline = self.began + self.options['timeout']
         for n in self.counts:
             folder = os.path.join(self.folder, '%d' % n)
             os.mkdir(folder)
@@ -141,8 +142,7 @@ class Run(object):
 
     def _progress(self, n, monitor):
         """A line for each new phase, then one every few seconds."""
-        now = time.time()
         phase, last = self._shown.get(n, ('', 0.0))
-        if monitor.phase != phase or now - last >= 5:
-            self._shown[n] = (monitor.phase, now)
+        if monitor.phase != phase or now() - last >= 5:
+            self._shown[n] = (monitor.phase, now())
             self.say('%d %s: %s' % (n, 'worker' if n == 1 else 'workers', monitor.where()))

@@ -10,10 +10,10 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 
 from . import adapters, members
 from . import image as images
+from .clock import now
 from .launching.child import Child
 from .reporting import report as reports
 from .verdict import check
@@ -57,7 +57,7 @@ class Several(object):
 
     def __init__(self, options, argv, say):
         self.options, self.argv, self.say = options, argv, say
-        self.started = time.time()
+        self.began = now()
         lock = images.load(options['lock'])
         whole = images.checked(options['lock'], lambda: images.whole(lock))
         self.parts = [Part(member) for member in members.read(options['lock'])]
@@ -83,7 +83,7 @@ class Several(object):
     def _test(self, part, folder):
         limit = self.options['part_timeout']
         if self.options['timeout']:
-            limit = min(limit, self.started + self.options['timeout'] - time.time())
+            limit = min(limit, self.began + self.options['timeout'] - now())
         if part.member.recipe not in adapters.names():
             part.conclude('not-applicable', 0, 'there is no test for it in this image (no adapter "%s")' % part.member.recipe)
         elif limit < 1:
@@ -114,7 +114,7 @@ class Several(object):
             if key in (part.report or {}):
                 self.report.setdefault(key, part.report[key])
         self.report['mode'] = _mode(self.parts, self.options, self.report['environment']['cuda'] is not None)
-        self.report['duration_s'] = round(time.time() - self.started, 3)
+        self.report['duration_s'] = round(now() - self.began, 3)
 
     def _conclude(self):
         """The worst of the parts; of two alike, the first."""

@@ -38,6 +38,19 @@ NUMPY = {
 }
 
 
+STUBS = Path(__file__).parent / "stubs"
+
+
+def compiled(folder: Path, *names: str) -> None:
+    """Compile stand-ins of `stubs/` into shared libraries."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the stand-ins with")
+    for name in names:
+        command = [compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", folder / f"{name}.so", STUBS / f"{name}.c", "-ldl"]
+        subprocess.run(command, check=True)
+
+
 @dataclass(frozen=True)
 class Answer:
     """How one call of the guest ended."""

@@ -76,9 +76,10 @@ class Machines:
         """Its address."""
         return f"{SUBNET}.{self.names.index(name) + 1}"
 
-    def enter(self, name: str) -> tuple[str, ...]:
-        """What to put before a command for it to run there."""
+    def enter(self, name: str, clock: int = 0) -> tuple[str, ...]:
+        """What to put before a command for it to run there; `clock` seconds are added to the machine's monotonic clock."""
         into = ("ip", "netns", "exec", self.space(name), "unshare", "--mount", "--uts")
+        into += ("--time", "--monotonic", str(clock), "--fork", "--kill-child") if clock else ()
         folders = (f"SCRATCH={self.scratch}", f"TMPDIR={self.scratch}", f"HOSTS={self._hosts}")
         return (*into, "env", *folders, "sh", "-c", _ENTER, name)
 

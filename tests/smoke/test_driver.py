@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import FAULTY, FEW, Answer, Guest
+from .conftest import FAULTY, FEW, Answer, Guest, compiled
 from .test_run import lock_of, valid
 
 TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
@@ -19,13 +18,8 @@ TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
     """Environment variables that put the stand-ins in place of the driver."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the stand-ins for the driver with")
     folder = tmp_path_factory.mktemp("stubs")
-    for name in ("libcuda", "libnvml", "libcudnn", "libnccl", "libcublas"):
-        source = Path(__file__).parent / "stubs" / f"{name}.c"
-        subprocess.run([compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", folder / f"{name}.so", source], check=True)
+    compiled(folder, "libcuda", "libnvml", "libcudnn", "libnccl", "libcublas")
     libraries = {"ENVBUILD_SMOKE_LIBCUDA": str(folder / "libcuda.so"), "ENVBUILD_SMOKE_LIBNVML": str(folder / "libnvml.so")}
     libraries |= {"ENVBUILD_SMOKE_LIBCUBLAS": str(folder / "libcublas.so"), "STUB_LIBRARIES": str(folder)}
 

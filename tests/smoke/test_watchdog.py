@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FAULTY, FEW, Answer, Guest
+from .conftest import FAULTY, FEW, NEWEST, OLDEST, Answer, Guest, compiled
 from .test_run import valid
 
 
@@ -89,6 +91,38 @@ def test_what_a_killed_rank_had_started_ends_as_well(guest: Guest, tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", FEW)
+@pytest.mark.parametrize("counts", ["1", "2"])
+def test_a_rank_that_exits_without_a_result_is_blamed(
+    guest_of: Callable[[str], Guest], tmp_path: Path, version: str, counts: str
+) -> None:
+    """Status 0 is not enough, and its peers, which say that they lost it, are not at fault."""
+    answer, seconds = _disaster(guest_of(version), tmp_path, "exits", "--counts", counts)
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    check = answer.check("RUN", int(counts))
+    assert f'rank {int(counts) - 1} in phase "oracle' in check["message"]
+    assert "ended with status 0 and without a result" in check["message"]
+    assert "exit" in check["next_step"]
+    assert valid(answer)["status"] == "fail" and seconds < 40
+
+
+def test_a_rank_that_calls_exit_says_where(guest: Guest, tmp_path: Path) -> None:
+    answer, _seconds = _disaster(guest, tmp_path, "exits-politely")
+    check = answer.check("RUN", 2)
+    assert (answer.code, check["message"]) == (1, 'rank 1 failed in phase "oracle": SystemExit: 0'), answer.err
+    assert "disaster" in check["detail"]["traceback"]
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_stopped_child_is_blamed_on_its_own_rank(guest: Guest, tmp_path: Path, rank: str) -> None:
+    answer, seconds = _disaster(guest, tmp_path, "stopped-child", "--stall", "4", "--option", f"on-rank={rank}")
+    assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
+    message = answer.check("HANG", 2)["message"]
+    assert f"look at rank {rank} in phase" in message
+    assert re.search(r"\(its child \d+ \(python[\d.]*\) is stopped by a signal\)", message), message
+    assert seconds < 4 + 20
+
+
+@pytest.mark.parametrize("version", FEW)
 def test_an_exception_reaches_the_report(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer, _seconds = _disaster(guest_of(version), tmp_path, "raises")
     assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
@@ -118,3 +152,30 @@ def test_a_stopped_parent_leaves_no_rank_behind(guest: Guest, tmp_path: Path, nu
     if number != signal.SIGKILL:
         assert list(scratch.iterdir()) == []
         assert '"interrupted"' in (tmp_path / "r.json").read_text()
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("hours", [2, -2])
+def test_setting_the_clock_changes_nothing(guest_of: Callable[[str], Guest], tmp_path: Path, version: str, hours: int) -> None:
+    """Somebody sets the time of day by two hours while the ranks compute: no hang, no pass in minus two hours."""
+    guest, wrong_by, target = guest_of(version), tmp_path / "wrong-by", tmp_path / "r.json"
+    wrong_by.write_text("0")
+    compiled(tmp_path, "libclock")
+    env = guest.env(LD_PRELOAD=str(tmp_path / "libclock.so"), STUB_CLOCK=str(wrong_by))
+    planted = ("--adapter", FAULTY, "--option", "fault=compiles", "--counts", "2", "--phases", "coll,oracle")
+    start = time.monotonic()
+    process = guest.start("run", *planted, "--json", target, env=env)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "2 workers: oracle" in line:
+            wrong_by.write_text(f"{hours * 3600}")
+            break
+    _out, err = process.communicate(timeout=120)
+    took = time.monotonic() - start
+    assert process.returncode == 0, err
+    report = json.loads(target.read_text())
+    assert report["status"] == "pass"
+    assert 0 < report["duration_s"] < took
+    assert all(0 <= seconds < took for seconds in report["timing"].values())
+    (run,) = [check for check in report["checks"] if check["id"] == "RUN"]
+    assert 4 < run["value"] < took  # the ranks sleep for 4 s in their first step

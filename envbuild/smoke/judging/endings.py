@@ -3,6 +3,10 @@ from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
 
+HINTS = (
+    ('SIGKILL', 'SIGKILL usually means that memory ran out: look at the container\'s limit.'),
+    ('without a result', 'Something in it ended the process before its work was done (a call of exit): its last output is in the report\'s logs.'),
+)
 
 def ending(n, outcome):
     """RUN, HANG or IMPORT for one launch."""
@@ -26,8 +30,7 @@ def ending(n, outcome):
                       detail=detail, next_step='The stacks of all ranks are in the report\'s logs.')]
     error = (results[outcome.blame] or {}).get('error')
     if error is None:
-        hint = 'SIGKILL usually means that memory ran out: look at the container\'s limit.' if 'SIGKILL' in blamed['state'] else \
-            'Its last output is in the report\'s logs.'
+        hint = next((words for sign, words in HINTS if sign in blamed['state']), 'Its last output is in the report\'s logs.')
         return [check('RUN', n, 'fail', 'a process ended too early: ' + where, detail=detail, next_step=hint)]
     key = 'IMPORT' if error['phase'] == 'import' else 'RUN'
     return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s' % (

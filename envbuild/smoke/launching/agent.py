@@ -10,10 +10,10 @@ import os
 import shutil
 import socket
 import tempfile
-import time
 
 from .. import environment, files, image
 from .. import plan as plans
+from ..clock import now
 from ..machine import interfaces, probe
 from . import shipping, wire
 from .launch import Launch
@@ -21,6 +21,7 @@ from .ranks import job
 
 POLL_S = 0.1
 STATES_EVERY_S = 1.0
+SILENT_S = 3.0              # after which it is worth asking what the children of a rank do
 LOG_AFTER_S = 0.5           # for a rank to print its stacks after the signal
 BEYOND_S = 120              # after the time limit of the run: rank 0 has had its time to end it
 LOST = 1
@@ -32,7 +33,7 @@ def hello(place, options):
     return {
         'rank': place.rank, 'size': place.size, 'local_rank': place.local_rank, 'slots': place.slots, 'job': job(os.environ),
         'name': socket.gethostname(), 'node': [socket.gethostname(), _read('/proc/sys/kernel/random/boot_id'), _link('/proc/self/ns/net')],
-        'guest': guest_digest(), 'lock': held['lock_sha256'], 'time': time.time(),
+        'guest': guest_digest(), 'lock': held['lock_sha256'],
         'devices': found['devices'], 'driver': found['host']['driver'], 'cores': found['host']['cores_usable'],
         'ailments': ailments(found, held, place.slots, options),
     }
@@ -77,12 +78,12 @@ def _link(path):
 def serve(place, options, say):
     """Do what rank 0 asks until it says goodbye. The exit status: 0, or 1 where rank 0 is lost."""
     try:
-        link = wire.connect(place.host, place.port, time.time() + options['join'])
+        link = wire.connect(place.host, place.port, now() + options['join'])
         link.send(dict(hello(place, options), here=link.here, there=link.there))
         say('rank %d of %d (%s): rank 0 at %s judges and reports' % (place.rank, place.size, place.source, link.there))
         agent = Agent(link, options)
         try:
-            return agent.work(time.time() + options['join'] + options['timeout'] + BEYOND_S)
+            return agent.work(now() + options['join'] + options['timeout'] + BEYOND_S)
         finally:
             agent.end()
     except wire.Lost as error:
@@ -99,6 +100,7 @@ class Agent(object):
         self._interface = options['interface'] or interfaces.of(link.here)
         self._data, self._launch, self._number = {}, None, 0
         self._hearts, self._ended, self._logs_at, self._states, self._states_at = {}, set(), None, [], 0.0
+        self._moved = {}
         self.status = None
 
     def work(self, until):
@@ -108,7 +110,7 @@ class Agent(object):
                 getattr(self, '_do_' + message['do'])(message, blobs)
             if self._launch is not None:
                 self._news()
-            if time.time() > until:
+            if now() > until:
                 raise wire.Lost('it says nothing more, and the time limit is over')
         return self.status
 
@@ -136,17 +138,25 @@ class Agent(object):
     def _do_launch(self, message, _blobs):
         folder = tempfile.mkdtemp(prefix='launch-', dir=self._folder)
         plan = shipping.renamed(message['plan'], self._data)
-        plan.update(folder=folder, adapter=self._options['adapter'] or os.path.basename(plan['adapter']), interface=self._interface)
+        plan.update(folder=folder, adapter=self._options['adapter'] or os.path.basename(plan['adapter']),
+                    interface=self._interface_for(plan['places'][message['ranks'][0]], plan['interface']))
         self._hearts, self._ended, self._logs_at = dict((number, 0) for number in message['ranks']), set(), None
-        self._states, self._states_at = [], 0.0
+        self._states, self._states_at, self._moved = [], 0.0, dict((number, now()) for number in message['ranks'])
         self._launch, self._number = Launch(plan, None, message['ranks']), message['launch']
         self._launch.__enter__()
+
+    def _interface_for(self, place, of_rank_0):
+        """The interface of this host to the others. A process beside rank 0 may have met it at 127.0.1.1, the address that Debian gives
+        a host's own name: its connection says nothing of the network then, and rank 0 knows better.
+        """
+        met_within = self._interface in ('', 'lo')
+        return of_rank_0 if met_within and place['node'] == 0 and not self._options['interface'] else self._interface
 
     def _do_signal(self, message, _blobs):
         for rank in self._launch.ranks if self._launch is not None else ():
             if rank.number == message['rank']:
                 rank.signal(message['number'])
-        self._logs_at = time.time() + LOG_AFTER_S
+        self._logs_at = now() + LOG_AFTER_S
 
     def _do_logs(self, _message, _blobs):
         self._send_logs()
@@ -168,12 +178,12 @@ class Agent(object):
     def _news(self):
         """Send what the ranks have written since the last time, their states, and how they ended."""
         self._send_news(self._launch.ranks)
-        if time.time() - self._states_at > STATES_EVERY_S:
-            before, self._states_at = self._states, time.time()
-            self._states = [[rank.number, rank.state()] for rank in self._launch.ranks]
+        if now() - self._states_at > STATES_EVERY_S:
+            before, self._states_at = self._states, now()
+            self._states = [[rank.number, rank.state(now() - self._moved[rank.number] > SILENT_S)] for rank in self._launch.ranks]
             if self._states != before:
                 self._tell({'states': self._states})
-        if self._logs_at is not None and time.time() > self._logs_at:
+        if self._logs_at is not None and now() > self._logs_at:
             self._logs_at = None
             self._send_logs()
         for rank in self._launch.ranks:
@@ -195,7 +205,9 @@ class Agent(object):
             stream.seek(self._hearts[number])
             data = stream.read()
         data = data[:data.rfind(b'\n') + 1]
-        self._hearts[number] += len(data)
+        if data:
+            self._hearts[number] += len(data)
+            self._moved[number] = now()
         return data.decode('ascii').splitlines()
 
     def _end_of(self, rank):

@@ -9,6 +9,7 @@ import sys
 import time
 
 from .. import files
+from ..clock import now
 from . import launch
 
 POLL_S = 0.1
@@ -29,8 +30,8 @@ class Child(object):
 
     def wait(self, seconds):
         """The exit status; None where it did not end by itself in that time."""
-        until = time.time() + seconds
-        while self._process.poll() is None and time.time() < until:
+        until = now() + seconds
+        while self._process.poll() is None and now() < until:
             self._pass_on()
             time.sleep(POLL_S)
         self._pass_on()

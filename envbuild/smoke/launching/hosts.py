@@ -6,10 +6,10 @@ has a name and a network of its own.
 from __future__ import absolute_import, division, print_function
 
 import socket
-import time
 
 from .. import adapters
 from .. import plan as plans
+from ..clock import now
 from ..machine import interfaces
 from ..verdict import check
 from . import agent, ranks, remote, shipping, wire
@@ -61,13 +61,12 @@ class Member(object):
     def __init__(self, hello, link=None, address=''):
         self.rank, self.slots, self.name = hello['rank'], hello['slots'], hello['name']
         self.hello, self.link, self.address, self.problem = hello, link, address, ''
-        self.late_by = time.time() - hello['time']      # what to add to its clock
-        self.node, self.first, self.lost_at = 0, 0, None
+        self.node, self.first = 0, 0
 
     def lose(self, error):
         """It is gone; said once."""
         if not self.problem:
-            self.problem, self.lost_at = str(error), time.time()
+            self.problem = str(error)
 
     def devices(self, kind):
         """The numbers of its devices, as it counts them."""
@@ -93,7 +92,7 @@ class Team(object):
 
     def _gather(self):
         """Wait for the others, so long as --join allows."""
-        place, until = self._place, time.time() + self._options['join']
+        place, until = self._place, now() + self._options['join']
         if place.size > 1:
             self._say('rank 0 of %d (%s): waiting at %s:%d for the others' % (place.size, place.source, place.host, place.port))
             try:
@@ -102,8 +101,8 @@ class Team(object):
                 raise ranks.Unclear('rank 0 cannot listen on port %d: %s; name another one for all ranks with --master HOST:PORT '
                                     'or MASTER_PORT' % (place.port, error))
             try:
-                while len(self.members) < place.size and time.time() < until:
-                    server.settimeout(max(0.1, min(1.0, until - time.time())))
+                while len(self.members) < place.size and now() < until:
+                    server.settimeout(max(0.1, min(1.0, until - now())))
                     self._admit(server)
             finally:
                 server.close()

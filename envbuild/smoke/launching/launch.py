@@ -14,8 +14,9 @@ import sys
 import time
 
 from .. import files
+from ..clock import now
 from ..rank.heartbeat import Monitor
-from . import mpi, ranks
+from . import mpi, processes, ranks
 
 POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
@@ -26,15 +27,20 @@ BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or
 # may be: https://man7.org/linux/man-pages/man3/mallopt.3.html
 KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
 COMPILING = ('oracle', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
-STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
-          'S': 'waiting', 'R': 'running'}
+KILL_S = 10.0           # how long the kernel may take to end a killed rank: one that it cannot end must not hold up the report
+# Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
+OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
+NOTICED_AFTER_S = 1.0   # so much later than it happened the end of a process may be seen here
 
 
 class Rank(object):
-    """One process and what is known of it. `told` is what reports say of it beside its state."""
+    """One process and what is known of it. `told` is what reports say of it beside its state; `ended_at` when it was seen to have ended."""
+
+    is_here = True
 
     def __init__(self, number, folder, process, log, told=()):
         self.number, self.process, self.log, self.told = number, process, log, dict(told)
+        self.ended_at, self._finished = None, False
         self.monitor = Monitor(os.path.join(folder, 'heart-%d' % number))
         self._result = os.path.join(folder, 'result-%d.json' % number)
 
@@ -45,17 +51,28 @@ class Rank(object):
         except (IOError, OSError, ValueError):
             return None
 
-    def state(self):
+    def poll(self):
+        """The exit status, None while it runs."""
+        code = self.process.poll()
+        if code is not None and self.ended_at is None:
+            self.ended_at = now()
+        return code
+
+    def has_finished(self):
+        """Whether it ended well: with status 0, and after it wrote down what it measured."""
+        if not self._finished and self.poll() == 0:
+            result = self.result()
+            self._finished = isinstance(result, dict) and result.get('error') is None
+        return self._finished
+
+    def state(self, with_children=False):
         """The kernel's word for what the process does, '' where /proc does not tell."""
-        try:
-            with io.open('/proc/%d/stat' % self.process.pid, encoding='utf-8', errors='replace') as stream:
-                return STATES.get(stream.read().rsplit(')', 1)[1].split()[0], '')
-        except (IOError, OSError, IndexError):
-            return ''
+        return processes.state(self.process.pid, with_children)
 
     def ending(self):
         """Words for how it ended."""
-        return describe_end(self.process.returncode)
+        silent = self.process.returncode == 0 and not self.has_finished()
+        return describe_end(self.process.returncode) + (' and without a result' if silent else '')
 
     def signal(self, number):
         """Send a signal to the rank and everything it started."""
@@ -68,11 +85,12 @@ class Rank(object):
 class Outcome(object):
     """How a launch ended: `kind` is done, failed, stalled or timeout; `blame` names the rank at fault."""
 
-    def __init__(self, kind, ranks, seconds, blame=None):
+    def __init__(self, kind, ranks, seconds, blame=None, states=()):
         self.kind, self.seconds, self.blame = kind, seconds, blame
+        seen = dict(zip(ranks, states))
         self.results = [rank.result() for rank in ranks]
         self.logs = [files.tail(rank.log) for rank in ranks]
-        self.ranks = [dict(r.told, rank=r.number, where=r.monitor.where(), state=r.state() if r.process.poll() is None else r.ending())
+        self.ranks = [dict(r.told, rank=r.number, where=r.monitor.where(), state=(seen.get(r) or r.state()) if r.poll() is None else r.ending())
                       for r in ranks]
 
 
@@ -82,6 +100,17 @@ def describe_end(code):
         return 'ended with status %s' % code
     names = dict((getattr(signal, name), name) for name in dir(signal) if name.startswith('SIG') and '_' not in name)
     return 'killed by %s' % names.get(-code, 'signal %d' % -code)
+
+
+def interface(plan):
+    """The network interface that ranks are told to use; '' leaves the choice to the libraries.
+
+    On one machine the loopback is always there, in a container without network nothing else is. Between machines it is never right:
+    where their own interface is not known, NCCL and Gloo look for one themselves.
+    """
+    if max([place['hosts'] for place in plan['places']] or [1]) > 1:
+        return '' if plan['interface'] == 'lo' else plan['interface']
+    return plan['interface'] or 'lo'
 
 
 def environment(plan, rank, base):
@@ -97,9 +126,9 @@ def environment(plan, rank, base):
     })
     if plan['places']:
         env.update(mpi.handed_on(base, rank, plan['processes']))
-    for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
-        # On one machine, in a container without network, there is nothing else.
-        env.setdefault(name, plan['interface'] or 'lo')
+    if interface(plan):
+        for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
+            env.setdefault(name, interface(plan))
     for name, value in KEPT_MEMORY.items():
         env.setdefault(name, value)
     env.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')        # the same numbers as NVML and nvidia-smi
@@ -126,7 +155,7 @@ class Launch(object):
         plan_file = os.path.join(self.plan['folder'], 'plan.json')
         self.plan['parent'] = os.getpid()
         files.write_json(plan_file, self.plan)
-        self.started = time.time()
+        self.began = now()
         try:
             for rank in self._numbers:
                 argv = [sys.executable, files.PROGRAM, 'worker', '--plan', plan_file, '--rank', str(rank)]
@@ -151,23 +180,28 @@ class Launch(object):
         """End every rank that still runs, at once, and what any of them started: that may outlive it."""
         for rank in self.ranks:
             rank.signal(signal.SIGKILL)
-        for rank in self.ranks:
-            rank.process.wait()
+        until = now() + KILL_S
+        while any(rank.is_here and rank.poll() is None for rank in self.ranks) and now() < until:
+            time.sleep(0.01)
 
     def watch(self, deadline):
         """Wait for the end, one way or another."""
         while True:
             self._read_hearts()
-            codes = [rank.process.poll() for rank in self.ranks]
+            codes = [rank.poll() for rank in self.ranks]
+            if any(code is not None and not rank.has_finished() for rank, code in zip(self.ranks, codes)):
+                return self._failed()
             if all(code == 0 for code in codes):
                 return self._outcome('done')
-            if any(code not in (None, 0) for code in codes):
-                return self._failed()
-            if time.time() > deadline:
+            if now() > deadline:
                 return self._stopped('timeout')
-            if time.time() - max(rank.monitor.last_time for rank in self.ranks) > self._patience():
+            if now() - max(rank.monitor.last_time for rank in self.ranks) > self._patience():
                 return self._stopped('stalled')
-            time.sleep(POLL_S)
+            self._pause()
+
+    def _pause(self):
+        """Let a moment pass before looking again."""
+        time.sleep(POLL_S)
 
     def _patience(self):
         """How long silence is normal: longer before the first step, which may have to be compiled. On half a core of a busy machine
@@ -182,33 +216,45 @@ class Launch(object):
             if rank.monitor.read() and rank.number == 0:
                 self._on_progress(self.plan['n'], rank.monitor)
 
-    def _outcome(self, kind, blame=None):
-        return Outcome(kind, self.ranks, time.time() - self.started, blame)
+    def _outcome(self, kind, blame=None, states=()):
+        return Outcome(kind, self.ranks, now() - self.began, blame, states)
+
+    def _grace(self):
+        """How long the others may take to report."""
+        return GRACE_S
 
     def _failed(self):
         """A rank ended early: give the others a moment to write down what they saw, then find who was first."""
-        until = time.time() + GRACE_S
-        while time.time() < until and any(rank.process.poll() is None for rank in self.ranks):
-            time.sleep(POLL_S)
+        until = now() + self._grace()
+        while now() < until and any(rank.poll() is None for rank in self.ranks):
+            self._pause()
             self._read_hearts()
-        return self._outcome('failed', self._first_to_fail())
-
-    def _first_to_fail(self):
-        """The rank whose failure caused the others': killed by a signal before anything, then by time, peers last."""
-        def order(rank):
-            code = rank.process.poll()
-            error = (rank.result() or {}).get('error') or {}
-            killed = code is not None and code < 0 and not error
-            return (not killed, error.get('consequence', True), error.get('time', float('inf')))
-        return min(self.ranks, key=order).number
+        return self._outcome('failed', min(self.ranks, key=order_of_failure).number)
 
     def _stopped(self, kind):
         """Nothing moves any more, or time is up: ask everybody for stacks, blame who does not run or lags behind."""
-        states = [rank.state() for rank in self.ranks]
+        states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:
             rank.signal(signal.SIGUSR1)
         time.sleep(STACKS_S)
         self._read_hearts()
-        frozen = [rank.number for rank, state in zip(self.ranks, states) if state.startswith('stopped')]
+        frozen = [rank.number for rank, state in zip(self.ranks, states) if processes.is_stopped(state)]
         oldest = min(self.ranks, key=lambda rank: rank.monitor.last_time).number
-        return self._outcome(kind, frozen[0] if frozen else oldest)
+        return self._outcome(kind, frozen[0] if frozen else oldest, states)
+
+
+def order_of_failure(rank):
+    """A key that sorts the rank first whose failure caused the others'.
+
+    First comes a rank that ended without a word, or by a signal that no peer's failure explains. Then whoever ended by an exception
+    of its own, or silently by a signal or status that may follow from a peer's failure: by their times. Then those that say that they
+    lost a peer. Last comes who runs on or finished.
+    """
+    code, error = rank.poll(), (rank.result() or {}).get('error') or {}
+    if code is None or rank.has_finished():
+        return 3, 0.0, rank.number
+    if error:
+        return (2 if error.get('consequence') else 1), error.get('time', float('inf')), rank.number
+    if code == 0 or (code < 0 and -code not in OF_CONSEQUENCE):
+        return 0, rank.ended_at, rank.number
+    return 1, rank.ended_at - NOTICED_AFTER_S, rank.number

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from ..clock import now
+
 ALONE = '127.0.0.1'
 WAIT_S = 30
 VERSION = b'(Open MPI) 4.'
@@ -68,9 +70,9 @@ class World(object):
         with open(os.path.join(self._folder, 'log'), 'wb') as log, open(os.devnull) as nothing:
             self._mpirun = subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log, preexec_fn=_end_with_parent)
         paths = [os.path.join(self._folder, '%d' % rank) for rank in range(ctx.world)]
-        limit = time.time() + WAIT_S
+        limit = now() + WAIT_S
         while not all(os.path.exists(path) for path in paths):
-            if self._mpirun.poll() is not None or time.time() > limit:
+            if self._mpirun.poll() is not None or now() > limit:
                 self.leave()
                 return None, 'mpirun does not start programs here'
             time.sleep(0.05)

@@ -2,14 +2,15 @@
 from __future__ import absolute_import, division, print_function
 
 import os
-import time
 
 from .. import files
+from ..clock import now
 from ..rank.heartbeat import Monitor
 from . import shipping, wire
-from .launch import Launch, Rank, describe_end
+from .launch import POLL_S, Launch, Rank
 
 LOGS_S = 3.0                # how long agents may take to send what their ranks printed
+LOST_GRACE_S = 1.0          # how long the others may take to report after a host was lost
 LOST = -1000                # in place of an exit status
 
 
@@ -29,7 +30,7 @@ class Told(Monitor):
         for line in lines:
             self.take(line)
         if lines:
-            self.last_time = time.time()
+            self.last_time = now()
         return bool(lines)
 
 
@@ -49,18 +50,20 @@ class Process(object):
 class RemoteRank(Rank):
     """A rank that an agent watches."""
 
+    is_here = False
+
     def __init__(self, number, folder, member):
         Rank.__init__(self, number, folder, Process(), os.path.join(folder, 'log-%d' % number), {'host': member.title})
         self.member, self.monitor, self._state, self._folder = member, Told(), '', folder
         files.write_text(self.log, u'')
 
-    def state(self):
+    def state(self, with_children=False):
         return self._state
 
     def ending(self):
         if self.process.returncode == LOST:
             return 'its host %s is lost: %s' % (self.member.title, self.member.problem)
-        return describe_end(self.process.returncode)
+        return Rank.ending(self)
 
     def signal(self, number):
         _tell(self.member, {'do': 'signal', 'rank': self.number, 'number': int(number)})
@@ -78,10 +81,15 @@ class RemoteRank(Rank):
         result = shipping.renamed(message['result'], names)
         if result is not None:
             if result['error']:
-                result['error']['time'] += self.member.late_by
+                result['error']['time'] = self._here(result['error']['time'])
             files.write_json(os.path.join(self._folder, 'result-%d.json' % self.number), result)
         self.write_log(message['log'])
         self.process.returncode = message['code']
+
+    def _here(self, seconds):
+        """A time of its machine's clock as one of this machine's; where the difference is not known yet, the time at which it came."""
+        ahead = self.member.link.ahead
+        return now() if ahead is None else min(now(), seconds + ahead)
 
     def write_log(self, text):
         """What it printed so far."""
@@ -160,13 +168,21 @@ class TeamLaunch(Launch):
             ranks[number].write_log(log)
             self._logs.add(number)
 
-    def _outcome(self, kind, blame=None):
+    def _grace(self):
+        """Where a host is lost the cause is known, and time has passed already."""
+        return LOST_GRACE_S if any(member.problem for member in self._away) else Launch._grace(self)
+
+    def _pause(self):
+        """News of the others end the pause: times on the way must not count."""
+        wire.wait_for_any([member.link for member in self._away if not member.problem], POLL_S)
+
+    def _outcome(self, kind, blame=None, states=()):
         """Before the end is told: what did those print that still run?"""
         running = [rank for rank in self.ranks if isinstance(rank, RemoteRank) and rank.process.returncode is None]
-        until, self._logs = time.time() + LOGS_S, set()
+        until, self._logs = now() + LOGS_S, set()
         for member in set(rank.member for rank in running):
             _tell(member, {'do': 'logs'})
-        while not self._logs.issuperset(rank.number for rank in running if not rank.member.problem) and time.time() < until:
-            time.sleep(0.05)
+        while not self._logs.issuperset(rank.number for rank in running if not rank.member.problem) and now() < until:
+            self._pause()
             self._read_hearts()
-        return Launch._outcome(self, kind, blame)
+        return Launch._outcome(self, kind, blame, states)

@@ -1,7 +1,8 @@
 """Messages between rank 0 and the processes on other machines: JSON, and the bytes of files beside it, over TCP.
 
-The kernel watches the connection: a machine that died or a cable that was cut is noticed in QUIET_S seconds on both sides,
-whatever the programs are doing.
+A thread on each side sends a beat every second. A side that hears nothing for QUIET_S seconds takes the other one for lost: a machine
+that died, a cable that was cut, a process that was stopped. TCP alone does not notice the last, and notices the others late while
+data is on its way. Beats also tell how far apart the clocks of the two machines are.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -10,9 +11,13 @@ import json
 import select
 import socket
 import struct
+import threading
 import time
 
-QUIET_S = 15
+from ..clock import now
+
+QUIET_S = 10                # with the beat and the last words of the others, everything is over within 15 s
+BEAT_S = 1.0
 _HEAD = struct.Struct('<4sQ')
 _MAGIC = b'ebs1'
 _CHUNK = 1 << 20
@@ -25,12 +30,12 @@ class Lost(IOError):
 
 
 def connect(host, port, until):
-    """A link to whoever listens there; tried until then."""
+    """A link to whoever listens there; tried until then, and until then the other side may take to say its first word."""
     while True:
         try:
-            return Link(socket.create_connection((host, port), 5))
+            return Link(socket.create_connection((host, port), 5), max(QUIET_S, until - now()))
         except (socket.error, OSError) as error:
-            if time.time() > until:
+            if now() > until:
                 raise Lost('%s:%d cannot be reached: %s' % (host, port, error))
             time.sleep(0.1)
 
@@ -44,37 +49,72 @@ def listen(port):
     return server
 
 
-class Link(object):
-    """One connection."""
+def wait_for_any(links, seconds):
+    """Return when one of them has something to read, at the latest after so many seconds."""
+    if not links:
+        time.sleep(seconds)
+        return
+    try:
+        select.select(links, [], [], seconds)
+    except (select.error, OSError, ValueError):     # interrupted, or closed: reading tells
+        time.sleep(0.01)
 
-    def __init__(self, sock):
-        self._sock, self._buffer = sock, bytearray()
+
+class Link(object):
+    """One connection. `ahead` is what to add to the other machine's clock to get this one's; None until it is known."""
+
+    def __init__(self, sock, first_word_s=QUIET_S):
+        self._sock, self._buffer, self._sending, self._closed = sock, bytearray(), threading.Lock(), False
+        self._heard, self._patience = now(), first_word_s
+        self._their_beat, self._shortest, self.ahead = None, None, None
         sock.settimeout(QUIET_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 5), (_USER_TIMEOUT, QUIET_S * 1000)):
+        for name, value in ((socket.TCP_KEEPIDLE, 4), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3), (_USER_TIMEOUT, QUIET_S * 1000)):
             sock.setsockopt(socket.IPPROTO_TCP, name, value)
         self.here, self.there = sock.getsockname()[0], sock.getpeername()[0]
+        thread = threading.Thread(target=self._beat)
+        thread.daemon = True
+        thread.start()
+
+    def fileno(self):
+        """For select."""
+        return self._sock.fileno()
+
+    def _beat(self):
+        """Say once a second that this side is alive, also while it is busy with something else."""
+        while not self._closed:
+            their = self._their_beat
+            try:
+                self.send({'beat': now(), 'echo': their and [their[0], now() - their[1]]})
+            except Lost:
+                return                          # whoever reads or sends next finds out why
+            time.sleep(BEAT_S)
 
     def send(self, value, blobs=()):
         """Send a JSON object and, beside it, some bytes."""
         data = json.dumps(dict(value, blobs=[len(blob) for blob in blobs])).encode('ascii')
-        try:
-            for part in [_HEAD.pack(_MAGIC, len(data)) + data] + list(blobs):
-                view = memoryview(part)
-                while len(view):
-                    view = view[self._sock.send(view[:_CHUNK]):]
-        except (socket.error, OSError) as error:
-            raise Lost('nothing can be sent: %s' % error)
+        with self._sending:
+            try:
+                for part in [_HEAD.pack(_MAGIC, len(data)) + data] + list(blobs):
+                    view = memoryview(part)
+                    while len(view):
+                        view = view[self._sock.send(view[:_CHUNK]):]
+            except (socket.error, OSError) as error:
+                raise Lost('nothing can be sent: %s' % error)
 
     def receive(self, seconds=0.0):
-        """[(value, blobs)], all messages that have come whole; waits so long for the first."""
+        """[(value, blobs)], all messages that have come whole; waits so long for the first. Lost after too long a silence."""
         out = self._whole()
         while True:
             try:
                 if not select.select([self._sock], [], [], 0.0 if out else seconds)[0]:
+                    if not out and now() - self._heard > self._patience:
+                        raise Lost('it said nothing for %d s' % self._patience)
                     return out
                 data = self._sock.recv(_CHUNK)
+            except Lost:
+                raise
             except (socket.error, select.error, OSError) as error:
                 if error.args[0] in _AGAIN:
                     return out
@@ -84,13 +124,14 @@ class Link(object):
             if not data:
                 raise Lost('the connection was closed')
             self._buffer += data
+            self._heard, self._patience = now(), QUIET_S
             out += self._whole()
 
     def wait(self, key, seconds):
         """The next message that has `key`; others are dropped."""
-        until = time.time() + seconds
-        while time.time() < until:
-            for value, blobs in self.receive(max(0.0, min(0.5, until - time.time()))):
+        until = now() + seconds
+        while now() < until:
+            for value, blobs in self.receive(max(0.0, min(0.5, until - now()))):
                 if key in value:
                     return value, blobs
         raise Lost('no answer within %d s' % seconds)
@@ -111,9 +152,31 @@ class Link(object):
                 blobs.append(bytes(self._buffer[end:end + length]))
                 end += length
             del self._buffer[:end]
-            out.append((value, blobs))
+            if 'beat' in value:
+                self._hear_beat(value)
+            else:
+                out.append((value, blobs))
         return out
+
+    def _hear_beat(self, value):
+        """A beat carries the other side's time, and the time of the last beat from here with how long ago it was read there.
+
+        Of all round trips the shortest tells best how far apart the clocks are: https://datatracker.ietf.org/doc/html/rfc5905#section-8
+        """
+        arrived = now()
+        self._their_beat = value['beat'], arrived
+        if value['echo']:
+            sent, held = value['echo']
+            took = arrived - sent - held
+            if self._shortest is None or took <= self._shortest:
+                self._shortest = took
+                self.ahead = ((sent + arrived) - (value['beat'] - held + value['beat'])) / 2
 
     def close(self):
         """End the connection."""
+        self._closed = True
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)       # the thread may be within send
+        except (socket.error, OSError):
+            pass
         self._sock.close()

@@ -11,6 +11,7 @@ import tempfile
 import time
 
 from .. import files
+from ..clock import now
 
 POLL_S, SAY_S = 0.1, 2.0
 STALL_S = 60                # without news; making the first context may take long
@@ -47,16 +48,16 @@ def _run(argv, folder, path, stall, say):
     """The exit status; None where it had no news for `stall` seconds and was killed."""
     with io.open(os.path.join(folder, 'log'), 'wb') as log, io.open(os.devnull, 'rb') as nothing:
         process = subprocess.Popen(argv, stdin=nothing, stdout=log, stderr=subprocess.STDOUT, close_fds=True, preexec_fn=os.setsid)
-    heard = told = time.time()
+    heard = told = now()
     doing = ''
     try:
-        while process.poll() is None and time.time() - heard < stall:
+        while process.poll() is None and now() - heard < stall:
             time.sleep(POLL_S)
-            now = files.read_json(path)['doing']
-            if now != doing:
-                doing, heard = now, time.time()
-            if time.time() - told > SAY_S:
-                told = time.time()
+            current = files.read_json(path)['doing']
+            if current != doing:
+                doing, heard = current, now()
+            if now() - told > SAY_S:
+                told = now()
                 say('GPUs: %s' % doing)
         return process.poll()
     finally:

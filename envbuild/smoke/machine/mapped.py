@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+from ..clock import now
+
 WATCHED = ('libcuda', 'libcudart', 'libcublas', 'libcudnn', 'libnccl')
 MAPS = '/proc/self/maps'
 ASK_S = 20
@@ -48,8 +50,8 @@ def _version(name, path, beside):
         with io.open(os.devnull, 'r+b') as nothing:
             process = subprocess.Popen([sys.executable, '-S', '-E', '-c', ASKED[name][0], path], stdin=nothing, stdout=out, stderr=nothing,
                                        close_fds=True, env=environment)
-        until = time.time() + ASK_S
-        while process.poll() is None and time.time() < until:
+        until = now() + ASK_S
+        while process.poll() is None and now() < until:
             time.sleep(0.02)
         if process.poll() is None:
             process.kill()

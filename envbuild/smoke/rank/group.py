@@ -18,6 +18,7 @@ import time
 import numpy as np
 
 from .. import files
+from ..clock import now
 
 _HEAD = struct.Struct('<Q')
 _AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
@@ -68,7 +69,7 @@ def _connect(host, port, until):
         try:
             return socket.create_connection((host, port), 5)
         except (socket.error, OSError):
-            if time.time() > until:
+            if now() > until:
                 raise
             time.sleep(0.05)
 
@@ -80,7 +81,7 @@ def _find(rendezvous, until):
         return host, int(port)
     path = rendezvous[len('file:'):]
     while not os.path.exists(path):
-        if time.time() > until:
+        if now() > until:
             raise PeerLost('rank 0 did not open the rendezvous in time')
         time.sleep(0.02)
     host, port = files.read_json(path)
@@ -104,7 +105,7 @@ class Group(object):
         self.rank, self.world = rank, world
         self._left = self._right = None
         if world > 1:
-            until = time.time() + timeout
+            until = now() + timeout
             local = rendezvous.startswith('file:')
             mine = _listen('127.0.0.1' if local else '', 0)
             mine.settimeout(timeout)
@@ -129,9 +130,9 @@ class Group(object):
         table, callers = {0: [host, port]}, []
         try:
             while len(table) < self.world:
-                root.settimeout(max(0.1, until - time.time()))
+                root.settimeout(max(0.1, until - now()))
                 caller, address = root.accept()
-                caller.settimeout(max(0.1, until - time.time()))
+                caller.settimeout(max(0.1, until - now()))
                 rank, its_port = _unpack(_receive(caller))
                 table[rank] = [address[0], its_port]
                 callers.append(caller)
@@ -148,7 +149,7 @@ class Group(object):
     def _join(self, rendezvous, port, until):
         host, root_port = _find(rendezvous, until)
         root = _connect(host, root_port, until)
-        root.settimeout(max(0.1, until - time.time()))
+        root.settimeout(max(0.1, until - now()))
         _message(root, [self.rank, port])
         table = dict((rank, place) for rank, place in _unpack(_receive(root)))
         root.close()

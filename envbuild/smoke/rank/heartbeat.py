@@ -1,13 +1,14 @@
 """Signs of life: each rank appends a line to its own file whenever it gets further; the parent reads them.
 
-A file and not a pipe, because what a killed rank last did must survive it.
+A file and not a pipe, because what a killed rank last did must survive it. Times are of the clock that all processes of a machine share.
 """
 from __future__ import absolute_import, division, print_function
 
 import io
 import json
 import os
-import time
+
+from ..clock import now
 
 EVERY_S = 0.2       # a line per step would cost more than a small step
 
@@ -27,11 +28,11 @@ class Heart(object):
 
     def beat(self, done=None, total=None):
         """One more step is done."""
-        if time.time() - self._last >= EVERY_S:
+        if now() - self._last >= EVERY_S:
             self._write({'phase': self.phase, 'done': done, 'total': total})
 
     def _write(self, news):
-        self._last = news['t'] = time.time()
+        self._last = news['t'] = now()
         self._stream.write((json.dumps(news) + '\n').encode('ascii'))
 
 
@@ -40,7 +41,7 @@ class Monitor(object):
 
     def __init__(self, path):
         self._path, self._at = path, 0
-        self.last_time, self.phase, self.done, self.total = time.time(), 'start', None, None
+        self.last_time, self.phase, self.done, self.total = now(), 'start', None, None
 
     def read(self):
         """Take in what is new; True if there was anything."""

@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import sys
-import time
 import traceback
 
 import numpy as np
@@ -138,10 +137,10 @@ def main(plan_file, rank):
     result = {'rank': rank, 'error': None, 'framework': None, 'semantics': {}, 'timing': {}, 'phases': {}, 'workloads': {}}
     try:
         _run(plan, rank, heart, result)
-    except Exception as error:  # whatever a framework raises is a finding, told by the parent
+    except (Exception, SystemExit) as error:  # whatever a framework raises is a finding, told by the parent
         traceback.print_exc()
         result['error'] = {
-            'phase': heart.phase, 'type': type(error).__name__, 'message': ascii_text(error), 'time': time.time(),
+            'phase': heart.phase, 'type': type(error).__name__, 'message': ascii_text(error), 'time': now(),
             'traceback': ascii_text(traceback.format_exc()), 'consequence': isinstance(error, PeerLost),
         }
     files.write_json(os.path.join(plan['folder'], 'result-%d.json' % rank), result)

@@ -10,14 +10,15 @@ import unittest
 
 import boot  # noqa: F401
 from envbuild_smoke import plan
-from envbuild_smoke.launching import agent, hosts, ranks, shipping, wire
+from envbuild_smoke.clock import now
+from envbuild_smoke.launching import agent, hosts, launch, ranks, shipping, wire
 from envbuild_smoke.machine import probe
 from envbuild_smoke.verdict import check
 
 
 def hello(rank, name, local=None, slots=1, gpus=(), **changes):
     made = {'rank': rank, 'size': 4, 'local_rank': local, 'slots': slots, 'job': '', 'name': name, 'node': [name, 'boot', name],
-            'guest': 'g', 'lock': 'l', 'time': time.time(), 'devices': [{'name': gpu} for gpu in gpus], 'driver': None, 'cores': 4,
+            'guest': 'g', 'lock': 'l', 'devices': [{'name': gpu} for gpu in gpus], 'driver': None, 'cores': 4,
             'here': '', 'there': '10.0.0.1', 'ailments': []}
     return dict(made, **changes)
 
@@ -133,7 +134,7 @@ class Messages(unittest.TestCase):
     def pair(self):
         server = wire.listen(0)
         port = server.getsockname()[1]
-        here = wire.connect('127.0.0.1', port, time.time() + 5)
+        here = wire.connect('127.0.0.1', port, now() + 5)
         raw = server.accept()[0]
         server.close()
         self.addCleanup(here.close)
@@ -162,6 +163,41 @@ class Messages(unittest.TestCase):
         with self.assertRaises(wire.Lost):
             there.receive(1.0)
 
+    def test_beats_tell_how_far_apart_the_clocks_are(self):
+        here, raw = self.pair()
+        there = wire.Link(raw)
+        self.addCleanup(there.close)
+        until = now() + 10
+        while (here.ahead is None or there.ahead is None) and now() < until:
+            self.assertEqual((here.receive(0.05), there.receive(0.05)), ([], []))       # beats are no messages
+        self.assertLess(abs(here.ahead), 0.2)           # one clock: this machine's
+        self.assertLess(abs(there.ahead), 0.2)
+
+    def test_a_clock_that_began_elsewhere_is_translated(self):
+        here, raw = self.pair()
+        self.addCleanup(raw.close)
+        sent = now()
+        here._hear_beat({'beat': sent + 5000.2, 'echo': [sent - 0.4, 0.2]})     # heard there 0.2 s before it was sent
+        self.assertAlmostEqual(here.ahead, -5000.2, delta=0.2)
+        here._hear_beat({'beat': sent + 7000.0, 'echo': [sent - 60.0, 0.0]})    # a round trip of a minute tells less
+        self.assertAlmostEqual(here.ahead, -5000.2, delta=0.2)
+
+    def test_silence_is_loss(self):
+        here, _raw = self.pair()
+        here._patience = 0.3
+        with self.assertRaises(wire.Lost) as caught:
+            for _ in range(20):
+                here.receive(0.05)
+        self.assertIn('said nothing', str(caught.exception))
+
+    def test_who_was_busy_reads_before_it_judges(self):
+        here, raw = self.pair()
+        there = wire.Link(raw)
+        self.addCleanup(there.close)
+        here._patience = 0.3
+        time.sleep(0.8)                                 # here nothing was read meanwhile, and the other side did say something
+        self.assertEqual(here.receive(0.0), [])
+
     def test_strangers_are_noticed(self):
         here, raw = self.pair()
         raw.sendall(b'GET / HTTP/1.1\r\nHost: here\r\n\r\n')
@@ -173,10 +209,58 @@ class Messages(unittest.TestCase):
         probe.bind(('127.0.0.1', 0))
         self.addCleanup(probe.close)
         with self.assertRaises(wire.Lost):
-            wire.connect('127.0.0.1', probe.getsockname()[1], time.time() + 0.3)
+            wire.connect('127.0.0.1', probe.getsockname()[1], now() + 0.3)
         here, _raw = self.pair()
         with self.assertRaises(wire.Lost):
             here.wait('answer', 0.3)
+
+
+class FakeRank(object):
+    def __init__(self, number, code, error=None, ended_at=0.0, finished=False):
+        self.number, self._code, self._error, self.ended_at, self._finished = number, code, error, ended_at, finished
+
+    def poll(self):
+        return self._code
+
+    def has_finished(self):
+        return self._finished
+
+    def result(self):
+        return {'error': self._error} if self._error or self._finished else None
+
+
+class Blame(unittest.TestCase):
+    def first(self, *ranks):
+        return min([FakeRank(number, *rank) for number, rank in enumerate(ranks)], key=launch.order_of_failure).number
+
+    def test_who_is_first(self):
+        own, peer = {'time': 5.0}, {'time': 4.0, 'consequence': True}
+        runs, done = (None,), (0, None, 1.0, True)
+        silent, killed, aborted = (0, None, 6.0), (-9, None, 6.0), (-6, None, 6.5)
+        for ranks, blamed in (
+                ((done, runs, silent), 2), ((done, silent), 1), ((silent,), 0), ((runs, killed), 1), ((done, done, killed), 2),
+                (((1, peer), silent), 1), (((1, peer), (1, own)), 1), (((1, own), killed), 1), (((1, own), silent), 1),
+                (((1, own), aborted), 0),                       # it may have ended because its peer did
+                (((1, {'time': 8.0}), aborted), 1), (((1, {'time': 6.2}), aborted), 1),
+                (((1, peer), (3, None, 6.0)), 1), ((runs, (1, peer)), 1), (((-9, None, 7.0), (-11, None, 6.0)), 1)):
+            self.assertEqual(self.first(*ranks), blamed, ranks)
+
+
+class Interface(unittest.TestCase):
+    def test_between_hosts_nobody_is_sent_to_the_loopback(self):
+        def plan_of(hosts, name):
+            return {'places': [{'hosts': hosts}] if hosts else [], 'interface': name}
+
+        self.assertEqual([launch.interface(plan_of(*each)) for each in ((0, ''), (1, ''), (1, 'eth0'), (1, 'lo'), (2, 'eth0'), (2, ''), (2, 'lo'))],
+                         ['lo', 'lo', 'eth0', 'lo', 'eth0', '', ''])
+
+    def test_a_process_beside_rank_0_takes_its_interface(self):
+        made = agent.Agent.__new__(agent.Agent)
+        made._options, made._interface = {'interface': ''}, 'lo'
+        self.assertEqual(made._interface_for({'node': 0}, 'eth0'), 'eth0')
+        self.assertEqual(made._interface_for({'node': 1}, 'eth0'), 'lo')
+        made._interface = 'eth1'
+        self.assertEqual(made._interface_for({'node': 0}, 'eth0'), 'eth1')
 
 
 class Shipping(unittest.TestCase):

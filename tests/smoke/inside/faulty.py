@@ -51,7 +51,10 @@ class Adapter(Healthy):
 
     def step(self, handle, batch, lr):
         self.steps += 1
-        if self.ctx.rank == self.ctx.world - 1 and self.steps == 3:
+        if self.fault == 'raises-everywhere' and self.steps == 3:     # one after the other, the last rank first
+            time.sleep(0.5 * (self.ctx.world - self.ctx.rank))
+            raise RuntimeError('out of memory on rank %d' % self.ctx.rank)
+        if self.ctx.rank == int(self.ctx.options.get('on-rank', self.ctx.world - 1)) and self.steps == 3:
             self.disaster()
         if self.fault == 'compiles' and self.steps == 1:
             time.sleep(COMPILING_S)
@@ -69,6 +72,14 @@ class Adapter(Healthy):
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == 'asleep':
             time.sleep(1000)
+        if self.fault == 'exits':
+            os._exit(0)
+        if self.fault == 'exits-politely':
+            sys.exit(0)
+        if self.fault == 'stopped-child':
+            child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', '--plan', self.ctx.folder])
+            os.kill(child.pid, signal.SIGSTOP)
+            child.wait()
         if self.fault == 'raises':
             raise RuntimeError(u'out of memory \u2014 sorry')
 

@@ -1,0 +1,64 @@
+"""What the kernel says of a rank and of the processes that it started."""
+from __future__ import absolute_import, division, print_function
+
+import io
+import os
+
+STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
+          'S': 'waiting', 'R': 'running'}
+STOPPED = ('T', 't')
+
+
+class Facts(object):
+    """One process: its state as one letter, its parent, its session, its name."""
+
+    def __init__(self, text):
+        before, after = text.split('(', 1)[1].rsplit(')', 1)
+        fields = after.split()
+        self.name, self.state, self.parent, self.session = before, fields[0], int(fields[1]), int(fields[3])
+
+
+def facts(pid):
+    """The Facts of a process, None where there is none or /proc does not tell."""
+    try:
+        with io.open('/proc/%d/stat' % pid, encoding='utf-8', errors='replace') as stream:
+            return Facts(stream.read())
+    except (IOError, OSError, IndexError, ValueError):
+        return None
+
+
+def state(pid, with_children=False):
+    """Words for what a process does; '' where the kernel does not tell.
+
+    A rank that waits for a child of its own looks as idle as one that waits for another rank. So `with_children` looks for one that
+    is stopped. That reads all of /proc: not to be done while something is timed.
+    """
+    own = facts(pid)
+    if own is None:
+        return ''
+    if with_children and own.state not in STOPPED:
+        for child, found in sorted(started_by(pid).items()):
+            if found.state in STOPPED:
+                return 'its child %d (%s) is %s' % (child, found.name, STATES[found.state])
+    return STATES.get(own.state, '')
+
+
+def is_stopped(words):
+    """Whether these words of `state` say that something was stopped."""
+    return any(STATES[letter] in words for letter in STOPPED)
+
+
+def started_by(pid):
+    """{pid: Facts} of all that a rank started: by its parents, and by the session, which stays the same where a parent ended."""
+    try:
+        every = dict((int(name), facts(int(name))) for name in os.listdir('/proc') if name.isdigit())
+    except OSError:
+        return {}
+    every = dict((number, found) for number, found in every.items() if found is not None)
+    out = dict((number, found) for number, found in every.items() if found.session == pid and number != pid)
+    grown = True
+    while grown:
+        more = dict((number, found) for number, found in every.items() if (found.parent == pid or found.parent in out) and number not in out)
+        out.update(more)
+        grown = bool(more)
+    return out
