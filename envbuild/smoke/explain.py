@@ -33,8 +33,15 @@ TEXTS = {
         is active: a warning. More is a fault of arithmetic or of averaging, and the nearest of the known faults is named.
         Accuracy cannot see these faults: without any exchange it stays at 98 %.'''),
     'REPLICA': ('all replicas hold the same bits', '''
-        After every step and after training the bits of all parameters are compared between replicas. If they drift apart,
-        the exchange misses something.'''),
+        After every step, after training and after the last timed lap the bits of all parameters are compared between replicas.
+        If they drift apart, the exchange misses something.'''),
+    'EXCHANGE': ('the steps that are timed average the gradients of all devices', '''
+        After the last timed lap and after training, the model that was timed or trained takes a few more steps from known
+        weights. What they move must be the mean of the gradients that single devices compute, each on its own part of the
+        batch. The difference is given in units of how much the gradients of the devices differ: 1 means that nothing is
+        exchanged, or that a device had the wrong images; 0.1 is allowed, a healthy framework stays below 0.001. Losses of the
+        ranks are compared throughout: two ranks with exactly equal losses had the same images. Devices that are meant to
+        train alone (indep) must end with different weights.'''),
     'LOSS': ('the loss falls', '''
         It must stay finite, and the last ten steps must be below a quarter of the first ten; on data that no limit is calibrated
         for it must fall at all. Where there was too little training to tell, it is not judged.'''),
@@ -69,11 +76,15 @@ TEXTS = {
         and where the image was made without on purpose (options: {compile: "no"} in its row).'''),
     'SPEED': ('more devices are faster', '''
         Speedup is N times the time of one device alone over the time of all devices with exchange, from rounds in which the
-        ways alternate: the median of their ratios with an exact interval. On GPUs, and with a network that has something to
-        compute (--workload cifar), 80 % of N is good and 60 % ok; less is a warning that names what is in the way: contention
-        (devices slow each other down without any exchange), communication-bound, input-bound, a clock held down. Speed never
-        fails, unless --min-speedup or --min-efficiency makes a demand and the whole interval is below it; on a noisy machine
-        that is inconclusive. CPU workers share cores and are never judged; with a demand a CPU run is inconclusive.'''),
+        ways alternate: the median of their ratios with an interval, which is wider where the rounds depend on each other. On
+        GPUs, and with a network that has something to compute (--workload cifar), 80 % of N is good and 60 % ok; less is a
+        warning that names what is in the way: contention (devices slow each other down without any exchange),
+        communication-bound, input-bound, a clock held down. Steps of a few milliseconds in which the GPU waits for the host
+        are called launch-bound and are not judged.
+        Speed never fails, unless --min-speedup or --min-efficiency sets a floor. It fails where the whole interval is below
+        the floor, and passes where the median is not below it and the interval reaches at most a tenth below it. All else is
+        inconclusive: a median below the floor with an interval across it, fewer than six rounds, a noisy machine. CPU workers
+        share cores and are never judged; with a floor a CPU run is inconclusive.'''),
     'SYNC': ('other ways to train in parallel do what they promise', '''
         --sync parameters:K averages parameters every K steps; --sync async:S lets no process run more than S steps ahead of the
         slowest. They are made from what every framework can do, and each is run beside averaging gradients: speed, accuracy,

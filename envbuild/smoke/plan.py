@@ -3,6 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import os
 
+from . import stats
 from .datasets import workloads
 from .environment import equal
 from .machine import probe_cuda
@@ -111,6 +112,15 @@ def launch(options, image, device, n, counts, style, folder, cores):
         'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'), 'places': [], 'interface': '',       # of several hosts
         'stall_s': options['stall'], 'stall_first_s': max(options['stall'], options['stall_first']),
     }
+
+
+def with_enough_rounds(options):
+    """(options, note): a floor of speed is judged by no fewer rounds than an interval needs, whatever --rounds says."""
+    floors = options['min_speedup'] or options['min_efficiency']
+    if not floors or 'bench' not in options['phases'] or options['rounds'] >= stats.LEAST:
+        return options, []
+    return dict(options, rounds=stats.LEAST), ['%d rounds were timed, not %d: --min-speedup and --min-efficiency need as many.' % (
+        stats.LEAST, options['rounds'])]
 
 
 def parts(options, device, adapter):

@@ -37,12 +37,13 @@ class Run(object):
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']), self.device.kind)
-        self.options = dict(options, phases=self._phases(options))
+        self.options, notes = plans.with_enough_rounds(dict(options, phases=self._phases(options)))
         self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
         self.parts, left_out = plans.parts(self.options, self.device, self.adapter)
         self.report = reports.new(options, self.image, self.found, argv, self.started)
         self.report['mode']['device'] = self.device.kind
         self.report['checks'] += left_out + self.left_out_checks
+        self.report['notes'] += notes
         self.folder = None
         self._shown = {}
 

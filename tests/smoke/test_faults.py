@@ -61,14 +61,38 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
         ("nan", "train", {"LOSS"}),
         ("no-update", "train", {"LOSS", "ACC"}),
         ("labels", "train", {"ACC"}),
-        ("no-exchange", "train", {"REPLICA"}),  # and it learns all the same
+        ("no-exchange", "train", {"REPLICA", "EXCHANGE"}),  # and it learns all the same
         ("import", "oracle", {"IMPORT"}),
+        # What no look at the first steps sees:
+        ("same-shard-later", "train", {"EXCHANGE"}),
+        ("same-batch-unexchanged-later", "bench", {"EXCHANGE"}),  # and the replicas hold the same bits
+        ("unexchanged-in-bench", "oracle,bench", {"REPLICA", "EXCHANGE"}),
     ],
 )
 def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: str, phases: str, failing: set[str]) -> None:
     answer = _fault(guest, tmp_path, fault, "--phases", phases, *SHORT)
     assert (answer.code, answer.failed()) == (1, failing), answer.out + answer.err
     assert valid(answer)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("", "average the gradients of 2 devices to"),
+        ("same-shard-later", "ranks 0 and 1 had the same images in"),
+        (
+            "unexchanged-in-bench",
+            "(dp) do not average the gradients of 2 devices (rank 0): nothing is exchanged",
+        ),
+        ("summed-later", "(dp) do not average the gradients of 2 devices (rank 0): gradients are summed"),
+    ],
+)
+def test_what_is_timed_is_checked_and_the_fault_is_named(guest: Guest, tmp_path: Path, fault: str, words: str) -> None:
+    answer = _fault(guest, tmp_path, fault, "--phases", "bench", *SHORT)
+    exchange = answer.check("EXCHANGE", 2)
+    assert exchange["status"] == ("fail" if fault else "pass"), answer.err
+    assert words in exchange["message"]
+    assert fault or exchange["value"] < 1e-4
 
 
 def test_a_wrong_collective_is_told_with_rank_and_place(guest: Guest, tmp_path: Path) -> None:

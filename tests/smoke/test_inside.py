@@ -26,6 +26,7 @@ JUDGING = [
     "check_environment",
     "check_faults",
     "check_speed",
+    "check_timed",
     "check_schemes",
     "check_baseline",
     "check_data",

@@ -9,7 +9,7 @@ from ..environment import limits
 from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
-from . import checks, compiling, diagnose, endings, schemes, speed
+from . import checks, compiling, diagnose, endings, schemes, speed, timed
 
 
 class Judge(object):
@@ -71,7 +71,10 @@ class Judge(object):
             entry, learned = figures.training(n, plan, own, self._trained_on(part)['n_train'])
             limit = part.limit(self._trained_on(part)['name'], entry['steps'] * entry['global_batch'], options['min_accuracy'])
             self._note_training(n, part, entry)
-            made += (checks.replicas(n, own) if n > 1 else []) + checks.learning(n, learned, limit)
+            made += checks.learning(n, learned, limit)
+        if n > 1:
+            losses = [result['phases']['oracle']['losses'] for result in results if 'oracle' in result['phases']]
+            made = timed.replicas(n, own) + timed.exchange(n, own, losses) + made
         if 'save' in done:
             made += checks.saved(n, done['save'], self.device.kind)
         for measured in done.get('bench', ()):

@@ -5,6 +5,7 @@ is, and that is no failure. CPU workers share cores; their figures are reported 
 """
 from __future__ import absolute_import, division, print_function
 
+from .. import stats
 from ..rank.bench import NOISY
 from ..verdict import check
 
@@ -14,6 +15,8 @@ EXCHANGING = .75            # below it the exchange is what costs
 FEEDING = .25               # share of a fed step that brings the batch to the devices
 STRAGGLING = 1.25           # times the median of the other ranks
 SUPERLINEAR = 1.15
+UNSURE = .10                # of a floor: how far below it an interval may reach whose median is not below
+MEASURE_BETTER = 'Let nothing else run, or give more --rounds.'
 JUDGED = 'cifar'
 
 
@@ -32,12 +35,36 @@ def standing(n, run, kind, options):
 
 
 def _floors(n, run, options):
-    """[(what, got, upper end, floor)]: what the user asked of n devices, of the scaling that was named first."""
+    """[Floor]: what the user asked of n devices, of the scaling that was named first."""
     if n == 1 or run['scaling'] != options['scaling'][0]:
         return []
-    gain = run['speedup']
     asked = (('speedup', 1.0, options['min_speedup']), ('efficiency', float(n), options['min_efficiency']))
-    return [(what, gain['median'] / per, gain['hi'] / per, floors[str(n)]) for what, per, floors in asked if str(n) in floors]
+    return [Floor(what, run['speedup'], per, floors[str(n)]) for what, per, floors in asked if str(n) in floors]
+
+
+class Floor(object):
+    """One demand of the user and what was measured of it; `low` and `high` are None where there is no interval."""
+
+    def __init__(self, what, gain, per, limit):
+        self.what, self.limit, self.rounds = what, limit, gain['rounds']
+        self.got, self.low, self.high = (gain[key] and gain[key] / per for key in ('median', 'lo', 'hi'))
+
+    def answer(self):
+        """(status, why it is open).
+
+        A failure needs the whole interval below the floor. A pass needs the median at the floor or above, and a lower end
+        that is at most a tenth below the floor: the figure that the report shows decides, as long as it was measured well
+        enough to decide anything.
+        """
+        if self.rounds < stats.LEAST:
+            return 'inconclusive', 'a floor needs at least %d rounds' % stats.LEAST
+        if self.high < self.limit:
+            return 'fail', ''
+        if self.got < self.limit:
+            return 'inconclusive', '%s is %.2f, below the floor, and its interval reaches above it' % (self.what, self.got)
+        if self.low < (1 - UNSURE) * self.limit:
+            return 'inconclusive', 'the interval of %s reaches more than %.0f %% below the floor' % (self.what, 100 * UNSURE)
+        return 'pass', ''
 
 
 def verdict(n, run, options):
@@ -50,7 +77,7 @@ def verdict(n, run, options):
     if not run['judged']:
         if floors:
             return [check('SPEED', n, 'inconclusive', '%s: %s %.2f was asked for, and it cannot be judged here: %s' % (
-                words, floors[0][0], floors[0][3], run['why_not_judged']), limit=floors[0][3],
+                words, floors[0].what, floors[0].limit, run['why_not_judged']), limit=floors[0].limit,
                 next_step='Leave --min-speedup and --min-efficiency out on the CPU.', **common)]
         return [check('SPEED', n, 'skip', '%s: not judged, %s' % (told, run['why_not_judged']), severity='warn', **common)]
     return [_demanded(run, words, told, floors, common) if floors else _by_itself(run, words, told, common)]
@@ -58,25 +85,29 @@ def verdict(n, run, options):
 
 def _demanded(run, words, told, floors, common):
     n, what = run['n'], common['detail']['culprits']
-    below = [each for each in floors if each[2] < each[3]]
-    asked = ', asked for ' + ' and '.join('%s %.2f' % (name, floor) for name, _, _, floor in floors)
-    limit = (below or floors)[0][3]
-    if not below:
-        return check('SPEED', n, 'pass', words + asked, limit=limit, **common)
+    answers = [(floor,) + floor.answer() for floor in floors]
+    asked = ', asked for ' + ' and '.join('%s %.2f' % (floor.what, floor.limit) for floor in floors)
+    missed = [floor for floor, status, _ in answers if status == 'fail']
     # Noise as large as this excuses a miss only where the floor is within its reach.
-    if _noisy(run) and not any(high * (1 + run['noise_rel_iqr']) < floor for _, _, high, floor in below):
+    if missed and _noisy(run) and not any(floor.high * (1 + run['noise_rel_iqr']) < floor.limit for floor in missed):
         return check('SPEED', n, 'inconclusive', '%s%s: too noisy to judge, one device alone varies by %.0f %%' % (
-            told, asked, 100 * run['noise_rel_iqr']), limit=limit,
-            next_step='Let nothing else run, or give more --rounds.', **common)
-    return check('SPEED', n, 'fail', words + asked, limit=limit, next_step='; '.join(what) or 'No single cause stands out.',
-                 **common)
+            told, asked, 100 * run['noise_rel_iqr']), limit=missed[0].limit, next_step=MEASURE_BETTER, **common)
+    if missed:
+        return check('SPEED', n, 'fail', words + asked, limit=missed[0].limit,
+                     next_step='; '.join(what) or 'No single cause stands out.', **common)
+    for floor, status, why in answers:
+        if status == 'inconclusive':
+            return check('SPEED', n, 'inconclusive', '%s%s: %s' % (told, asked, why), limit=floor.limit, next_step=MEASURE_BETTER, **common)
+    return check('SPEED', n, 'pass', words + asked, limit=floors[0].limit, **common)
 
 
 def _by_itself(run, words, told, common):
     n, what = run['n'], common['detail']['culprits']
     gain = run['speedup']
     noise = ' (noisy: one device alone varies by %.0f %%)' % (100 * run['noise_rel_iqr']) if _noisy(run) else ''
-    if run['scaling'] != 'weak':
+    if gain['lo'] is None:
+        status, comment = 'pass', 'one round has no interval and is not judged'
+    elif run['scaling'] != 'weak':
         status, comment = ('warn', 'adding devices slows training') if gain['hi'] < 1 else ('pass', 'a fixed total batch')
     elif gain['lo'] > SUPERLINEAR * n:
         status, comment = 'pass', 'more than linear: was the single device throttled, or does a smaller share fit a cache?'
@@ -97,7 +128,13 @@ def _noisy(run):
 
 def _words(n, run):
     gain = run['speedup']
-    return 'speedup %.2f [%.2f, %.2f] with %d devices (%s)' % (gain['median'], gain['lo'], gain['hi'], n, run['scaling'])
+    return 'speedup %s with %d devices (%s)%s' % (stats.words(gain), n, run['scaling'], _dependent(gain))
+
+
+def _dependent(gain):
+    """Words for rounds that depend on each other so much that their interval says less than it would of others."""
+    found = gain['autocorrelation']
+    return '' if found is None or found <= stats.DEPENDENT else ', rounds depend on each other (autocorrelation %.1f)' % found
 
 
 def culprits(run):

@@ -7,13 +7,15 @@ input   as dp, but each step is fed a fresh batch from the host's memory; the ot
 
 Each round runs all of them, odd rounds in reverse order, so that a drift of the machine cancels in the ratio of a round.
 A lap is timed from barrier to barrier, devices drained: the slowest rank counts. Warm-up steps are not measured: WARM_UP
-is the rule.
+is the rule. After the last lap the handles that were timed are checked (rank.timed): the copies of dp and input must be equal,
+those of indep must not, and each step must have averaged the gradients of all devices.
 """
 from __future__ import absolute_import, division, print_function
 
 from .. import stats
 from ..clock import now
 from ..machine import gpuwatch
+from . import timed
 
 LR = 1e-4               # small enough that the work does not change while it is measured
 SETTLED = 0.05          # warm-up ends when two medians of five steps agree to this
@@ -22,6 +24,7 @@ LEAST_WARM = 2
 BATCHES = 8
 MOST_STEPS = 2000
 EMPTY_LAPS = 9
+EXCHANGING = ('dp', 'input')
 WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two successive medians of five steps agree to 5 %%, '
            'at most %(warmup_max)d steps or %(warmup_seconds)g s')
 
@@ -32,6 +35,7 @@ class Mode(object):
     def __init__(self, name, handle=None, feed=None):
         self.name, self.handle, self.feed = name, handle, feed
         self.first_s, self.warmup_steps, self.busy = None, 0, []
+        self.token, self.losses = None, []      # of the last step of a lap, and of all measured laps
 
 
 class _Nothing(object):
@@ -57,23 +61,23 @@ def _modes(session, per_device):
     modes = [_mode(session, 'solo', solo if ctx.rank == 0 else None, plan['batch'])]
     if ctx.replicas == 1:
         return modes + ([_mode(session, 'input', solo, plan['batch'])] if fed else [])
-    indep, here = solo, per_device
-    if len(ctx.devices) > 1:
-        indep, here = session.make('none', LR), per_device * len(ctx.devices)
+    indep = session.make('none', LR) if len(ctx.devices) > 1 else solo
     together, whole = session.make('mean', LR), per_device * ctx.replicas
-    modes += [_mode(session, 'indep', indep, here), _mode(session, 'dp', together, whole)]
+    modes += [_mode(session, 'indep', indep, whole, own=True), _mode(session, 'dp', together, whole)]
     return modes + ([_mode(session, 'input', together, whole)] if fed else [])
 
 
-def _mode(session, name, handle, size):
+def _mode(session, name, handle, size, own=False):
+    """`size` images are a batch; where this process's are its `own`, only its part of each, for the handle does not cut it."""
     if handle is None:
         return Mode(name)
-    images, labels = session.data('bench')
+    ctx, (images, labels) = session.ctx, session.data('bench')
     last = max(1, min(BATCHES, len(images) // size))
 
     def put(i):
         part = slice(i % last * size, (i % last + 1) * size)
-        return session.adapter.put(handle, images[part], labels[part])
+        pair = images[part], labels[part]
+        return session.adapter.put(handle, *([ctx.shard(array, ctx.rank, ctx.world) for array in pair] if own else pair))
 
     if name == 'input':
         return Mode(name, handle, put)
@@ -87,7 +91,7 @@ def lap(group, adapter, mode, steps):
     start = now()
     if mode.handle is not None:
         for i in range(steps):
-            adapter.step(mode.handle, mode.feed(i), LR)
+            mode.token = adapter.step(mode.handle, mode.feed(i), LR)
         adapter.drain()
     mode.busy.append(now() - start)
     group.barrier()
@@ -130,12 +134,15 @@ def _scaling(session, scaling, watch):
             noisy = stats.relative_iqr([r['solo_s'] for r in rounds]) > NOISY
             wanted = plan['rounds'] * (2 if ctx.group.broadcast(noisy) else 1)
     empty = Mode('empty', _Nothing(), lambda i: None)
+    harness_s = stats.median([lap(ctx.group, empty.handle, empty, steps) for _ in range(EMPTY_LAPS)])
+    session.heart.enter('bench %s check' % scaling)
     return {
+        'checked': _checked(session, modes, per_device * ctx.replicas) if ctx.replicas > 1 and plan.get('checked', True) else None,
         'workload': plan['workload'], 'net': plan['net'], 'scaling': scaling, 'batch_per_device': per_device,
         'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
         'warmup': dict((mode.name, {'steps': mode.warmup_steps, 'first_s': mode.first_s}) for mode in modes),
         'warmup_rule': WARM_UP % plan,
-        'harness_s': stats.median([lap(ctx.group, empty.handle, empty, steps) for _ in range(EMPTY_LAPS)]),
+        'harness_s': harness_s,
         'busy_s': dict((mode.name, ctx.group.gather(stats.median(mode.busy) / steps)) for mode in modes if mode.name != 'solo'),
     }
 
@@ -146,6 +153,30 @@ def _round(session, modes, steps, number, of, watch):
     entry = {'order': ','.join(mode.name for mode in ordered), 'solo_s': None, 'indep_s': None, 'dp_s': None}
     for mode in ordered:
         entry[mode.name + '_s'] = lap(session.ctx.group, session.adapter, mode, steps)
+        if mode.name in EXCHANGING:
+            mode.losses.append(session.adapter.loss(mode.token))
         session.heart.beat(number, of)
     seen = watch.take()
     return dict(entry, gpus=seen) if seen else entry
+
+
+def _checked(session, modes, whole):
+    """What the timed handles hold and do, from all processes: judging.timed says what it must be. `whole` images are a batch."""
+    ctx, adapter = session.ctx, session.adapter
+    named = dict((mode.name, mode) for mode in modes)
+    fed = named[EXCHANGING[-1]] if EXCHANGING[-1] in named else named['dp']
+    found = {'copies': dict((name, _gathered(ctx.group, timed.digests(adapter, named[name].handle))) for name in ('indep', 'dp')),
+             'losses': dict((mode.name, ctx.group.gather(mode.losses)) for mode in modes if mode.name in EXCHANGING),
+             'exchange': None}
+    session.heart.beat()
+    if timed.can_assign(adapter):
+        images, labels = session.data('bench')
+        alone = named['solo'].handle or named['indep'].handle
+        found['exchange'] = timed.exchange(session, alone, (images[:whole], labels[:whole]), [
+            ('dp', named['dp'].handle, named['dp'].feed(0), LR), (fed.name, fed.handle, fed.feed(0), timed.LR)])
+    return found
+
+
+def _gathered(group, mine):
+    """The entries of all processes, in the order of the copies."""
+    return [each for theirs in group.gather(mine) for each in theirs]

@@ -37,9 +37,12 @@ def _under(session, name):
     """The session with an adapter that follows the scheme; the first scaling only, without the split that is told already."""
     under = copying.copy(session)
     under.adapter = Schemed(session.adapter, session.ctx, name)
+    if 'train' in session.plan:
+        # The copies of most schemes differ while they train, and gradients are never averaged.
+        under.plan = dict(session.plan, train=dict(session.plan['train'], checked=False))
     if 'bench' in session.plan:
         plan = session.plan['bench']
-        under.plan = dict(session.plan, bench=dict(plan, scaling=plan['scaling'][:1], input=False))
+        under.plan = dict(under.plan, bench=dict(plan, scaling=plan['scaling'][:1], input=False, checked=False))
     under.path = lambda file: session.path('%s-%s' % (name.replace(':', '-'), file))
     try:
         yield under

@@ -5,7 +5,7 @@ import numpy as np
 
 from ..clock import now
 from ..datasets import synth
-from .match import fingerprint
+from . import timed
 
 SLICE = 256         # images per prediction
 
@@ -31,11 +31,28 @@ def measure(session):
     seconds = now() - start
     losses = [adapter.loss(token) for token in tokens]
     right, asked = _score(session, handle)
+    digests = timed.digests(adapter, handle)
     return {
+        'checked': _checked(session, handle) if session.ctx.replicas > 1 and plan.get('checked', True) else None,
         'seconds': seconds, 'steps': total, 'losses': [value if np.isfinite(value) else None for value in losses],
         'right': right, 'asked': asked, 'evidence': adapter.evidence(handle),
-        'digests': [fingerprint(adapter.weights(handle, copy)) for copy in range(adapter.copies(handle))],
+        'digests': digests,
     }
+
+
+def _checked(session, handle):
+    """Whether the trained handle still averages over all devices, each on its own images; it gets its weights back."""
+    plan, adapter = session.plan['train'], session.adapter
+    if not timed.can_assign(adapter):
+        return {'exchange': None}
+    images, labels = session.data('train')
+    pair = np.asarray(images[:plan['batch']]), labels[:plan['batch']]
+    trained = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
+    alone = session.make('none', plan['lr'], [0])
+    found = timed.exchange(session, alone, pair, [('train', handle, adapter.put(handle, *pair), timed.LR)])
+    for copy, weights in enumerate(trained):
+        adapter.assign(handle, copy, weights)
+    return {'exchange': found}
 
 
 def _score(session, handle):

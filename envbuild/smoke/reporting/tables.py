@@ -1,7 +1,7 @@
 """What was measured, as lines for people: speed and where its time goes, other schemes, collectives. Plain ASCII for any locale."""
 from __future__ import absolute_import, division, print_function
 
-from .. import sync
+from .. import stats, sync
 from . import diff
 
 
@@ -31,7 +31,7 @@ def _speed(report):
 
 def _speed_line(run):
     gain, mode, split = run['speedup'], 'dp' if run['n'] > 1 else 'solo', run['split']
-    words = '%.2f [%.2f, %.2f]' % (gain['median'], gain['lo'], gain['hi']) if gain else '1.00'
+    words = stats.words(gain) if gain else '1.00'
     ratios = '%7.2f %6.2f' % (run['ceiling'], run['comm_efficiency']) if gain else '%7s %6s' % ('-', '-')
     where = '%.2f + %.2f + %.2f ms' % (split['compute_ms'], split['communication_ms'], split['input_ms']) if split else ''
     return ('  %7d %9.2f %10.0f  %-20s %s  %s' % (

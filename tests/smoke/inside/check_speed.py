@@ -119,11 +119,41 @@ class Judgement(unittest.TestCase):
     def test_a_floor_fails_only_where_the_whole_interval_is_below_even_with_the_noise(self):
         asked = dict(ASKED, min_speedup={'2': 1.9})
         self.assertEqual(self.status(asked=asked, dp=1.1), 'fail')
-        wide = [.98, .99, 1.0, 1.0, 1.0, 1.04, 1.05, 1.06, 1.07]
-        self.assertEqual(self.status(asked=asked, dp=1.1, noise=wide), 'pass')
-        noisy = [.5, .6, .7, .8, .8, .9, .95, 1.0, 1.0]
+        noisy = [.8, .5, .95, .6, 1.0, .7, .9, .8, 1.0]
         self.assertEqual(self.status(asked=asked, dp=1.1, noise=noisy), 'inconclusive')
         self.assertEqual(self.status(asked=dict(ASKED, min_speedup={'2': 20.0}), dp=1.1, noise=noisy), 'fail')     # no noise explains so much
+
+    def test_a_median_below_the_floor_never_passes(self):
+        _, made = judge(asked=dict(ASKED, min_speedup={'2': 1.9}), dp=1.1, noise=[1.0, .98, 1.07, .99, 1.05, 1.0, 1.06, 1.0, 1.04])
+        self.assertEqual(made['status'], 'inconclusive')
+        self.assertIn('below the floor, and its interval reaches above it', made['message'])
+        wide = [.735, .36, 1.105, .5, .735, .4, 1.0, .735, .9]          # 1.47 [0.72, 2.21] passed a floor of 1.9
+        for floors in ({'min_speedup': {'2': 1.9}}, {'min_efficiency': {'2': .95}}):
+            self.assertEqual(self.status(asked=dict(ASKED, **floors), dp=1.0, noise=wide), 'inconclusive')
+
+    def test_a_median_above_the_floor_passes_where_the_interval_is_narrow(self):
+        asked = dict(ASKED, min_speedup={'2': 1.8})
+        self.assertEqual(self.status(asked=asked, dp=1.1, noise=[1.0, .97, 1.03, .98, 1.02, 1.0, .99, 1.01, 1.0]), 'pass')
+        _, made = judge(asked=asked, dp=1.0, noise=[1.0, .6, 1.3, .7, 1.0, .65, 1.2, .95, 1.25])
+        self.assertEqual(made['status'], 'inconclusive')
+        self.assertIn('more than 10 % below the floor', made['message'])
+
+    def test_a_floor_needs_six_rounds(self):
+        asked = dict(ASKED, min_speedup={'2': 1.5})
+        for rounds, want in ((1, 'inconclusive'), (5, 'inconclusive'), (6, 'pass')):
+            self.assertEqual(self.status(asked=asked, dp=1.1, noise=[1.0] * rounds), want)
+        self.assertIn('at least 6 rounds', judge(asked=asked, noise=[1.0])[1]['message'])
+
+    def test_one_round_states_no_interval_and_is_not_judged(self):
+        run, made = judge(dp=1.9, noise=[1.0])
+        self.assertEqual((run['speedup']['lo'], run['speedup']['hi'], made['status']), (None, None, 'pass'))
+        self.assertIn('no interval', made['message'])
+        self.assertNotIn('[', made['message'])
+        self.assertEqual(run['images_per_s_interval']['dp']['lo'], None)
+
+    def test_rounds_that_depend_on_each_other_are_said(self):
+        self.assertIn('autocorrelation 1.0', judge(noise=[1 + .01 * i for i in range(9)])[1]['message'])
+        self.assertNotIn('autocorrelation', judge(noise=[1.0, .99, 1.01, .98, 1.02, .99, 1.01, 1.0, .99])[1]['message'])
 
     def test_strong_scaling_is_not_held_to_the_limits_of_weak(self):
         self.assertEqual(self.status(dp=.7, indep=.6, scaling='strong'), 'pass')

@@ -1,5 +1,6 @@
 from __future__ import absolute_import, division, print_function
 
+import random
 import unittest
 
 import boot  # noqa: F401
@@ -37,6 +38,40 @@ class Stats(unittest.TestCase):
         drift = [1.0, 1.5, 2.0, 3.0]
         self.assertEqual(stats.paired_ratios([2 * d for d in drift], drift, 2), [4.0] * 4)
         self.assertEqual(stats.relative_iqr([1.0] * 5), 0)
+
+    def test_the_autocorrelation_of_rounds(self):
+        self.assertIsNone(stats.autocorrelation([1.0, 2.0, 3.0, 4.0, 5.0]))
+        self.assertEqual(stats.autocorrelation([1.0] * 9), 0.0)
+        self.assertEqual(stats.autocorrelation(list(range(20))), 1.0)
+        self.assertEqual(stats.autocorrelation([1, 2] * 10), -1.0)
+        self.assertEqual(stats.autocorrelation([1, 2, 3, 4, 5, 6]), stats.autocorrelation([1, 2, 3, 4, 5, 600]))
+
+    def test_of_dependent_rounds_the_interval_is_wider_and_claims_less(self):
+        drifting, mixed = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8], [1.5, 1.0, 1.7, 1.2, 1.6, 1.1, 1.8, 1.3, 1.4]
+        wide, narrow = stats.interval(drifting), stats.interval(mixed)
+        self.assertEqual((narrow['lo'], narrow['hi'], narrow['level']), (1.1, 1.7, 0.9609375))
+        self.assertLess(wide['lo'], 1.0)
+        self.assertGreater(wide['lo'], 0)
+        self.assertGreater(wide['hi'], 1.8)
+        self.assertEqual((wide['autocorrelation'], wide['level']), (1.0, 0.90))
+
+    def test_one_round_has_no_interval(self):
+        found = stats.summary([1.47])
+        self.assertEqual((found['median'], found['lo'], found['hi'], found['level']), (1.47, None, None, 0.0))
+        self.assertEqual(stats.words(found), '1.47')
+
+    def test_the_interval_holds_the_true_value_where_rounds_depend_on_each_other(self):
+        """A sample of benchmarks/interval_coverage.py; without widening 83 % and 68 % where 96 % is stated."""
+        for rho, least in ((0.0, 0.955), (0.3, 0.935), (0.5, 0.91), (0.7, 0.86)):
+            draw, held = random.Random(3), 0
+            for _ in range(1500):
+                values, last = [], draw.gauss(0, 1)
+                for _ in range(9):
+                    last = rho * last + (1 - rho * rho) ** 0.5 * draw.gauss(0, 1)
+                    values.append(100 + last)
+                found = stats.interval(values)
+                held += found['lo'] <= 100 <= found['hi']
+            self.assertGreater(held / 1500., least, rho)
 
 
 if __name__ == '__main__':

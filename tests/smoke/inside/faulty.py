@@ -13,6 +13,7 @@ import numpy as np
 from .numpy_ import Adapter as Healthy
 
 SLOW_S = .15        # longer than a step of 16 images
+LATER = 20          # steps: what no check of the first ones sees
 COMPILING_S = 4     # longer than the limits on silence that tests give
 
 
@@ -36,7 +37,8 @@ class Adapter(Healthy):
         return dict(Healthy.versions(self), cuda_build=self.ctx.options.get('cuda_build'))
 
     def place(self):
-        return 0 if self.fault == 'same-shard' else self.ctx.rank
+        later = self.fault == 'same-shard-later' and self.steps > LATER
+        return 0 if later or self.fault == 'same-shard' else self.ctx.rank
 
     def scale(self, images):
         images = Healthy.scale(self, images)
@@ -60,6 +62,11 @@ class Adapter(Healthy):
             time.sleep(COMPILING_S)
         if self.fault == 'slow-rank' and self.ctx.rank == self.ctx.world - 1:
             time.sleep(SLOW_S)
+        if self.fault.startswith('same-batch') and handle['sync'] == 'mean':
+            batch = self.moved(batch)
+        self.lr = lr
+        if self.fault == 'alone-same-batch' and handle['sync'] == 'none':
+            batch = tuple(np.zeros_like(array) for array in batch)
         loss = Healthy.step(self, handle, batch, lr)
         return np.float32('nan') if self.fault == 'nan' and self.steps > 9 else loss
 
@@ -94,9 +101,19 @@ class Adapter(Healthy):
             gradient['fc2_b'] = own['fc2_b']
         return gradient
 
+    def moved(self, batch):
+        """The batch of rank 0, once some steps are done: a loader whose ranks all read the first part after a while."""
+        if self.steps <= LATER:
+            return batch
+        return tuple(self.ctx.group.broadcast_array(np.ascontiguousarray(array)) for array in batch)
+
     def average(self, flat):
-        if self.fault == 'no-exchange':
+        if self.fault == 'no-exchange' or (self.fault == 'same-batch-unexchanged-later' and self.steps > LATER):
             return flat
+        if self.fault == 'unexchanged-in-bench' and self.lr < 1e-3:
+            return flat
+        if self.fault == 'summed-later' and self.steps > LATER:
+            return Healthy.average(self, flat) * np.float32(self.ctx.world)
         mean = Healthy.average(self, flat)
         if self.fault == 'gradients-summed':
             return mean * np.float32(self.ctx.world)

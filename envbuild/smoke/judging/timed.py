@@ -1,0 +1,127 @@
+"""Was that which was timed also right? REPLICA of the handles that were timed, and EXCHANGE. Pure functions."""
+from __future__ import absolute_import, division, print_function
+
+from ..verdict import check
+from . import checks
+
+# In units of how far the gradients of single devices are from their mean: 1 where nothing is exchanged.
+APART = .10
+PARAMETER_APART = .30
+UNTOLD = .20                # where rounding alone comes to so much, nothing can be told
+LEAST_LOSS = 1e-3           # smaller ones have few digits, and may be equal by chance
+LEAST_EQUAL = 3
+WORDS = {'dp': 'timed steps (dp)', 'input': 'timed steps fed from the host (input)', 'train': 'training steps'}
+
+
+def replicas(n, own):
+    """REPLICA of one workload: after training, and after the last timed lap."""
+    found = checks.replicas(n, own)
+    looks = [measured for measured in own[0]['phases'].get('bench', ()) if measured['checked']]
+    if any(made['status'] == 'fail' for made in found) or not looks:
+        return found
+    for measured in looks:
+        copies = measured['checked']['copies']['dp']
+        different = [(place, name) for place, copy in enumerate(copies) for name in sorted(copy) if copy[name] != copies[0].get(name)]
+        if different:
+            place, name = different[0]
+            return [check('REPLICA', n, 'fail', 'replicas differ after the timed laps (%s scaling), first in parameter %s of replica %d' % (
+                measured['scaling'], name, place), value=len(set(p for p, _ in different)), limit=0, unit='differing replicas',
+                detail={'parameters': sorted(set(name for _, name in different))},
+                next_step='What was timed exchanges less than what was checked before: its speed is not that of data parallelism.')]
+    if len(looks[0]['checked']['copies']['dp']) < 2:
+        return found or [check('REPLICA', n, 'skip', 'the devices share one set of parameters')]
+    after = 'replicas identical after the last timed lap'
+    return [dict(found[0], message='%s; %s' % (found[0]['message'], after))] if found else [
+        check('REPLICA', n, 'pass', after, value=0, limit=0, unit='differing replicas')]
+
+
+def exchange(n, own, oracle):
+    """EXCHANGE of one workload: the steps that were timed and the trained handle's average the gradients of all devices.
+
+    `oracle` are the losses of each rank in the oracle's phase, or nothing.
+    """
+    phases = own[0]['phases']
+    looks = [phases['train'].get('checked')] if 'train' in phases else []
+    looks += [measured['checked'] for measured in phases.get('bench', ())]
+    looks = [look for look in looks if look]
+    if not looks:
+        return []
+    for found in (_alike_alone(n, phases), _same_images(n, own, oracle)):
+        if found:
+            return [found]
+    entries = [entry for look in looks for entry in look['exchange'] or ()]
+    if not entries:
+        return [check('EXCHANGE', n, 'skip', 'its adapter cannot set weights')]
+    told = [entry for entry in entries if entry['rounding'] <= UNTOLD]
+    if not told:
+        return [check('EXCHANGE', n, 'skip', 'rounding hides what a step moved')]
+    return [_averaged(n, told)]
+
+
+def _averaged(n, entries):
+    """The check of all entries of timed.exchange that tell something."""
+    wrong = [entry for entry in entries if entry['apart'] > APART + 2 * entry['rounding'] or entry['parameter_apart'] > PARAMETER_APART]
+    worst = max(wrong or [entry for entry in entries if entry['rounding'] < .01] or entries, key=lambda entry: max(entry['apart'] / APART, entry['parameter_apart'] / PARAMETER_APART))
+    common = dict(value=worst['apart'], limit=APART, unit='of the difference between devices', detail={'worst': worst})
+    if not wrong:
+        return check('EXCHANGE', n, 'pass', 'the steps that were timed average the gradients of %d devices to %.1e' % (n, worst['apart']),
+                     **common)
+    alike = [entry for entry in entries if (entry['of'], entry['lr']) == (worst['of'], worst['lr'])]
+    distance, likely = min((max(entry['others'].get(name, 1e9) for entry in alike), name) for name in sorted(worst['others']))
+    if distance <= APART + 2 * worst['rounding']:
+        why = likely
+    elif worst['apart'] <= APART + 2 * worst['rounding']:
+        why = 'most of all parameter %s is wrong' % worst['parameter']
+    else:
+        why = 'no known fault explains it (nearest: %s)' % likely
+    return check('EXCHANGE', n, 'fail', 'the %s do not average the gradients of %d devices (rank %d): %s' % (
+        WORDS[worst['of']], n, worst['rank'], why), next_step='Compare with ORACLE: where it passes, the exchange or the division of the '
+        'data changes after the first steps.', **common)
+
+
+def _alike_alone(n, phases):
+    """Devices that train alone, each on its own images, must not hold the same weights; None where they do not."""
+    for measured in phases.get('bench', ()):
+        copies = measured['checked']['copies']['indep'] if measured['checked'] else []
+        for place, copy in enumerate(copies):
+            if copy in copies[:place]:
+                return check('EXCHANGE', n, 'fail', 'devices %d and %d hold the same weights after training alone (indep): they exchange, '
+                             'or have the same images' % (copies.index(copy), place),
+                             next_step='The ceiling and the cost of the exchange are measured against these steps: they mean nothing now.')
+    return None
+
+
+def _same_images(n, own, oracle):
+    """Ranks whose losses were equal in some steps and differ in others had the same images in those; None where there are none.
+
+    Copies that hold the same weights give the same loss for the same images, and for others by chance only. The losses tell
+    nothing where an adapter's ranks always report one common loss.
+    """
+    series = [('reference steps', list(zip(*oracle)))] if oracle else []
+    if 'train' in own[0]['phases']:
+        series.append(('training steps', list(zip(*[phases['phases']['train']['losses'] for phases in own]))))
+    for measured in own[0]['phases'].get('bench', ()):
+        losses = measured['checked']['losses'] if measured['checked'] else {}
+        series += [('timed laps (%s)' % mode, list(zip(*ranks))) for mode, ranks in sorted(losses.items())]
+    if len(own) < 2 or all(_equal(step) for _, steps in series for step in steps if _telling(step)):
+        return None
+    for where, steps in series:
+        equal = [number for number, step in enumerate(steps) if _telling(step) and _equal(step)]
+        if len(equal) >= min(LEAST_EQUAL, len(steps)):
+            first, second = _equal(steps[equal[0]])
+            return check('EXCHANGE', n, 'fail', 'ranks %d and %d had the same images in %d of %d %s, first in number %d' % (
+                first, second, len(equal), len(steps), where, equal[0] + 1), value=len(equal), limit=0, unit=where,
+                next_step='The division of the data among ranks changes while it runs.')
+    return None
+
+
+def _telling(step):
+    return all(loss is not None and LEAST_LOSS < loss < 1e30 for loss in step)
+
+
+def _equal(step):
+    """(rank, rank) with equal losses, None where all differ."""
+    for rank, loss in enumerate(step):
+        if loss in step[:rank]:
+            return step.index(loss), rank
+    return None

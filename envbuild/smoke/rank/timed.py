@@ -1,0 +1,119 @@
+"""What was timed is checked, with the handles that were timed and outside of every lap. This side only measures.
+
+Two copies that hold the same bits do not prove an exchange: without one, but with the same images, they do, too. So the handle
+that was timed takes a few more steps from known weights, and what each step moved is compared with the gradients of single
+devices, each on the images that it should have had. One step moves weights by -lr (m v + g) with whatever momentum v the laps
+have left; of two steps from the same weights, moved2 - m moved1 = -lr g. So the gradient g shows without a look at v, and the
+mean over the single devices must be the same. Batch normalisation does no harm: each device normalises its own part either way.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from .match import fingerprint
+
+LR = 0.05               # large enough that rounding of the weights does not hide what a step moved
+SAMPLE = 4096           # numbers of each parameter that are compared; the bits of all are compared by their digests
+TINY = 0.01             # a parameter whose gradients differ less between devices than this share of the usual is left out
+
+
+def digests(adapter, handle):
+    """Of every copy in this process."""
+    return [fingerprint(adapter.weights(handle, copy)) for copy in range(adapter.copies(handle))]
+
+
+def can_assign(adapter):
+    """Whether weights can be set, which every look below needs."""
+    return hasattr(adapter, 'assign')
+
+
+def exchange(session, alone, batch, tries):
+    """How far the steps of handles are from averaging the gradients of all devices: entries of all copies of all processes.
+
+    `alone` is a handle of one device that exchanges nothing, `batch` the (images, labels) that all devices share, `tries` are
+    (words, handle, its batch on the devices, learning rate). Every process calls it together.
+    """
+    look, found = _Look(session), []
+    singles = look.singles(alone, batch)
+    for words, handle, part, rate in tries:
+        moved = look.gradients(handle, part, rate)
+        found += [dict(look.compare(got, singles, rate, copy, len(moved)), of=words) for copy, got in enumerate(moved)]
+    return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
+
+
+class _Look(object):
+    """Gradients as handles apply them, sampled."""
+
+    def __init__(self, session):
+        self._session, self._adapter, self._ctx = session, session.adapter, session.ctx
+        self._momentum = session.plan['momentum']
+        self._start = session.net.initial(session.plan['seed'])
+        self._names, at, self._parts = sorted(self._start), 0, {}
+        for name in self._names:
+            size = len(self._sampled(self._start[name]))
+            self._parts[name], at = slice(at, at + size), at + size
+        self._at_start = self._flat(self._start)
+
+    def _sampled(self, array):
+        flat = np.asarray(array, 'float32').reshape(-1)
+        return flat[::-(-flat.size // SAMPLE)]
+
+    def _flat(self, weights):
+        return np.concatenate([self._sampled(weights[name]) for name in self._names]).astype('float64')
+
+    def gradients(self, handle, batch, rate):
+        """The gradient that each copy of a handle applied in a step from the starting weights."""
+        adapter, moved = self._adapter, []
+        copies = range(adapter.copies(handle))
+        for _ in range(2):
+            for copy in copies:
+                adapter.assign(handle, copy, self._start)
+            adapter.step(handle, batch, rate)
+            adapter.drain()
+            moved.append([self._flat(adapter.weights(handle, copy)) - self._at_start for copy in copies])
+            self._session.heart.beat()
+        return [(self._momentum * first - second) / rate for first, second in zip(*moved)]
+
+    def singles(self, alone, batch):
+        """The gradients of all devices of all processes, each on its own part of the batch: one row for each."""
+        ctx, rows = self._ctx, []
+        local = ctx.replicas // ctx.world
+        for place in range(ctx.rank * local, (ctx.rank + 1) * local):
+            images, labels = (ctx.shard(array, place, ctx.replicas) for array in batch)
+            rows.append(self.gradients(alone, self._adapter.put(alone, images, labels), LR)[0])
+        return np.concatenate(ctx.group.gather_arrays(np.stack(rows)))
+
+    def compare(self, got, singles, rate, copy, copies):
+        """How far one copy's gradient is from the mean, in units of how far those of the devices are from it."""
+        mean, n = singles.mean(axis=0), len(singles)
+        spread = np.sqrt(((singles - mean) ** 2).mean(axis=0))
+        unit = max(float(np.linalg.norm(spread)), 1e-300)
+        rounding = np.finfo('float32').eps * np.abs(self._at_start) * (1 + self._momentum) / rate
+        apart = dict((name, _finite(np.linalg.norm(got - other) / unit)) for name, other in self._others(singles, mean, n, copy, copies))
+        name, worst = self._worst(got - mean, spread, rounding)
+        return {'lr': rate, 'apart': apart.pop('mean'), 'rounding': float(np.linalg.norm(rounding) / unit), 'others': apart,
+                'parameter': name, 'parameter_apart': worst}
+
+    def _others(self, singles, mean, n, copy, copies):
+        """[(what was done, the gradient that it gives)]"""
+        found = [('mean', mean), ('gradients are summed', n * mean), ('gradients are averaged twice', mean / n),
+                 ('nothing moves', 0 * mean)]
+        local = n // self._ctx.world
+        if copies == local:
+            found.append(('nothing is exchanged', singles[self._ctx.rank * local + copy]))
+        return found + [('every device has the images of device %d' % place, singles[place]) for place in range(n)]
+
+    def _worst(self, difference, spread, rounding):
+        """(parameter, its distance) that is furthest from the mean, beyond what rounding explains."""
+        sizes = dict((name, np.sqrt((spread[part] ** 2).mean())) for name, part in self._parts.items())
+        usual, worst = float(np.median(list(sizes.values()))), (0.0, '')
+        for name, part in self._parts.items():
+            if sizes[name] > TINY * usual:
+                beyond = np.linalg.norm(difference[part]) - 2 * np.linalg.norm(rounding[part])
+                worst = max(worst, (_finite(beyond / np.linalg.norm(spread[part])), name))
+        return worst[1], max(0.0, worst[0])
+
+
+def _finite(value):
+    """A number that JSON can hold; what is none counts as far away."""
+    return float(value) if np.isfinite(value) else 1e9

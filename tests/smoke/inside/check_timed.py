@@ -1,0 +1,159 @@
+"""EXCHANGE and REPLICA of what was timed: what is said of copies, losses and distances."""
+from __future__ import absolute_import, division, print_function
+
+import unittest
+
+import boot  # noqa: F401
+import numpy as np
+from envbuild_smoke.judging import timed
+from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.rank import timed as looking
+
+
+def entry(**other):
+    return dict({'of': 'dp', 'rank': 0, 'lr': .05, 'apart': 1e-6, 'rounding': 1e-5, 'parameter': '', 'parameter_apart': 0.0,
+                 'others': {'gradients are summed': 3.0, 'nothing is exchanged': 1.0}}, **other)
+
+
+def bench(exchange=None, dp=('a', 'a'), indep=('a', 'b'), losses=((2.3, 2.2, 2.1), (2.4, 2.5, 2.6)), scaling='weak'):
+    return {'scaling': scaling, 'checked': {
+        'exchange': [entry(), entry(rank=1)] if exchange is None else exchange, 'losses': {'dp': [list(rank) for rank in losses]},
+        'copies': {'dp': [{'fc1_w': bits} for bits in dp], 'indep': [{'fc1_w': bits} for bits in indep]}}}
+
+
+def own(*scalings, **phases):
+    return [{'phases': dict(phases, bench=list(scalings))}, {'phases': dict(phases, bench=list(scalings))}]
+
+
+class Replicas(unittest.TestCase):
+    def test_after_the_timed_laps(self):
+        made, = timed.replicas(2, own(bench()))
+        self.assertEqual(made['status'], 'pass')
+        made, = timed.replicas(2, own(bench(), bench(dp=('a', 'b'), scaling='strong')))
+        self.assertEqual((made['id'], made['status'], made['value']), ('REPLICA', 'fail', 1))
+        self.assertIn('after the timed laps (strong scaling), first in parameter fc1_w of replica 1', made['message'])
+        self.assertEqual(timed.replicas(2, own(bench(dp=('a',))))[0]['status'], 'skip')
+
+    def test_nothing_is_said_where_nothing_was_looked_at(self):
+        self.assertEqual(timed.replicas(2, own({'scaling': 'weak', 'checked': None})), [])
+        self.assertEqual(timed.exchange(2, own({'scaling': 'weak', 'checked': None}), []), [])
+
+
+class Exchange(unittest.TestCase):
+    def judge(self, *scalings, **more):
+        oracle = more.pop('oracle', [[2.3, 2.2], [2.1, 2.0]])
+        made, = timed.exchange(2, own(*scalings, **more), oracle)
+        self.assertEqual(made['id'], 'EXCHANGE')
+        return made
+
+    def test_healthy(self):
+        self.assertEqual(self.judge(bench())['status'], 'pass')
+
+    def test_each_fault_is_named_by_what_fits_all_copies(self):
+        both = {'gradients are summed': 3.0, 'nothing is exchanged': 1e-6, 'every device has the images of device 0': 1e-7}
+        made = self.judge(bench([entry(apart=1.0, others=both), entry(apart=1.0, rank=1, others=dict(both, **{
+            'every device has the images of device 0': 2.0}))]))
+        self.assertEqual(made['status'], 'fail')
+        self.assertTrue(made['message'].endswith('(rank 0): nothing is exchanged'), made['message'])
+        self.assertIn('no known fault', self.judge(bench([entry(apart=.6)]))['message'])
+        made = self.judge(bench([entry(parameter='fc2_b', parameter_apart=1.0)]))
+        self.assertIn('most of all parameter fc2_b is wrong', made['message'])
+
+    def test_rounding_is_allowed_for_and_where_it_is_too_much_nothing_is_told(self):
+        self.assertEqual(self.judge(bench([entry(apart=.2, rounding=.1)]))['status'], 'pass')
+        self.assertEqual(self.judge(bench([entry(apart=.9, rounding=.5)]))['status'], 'skip')
+        self.assertEqual(self.judge(bench([]))['status'], 'skip')        # an adapter that cannot set weights
+
+    def test_devices_that_train_alone_must_differ(self):
+        made = self.judge(bench(indep=('a', 'b', 'b')))
+        self.assertEqual(made['status'], 'fail')
+        self.assertIn('devices 1 and 2 hold the same weights', made['message'])
+
+    def test_equal_losses_are_the_same_images(self):
+        same = bench(losses=((2.3, 2.2, 2.1), (2.3, 2.2, 2.1)))
+        made = self.judge(same)
+        self.assertEqual(made['status'], 'fail')
+        self.assertIn('ranks 0 and 1 had the same images in 3 of 3 timed laps (dp)', made['message'])
+        made = self.judge(train={'losses': [2.0 + .1 * i for i in range(9)], 'checked': {'exchange': [entry()]}})
+        self.assertIn('9 of 9 training steps', made['message'])
+
+    def test_a_loss_that_all_ranks_share_says_nothing(self):
+        same = bench(losses=((2.3, 2.2, 2.1), (2.3, 2.2, 2.1)))
+        self.assertEqual(self.judge(same, oracle=[[2.3, 2.2], [2.3, 2.2]])['status'], 'pass')
+        self.assertEqual(self.judge(bench(losses=((2.3, 1e-4, None), (2.4, 1e-4, None))))['status'], 'pass')      # few digits; no number
+
+
+class Session(object):
+    """Two devices in one process, which share one framework: NumPy, without any harness."""
+
+    net, plan = nets.LENET, {'momentum': 0.9, 'seed': 7}
+
+    class heart(object):
+        beat = staticmethod(lambda: None)
+
+    class ctx(object):
+        rank, world, replicas = 0, 1, 2
+
+        class group(object):
+            gather = staticmethod(lambda value: [value])
+            gather_arrays = staticmethod(lambda array: [array])
+
+        @staticmethod
+        def shard(array, place, parts):
+            size = len(array) // parts
+            return array[place * size:(place + 1) * size]
+
+    class adapter(object):
+        @staticmethod
+        def put(handle, images, labels):
+            return refnet.scaled(images, 'float32'), labels
+
+        @staticmethod
+        def step(handle, batch, lr):
+            parts = [refnet.loss_and_gradient(handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
+                     for place in range(handle['n'])]
+            mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in refnet.NAMES)
+            refnet.update(handle['p'], handle['v'], mean, np.float32(lr), np.float32(0.9))
+
+        @staticmethod
+        def assign(handle, copy, weights):
+            for name, value in weights.items():
+                handle['p'][name] = np.array(value, 'float32')
+
+        drain = staticmethod(lambda: None)
+        copies = staticmethod(lambda handle: 1)
+        weights = staticmethod(lambda handle, copy: dict((name, array.copy()) for name, array in handle['p'].items()))
+
+
+def handle(n, divide, momentum=0.0):
+    draw = np.random.RandomState(3)
+    start = nets.LENET.initial(7)
+    return {'n': n, 'divide': divide, 'p': start,
+            'v': dict((name, (momentum * draw.normal(size=array.shape)).astype('float32')) for name, array in start.items())}
+
+
+class Looking(unittest.TestCase):
+    """The measuring side, with whatever momentum the timed laps have left."""
+
+    def apart(self, divide, momentum):
+        draw = np.random.RandomState(5)
+        batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+        together = handle(2, divide, momentum)
+        part = Session.adapter.put(together, *batch)
+        found, = looking.exchange(Session(), handle(1, 1, momentum), batch, [('dp', together, part, .05)])
+        return found
+
+    def test_the_mean_is_the_mean_whatever_the_momentum(self):
+        for momentum in (0.0, 0.01, 0.1):
+            found = self.apart(2, momentum)
+            self.assertLess(found['apart'], 2e-3 if momentum > .05 else 1e-3)
+            self.assertLess(found['rounding'], .01)
+
+    def test_a_sum_is_no_mean(self):
+        found = self.apart(1, 0.01)
+        self.assertGreater(found['apart'], .5)
+        self.assertLess(found['others']['gradients are summed'], 2e-3)
+
+
+if __name__ == '__main__':
+    unittest.main()
