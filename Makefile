@@ -8,7 +8,7 @@ DEMO := tf-2.21-cpu
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test prove lint format dist bench clean machine check-generated
+.PHONY: help setup demo check test prove lint format docs dist bench clean machine check-generated
 export YES
 
 help: ## This list
@@ -44,6 +44,9 @@ format: $(VENV)/.installed-dev ## Let the formatter have its way
 
 check-generated: $(VENV)/.installed ## Compare the committed environments with what their locks render to
 	@$(BIN)/envbuild render --all --check
+
+docs: $(VENV)/.installed-dev ## Write docs/reference/ from the program
+	@$(BIN)/python docs/generate.py
 
 dist: $(VENV)/.installed-dev ## Build the source archive and the wheel, and try the wheel in an empty virtual environment
 	@$(BIN)/python .ci/dist

@@ -1,0 +1,217 @@
+"""Write docs/reference/ from the program itself: every command and option, every error, every field of the files people write.
+
+    python docs/generate.py [--check]
+
+`make docs` runs it; with --check it writes nothing, and ends with 1 where a page is not what the program says today.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from envbuild import errors
+from envbuild.cli import frame
+
+HERE = Path(__file__).resolve().parent / "reference"
+PACKAGE = Path(errors.__file__).parent
+HEAD = "<!-- Made by `make docs` from the program: edits here are lost. -->\n\n"
+WRITTEN_BY_PEOPLE = {
+    "recipe": ("recipe-fields.md", "Fields of a recipe"),
+    "stack": ("stack-fields.md", "Fields of a stack"),
+    "matrix": ("matrix-fields.md", "Fields of the matrix"),
+}
+
+
+def pages() -> dict[str, str]:
+    """File name → text of every page."""
+    made = {"commands.md": commands(), "errors.md": failures()}
+    for schema, (name, title) in WRITTEN_BY_PEOPLE.items():
+        made[name] = fields(title, json.loads((PACKAGE / "schemas" / f"{schema}.json").read_text()))
+    return {name: HEAD + text.rstrip() + "\n" for name, text in made.items()}
+
+
+def commands() -> str:
+    """Every verb and option, as its own help has them."""
+    group = frame.Verbs()
+    context = click.Context(group, info_name="envbuild")
+    found = {verb: command for verb in group.list_commands(context) if (command := group.get_command(context, verb))}
+    common = _common([_options(command, click.Context(command)) for command in found.values()])
+    lines = ["# Commands", "", "`envbuild VERB --help` says the same on the terminal.", ""]
+    lines += ["## Options of most commands", "", *_listed(common), ""]
+    for verb, command in found.items():
+        lines += _command(command, click.Context(command, info_name=f"envbuild {verb}"), frame.VERBS[verb][1], common)
+    return "\n".join(lines)
+
+
+def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    return [record for each in command.get_params(context) if (record := each.get_help_record(context))]
+
+
+def _common(lists: list[list[tuple[str, str]]]) -> list[tuple[str, str]]:
+    """What more than half of the verbs have, in the order of the first that has all of them."""
+    often = [
+        each
+        for each in dict.fromkeys(each for options in lists for each in options)
+        if sum(each in other for other in lists) > len(lists) / 2
+    ]
+    return sorted(often, key=max(lists, key=lambda each: len(set(often) & set(each))).index)
+
+
+def _listed(options: list[tuple[str, str]]) -> list[str]:
+    return ["| option | |", "|---|---|", *(f"| {_code(name)} | {_cell(words)} |" for name, words in options)]
+
+
+def _command(command: click.Command, context: click.Context, line: str, common: list[tuple[str, str]]) -> Iterator[str]:
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    told = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    yield from (f"## {context.info_name}", "", line, "", "```", " ".join(usage.split()), "```", "")
+    if told and told.split("\n\n", 1)[0].strip() != line:
+        yield from (told, "")
+    options = _options(command, context)
+    own, shared = [each for each in options if each not in common], [each for each in options if each in common]
+    if own:
+        yield from (*_listed(own), "")
+    if shared:
+        names = ", ".join(_code(name.split(",")[-1].split()[0]) for name, _ in shared)
+        yield from (f"And of the [options of most commands](#options-of-most-commands): {names}.", "")
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            below = click.Context(inner, info_name=f"{context.info_name} {name}")
+            yield from _command(inner, below, inner.get_short_help_str(200), common)
+
+
+def failures() -> str:
+    """Exit codes, and the words that `error.code` can be."""
+    classes = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.EnvbuildError)]
+    classes = sorted((each for each in classes if each is not errors.EnvbuildError), key=lambda each: each.exit_code)
+    codes = _codes({each.__name__ for each in classes})
+    lines = [
+        "# Errors",
+        "",
+        "0 is success, 1 a bug of envbuild's: please report it. With `--json` the word stands in `error.code`.",
+        "",
+    ]
+    lines += ["| exit | meaning | words |", "|---|---|---|"]
+    for each in classes:
+        words = ", ".join(f"`{word}`" for word in sorted({each.default_code, *codes.get(each.__name__, ())}))
+        lines.append(f"| {each.exit_code} | {_cell(inspect.getdoc(each) or '')} | {words} |")
+    return "\n".join(lines)
+
+
+def _codes(classes: set[str]) -> dict[str, set[str]]:
+    """Error class → the words that the program gives it, wherever it is raised."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (name := _name(node.func)) in classes:
+                words = [each.value for each in node.keywords if each.arg == "code"]
+                found.setdefault(name, set()).update(
+                    each.value
+                    for word in words
+                    for each in ast.walk(word)
+                    if isinstance(each, ast.Constant) and _is_word(each.value)
+                )
+    return found
+
+
+def _name(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def fields(title: str, schema: Mapping[str, Any]) -> str:
+    """Every field of a JSON schema with what its description says."""
+    lines = [f"# {title}", "", f"{schema['title']}.", "", *_table("", schema, schema)]
+    for name, inner in schema.get("$defs", {}).items():
+        if "properties" in inner:
+            lines += [
+                "",
+                f"## {name}",
+                "",
+                *([inner["description"], ""] if "description" in inner else []),
+                *_table("", inner, schema),
+            ]
+    return "\n".join(lines)
+
+
+def _table(prefix: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    lines = ["| field | is | must be there | |", "|---|---|---|---|"]
+    return lines + list(_rows(prefix, part, schema))
+
+
+def _rows(prefix: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+    required = set(part.get("required", ()))
+    for name, inner in part.get("properties", {}).items():
+        must = "yes" if name in required else ""
+        yield f"| `{prefix}{name}` | {_kind(inner, schema)} | {must} | {_cell(inner.get('description', ''))} |"
+        if "properties" in inner:
+            yield from _rows(f"{prefix}{name}.", inner, schema)
+
+
+def _kind(part: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """What a value is, in words; a form with fields of its own is linked."""
+    if "$ref" in part:
+        name = part["$ref"].rsplit("/", 1)[-1]
+        inner = schema["$defs"][name]
+        return (
+            f"[{name}](#{name})" if "properties" in inner else inner.get("description", "").rstrip(".") or _kind(inner, schema)
+        )
+    if "const" in part:
+        return f"`{json.dumps(part['const'])}`"
+    if "enum" in part:
+        return " or ".join(f"`{json.dumps(each)}`" for each in part["enum"])
+    for key in ("anyOf", "oneOf"):
+        if key in part:
+            return " or ".join(dict.fromkeys(_kind(each, schema) for each in part[key]))
+    if part.get("type") == "array":
+        return f"list of {_kind(part.get('items', {}), schema)}"
+    if part.get("type") == "object" and isinstance(part.get("additionalProperties"), Mapping):
+        return f"names, each with {_kind(part['additionalProperties'], schema)}"
+    kind = part.get("type", "anything")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("``", "`")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    made = pages()
+    stale = [name for name, text in made.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
+    extra = [path.name for path in HERE.glob("*.md") if path.name not in made and path.read_text().startswith(HEAD)]
+    if options.check:
+        for name in stale + extra:
+            print(f"docs/reference/{name} is not what the program says: run `make docs`")
+        return int(bool(stale or extra))
+    HERE.mkdir(exist_ok=True)
+    for name in stale:
+        (HERE / name).write_text(made[name])
+    for name in extra:
+        (HERE / name).unlink()
+    print(f"docs/reference: {len(made)} pages, {len(stale)} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
