@@ -36,7 +36,7 @@ lint: $(VENV)/.installed-dev ## Style, types, layers, and the guest's language l
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vermin --quiet --no-tips -t=2.7- -t=3.5- --violations envbuild/smoke images/overlay images/recipes/*/smoke.py
-	@$(BIN)/shellcheck --enable=all envbuild/smoke/*.sh images/overlay/*.sh images/partials/*.sh
+	@$(BIN)/shellcheck --enable=all envbuild/smoke/*.sh images/overlay/*.sh images/partials/*.sh images/launchers/*.sh
 
 format: $(VENV)/.installed-dev ## Let the formatter have its way
 	@$(BIN)/ruff check --fix .

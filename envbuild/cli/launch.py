@@ -8,12 +8,14 @@ import click
 
 from envbuild import errors
 from envbuild.cli import options
-from envbuild.cli.session import Session
+from envbuild.cli.session import Session, describe
 
 if TYPE_CHECKING:
+    from envbuild.host import Finding
     from envbuild.launch import Settings
     from envbuild.pipeline import Launch, Tools
 
+_MARKS = {"ok": "ok", "warn": "WARN", "missing": "MISSING"}
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 
 
@@ -26,6 +28,10 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 )
 @click.option("--kind", default="", metavar="KIND", help="How the launcher starts the image; default its usual way.")
 @click.option("--run/--print", "run", default=False, help="Run it from here; --print, the default, shows what to run.")
+@click.option(
+    "--preflight", is_flag=True, help="Start nothing: say what each host lacks, or what the batch system says of the job."
+)
+@click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not look at the hosts before.")
 @click.option("--image", default="", metavar="REFERENCE", help="The image as the hosts know it.")
 @click.option(
     "--registry", default="", metavar="HOST/REPOSITORY", help="Where the hosts pull the image; the tag is the name's."
@@ -61,7 +67,8 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 def command(session: Session, /, name: str, arguments: tuple[str, ...], **values: Any) -> int:
     """Show, or run, the smoke test of NAME on several machines. What follows -- goes to the test: `-- --counts 1,8`.
 
-    Every host needs the image. Exit codes with --run are those of `envbuild smoke`.
+    Every host needs the image. Exit codes with --run are those of `envbuild smoke`. If --preflight, which --run does first by
+    itself where hosts are entered by ssh, finds that something is missing, the exit code is 6.
     """
     from envbuild import launch, pipeline
 
@@ -96,7 +103,53 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
         "run": list(plan.argv),
         "text": plan.text,
     }
+    if values["run"]:
+        pipeline.require_launcher(plan)
+    if values["preflight"] or (values["run"] and pipeline.can_look(plan) and not values["skip"]):
+        code = _preflight(session, tools, plan, document, alone=values["preflight"])
+        if code or values["preflight"]:
+            session.document(document)
+            return code
     return _run(session, plan, document) if values["run"] else _print(session, plan, document)
+
+
+def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str, Any], *, alone: bool) -> int:
+    """Look at the hosts, say it, keep it in the document; the exit code. ``alone``: nothing is started after it."""
+    from envbuild import codec, pipeline
+
+    reports = pipeline.look(tools, plan) if pipeline.can_look(plan) else []
+    rehearsed = pipeline.rehearse(plan) if alone else None
+    for each in reports:
+        session.err(f"{each.host.name}: {'ready' if each.is_ready else 'not ready'}")
+        for finding in each.findings:
+            if alone or finding.status != "ok":
+                _say(session, finding)
+    if rehearsed is not None:
+        _say(session, rehearsed)
+    document["preflight"] = {
+        "hosts": [
+            {"name": each.host.name, "ready": each.is_ready, "findings": codec.encode(each.findings)} for each in reports
+        ],
+        "rehearsal": codec.encode(rehearsed) if rehearsed is not None else None,
+    }
+    lacking = [each.host.name for each in reports if not each.is_ready]
+    if not lacking and (rehearsed is None or rehearsed.status == "ok"):
+        return 0
+    error = errors.EngineError(
+        f"{', '.join(lacking) or plan.launcher.name} cannot run this launch yet.",
+        code="hosts-not-ready",
+        hint="Do what is named above and repeat the command"
+        + ("." if alone else ", or start it anyway with --skip-preflight."),
+    )
+    document["error"] = error.to_json()
+    session.failure(describe(error))
+    return error.exit_code
+
+
+def _say(session: Session, finding: Finding) -> None:
+    session.err(f"  {_MARKS.get(finding.status, finding.status):<8} {finding.title}: {finding.message}")
+    if finding.hint:
+        session.err(f"  {'':<8} → {finding.hint}")
 
 
 def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:

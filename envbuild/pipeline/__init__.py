@@ -18,11 +18,12 @@ if TYPE_CHECKING:
         sources_of_image,
         verify_image,
     )
-    from envbuild.pipeline.launching import Launch, image_of, launch_text, run_launch
+    from envbuild.pipeline.launching import Launch, image_of, launch_text, require_launcher, run_launch
     from envbuild.pipeline.listing import catalogue, doubts
     from envbuild.pipeline.named import list_stacks
     from envbuild.pipeline.order import Made, MakeOptions, StageNote, make
     from envbuild.pipeline.portfolio import listed
+    from envbuild.pipeline.preflight import can_look, look, rehearse
     from envbuild.pipeline.proving import held_kinds, prove_image, prove_lock, prove_rendering
     from envbuild.pipeline.recording import EvidenceRow, evidence_names, prune_evidence, record_evidence, survey_evidence
     from envbuild.pipeline.rendering import Difference
@@ -69,6 +70,7 @@ __all__ = [
     "Verified",
     "add",
     "build_environment",
+    "can_look",
     "catalogue",
     "check_all",
     "check_lock",
@@ -85,6 +87,7 @@ __all__ = [
     "list_stacks",
     "listed",
     "lock_environment",
+    "look",
     "make",
     "names",
     "prove_again",
@@ -95,9 +98,11 @@ __all__ = [
     "read_locked",
     "read_report",
     "record_evidence",
+    "rehearse",
     "render_environment",
     "render_text",
     "require_image",
+    "require_launcher",
     "require_lock",
     "resolve_buildable",
     "resolve_request",
@@ -119,11 +124,12 @@ __getattr__ = exported(
     adding="Added Additions add sort_words",
     fetching="Fetched fetch",
     listing="catalogue doubts",
-    launching="Launch image_of launch_text run_launch",
+    launching="Launch image_of launch_text require_launcher run_launch",
     judge="Smoked Verified read_report require_image smoke_image sources_of_image verify_image",
     named="list_stacks",
     order="Made MakeOptions StageNote make",
     portfolio="listed",
+    preflight="can_look look rehearse",
     proving="held_kinds prove_image prove_lock prove_rendering",
     recording="EvidenceRow evidence_names prune_evidence record_evidence survey_evidence",
     rendering="Difference",

@@ -125,6 +125,17 @@ def _pins(environment: Environment) -> Iterator[tuple[str, str]]:
                     yield canonicalize_name(each.name), clause.version
 
 
+def require_launcher(plan: Launch) -> None:
+    """Raise :class:`UsageError` (``missing-program``) where a program of the launcher is not on this machine."""
+    missing = [program for program in plan.kind.programs if shutil.which(program) is None]
+    if missing:
+        raise UsageError(
+            f"{', '.join(missing)} is not on this machine, and {plan.launcher.name} needs it.",
+            code="missing-program",
+            hint="--print shows what to run where it is.",
+        )
+
+
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
     """Run it here and now, every line of its output to ``on_line``; the report, None where none is left within reach.
 
@@ -134,13 +145,7 @@ def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] |
     from envbuild import procs, report
     from envbuild.pipeline import judge
 
-    missing = [program for program in plan.kind.programs if shutil.which(program) is None]
-    if missing:
-        raise UsageError(
-            f"{', '.join(missing)} is not on this machine, and {plan.launcher.name} needs it.",
-            code="missing-program",
-            hint="--print shows what to run where it is.",
-        )
+    require_launcher(plan)
     left = Path(plan.order.report) / _REPORT if plan.order.report else None
     if left is not None:
         left.unlink(missing_ok=True)

@@ -95,6 +95,7 @@ def launch(
         "OMPI_MCA_plm_rsh_agent": str(shell),
         "ENVBUILD_RSH": str(shell),
         "ENVBUILD_HOME": str(folder / "home"),
+        "ENVBUILD_ROOT": str(ROOT),
     }
     hosts = ",".join(f"{name if via == 'slurm' else machines.address(name)}:2" for name in machines.names)
     words = (
@@ -115,7 +116,7 @@ def launch(
     )
     argv = [*machines.enter("ant"), sys.executable, "-m", "envbuild", *words, *options]
     done = subprocess.run(
-        argv, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=240
+        argv, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=240
     )
     report = reports / "report.json"
     return done.returncode, json.loads(report.read_text()) if report.exists() else {}, done.stdout + done.stderr

@@ -1,0 +1,105 @@
+"""Looking at the hosts before a launch: by ssh, or by a batch system that checks the job without starting it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from envbuild.errors import ConflictError, EnvbuildError, TimedOutError, UnknownNameError, UsageError
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.host import Finding
+    from envbuild.launch import Host, HostReport, Looked
+    from envbuild.pipeline.launching import Launch
+
+_TIMEOUT_S = 120
+_AT_ONCE = 16
+_SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+_ENTERS = ("ENVBUILD_RSH", "OMPI_MCA_plm_rsh_agent")  # what the user has in place of ssh; the second is mpirun's own
+_HERE = "localhost"
+
+
+def can_look(plan: Launch) -> bool:
+    """Whether the hosts of this launch can be looked at from here, one by one."""
+    return plan.kind.named
+
+
+def look(tools: Tools, plan: Launch) -> list[HostReport]:
+    """What each host has and lacks; a host that cannot be entered lacks that."""
+    from envbuild import files, launch
+
+    script = files.read_text(tools.workspace.launchers / launch.SCRIPT)
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        looked = list(pool.map(lambda host: _look(plan, host, script), plan.order.hosts))
+    known: dict[tuple[str, str], Sequence[str]] = {}
+
+    def fits(driver: str, gpu: str) -> Sequence[str]:
+        if (driver, gpu) not in known:
+            known[driver, gpu] = _objections(tools, plan.order.name, driver, gpu)
+        return known[driver, gpu]
+
+    return launch.judge(plan.order, looked, fits)
+
+
+def rehearse(plan: Launch) -> Finding | None:
+    """What the batch system says of the job without starting it; None where it has no such check."""
+    from envbuild import procs
+    from envbuild.host import Finding
+
+    argv = plan.kind.rehearse
+    if not argv:
+        return None
+    if procs.find(argv[0]) is None:
+        raise UsageError(
+            f"{argv[0]} is not on this machine, and only it can check a job of {plan.launcher.name}.",
+            code="missing-program",
+            hint="Repeat the command where jobs are submitted.",
+        )
+    title = f"{plan.launcher.name} ({shlex.join(argv)})"
+    result = procs.run(argv, input_text=plan.text, timeout_s=_TIMEOUT_S)
+    said = " ".join(line.strip() for line in result.output.splitlines() if line.strip())[:600]
+    if result.code == 0:
+        return Finding(id="rehearsal", status="ok", title=title, message=said or "would be accepted")
+    hint = "Correct what it names: the partition, the account, the number of hosts, their devices, cores or memory."
+    return Finding(id="rehearsal", status="missing", title=title, message=said or f"status {result.code}", hint=hint)
+
+
+def _look(plan: Launch, host: Host, script: str) -> Looked:
+    from envbuild import launch, procs
+
+    words = ["sh", "-s", "--", *launch.questions(plan.kind, plan.order, host)]
+    entering = shlex.split(next(filter(None, map(os.environ.get, _ENTERS)), _SSH))
+    argv = words if host.name == _HERE else [*entering, host.name, shlex.join(words)]
+    start = time.time()
+    try:
+        result = procs.run(argv, input_text=script, timeout_s=_TIMEOUT_S, split=True)
+    except TimedOutError:
+        return launch.Looked(host=host, lines=(), failure=f"no answer within {_TIMEOUT_S} s")
+    except UsageError as error:
+        return launch.Looked(host=host, lines=(), failure=error.message)
+    lines = tuple(result.output.splitlines())
+    said = (result.errors.strip().splitlines() or [""])[-1]
+    failure = "" if result.code == 0 else said or f"{argv[0]} ended with status {result.code}"
+    return launch.Looked(host=host, lines=lines, failure=failure, at=(start + time.time()) / 2)
+
+
+def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]:
+    """Why the matrix holds that the environment cannot run there."""
+    from envbuild.pipeline.stages import Constraints, resolve_request
+
+    if tools.own is not None:
+        return ()  # its request is not its name; the smoke test's own check of driver and GPU says it
+    try:
+        resolve_request(tools, [name], Constraints(driver=driver, gpu=gpu))
+    except ConflictError as error:
+        return [conflict.reason for conflict in error.conflicts] or [error.message]
+    except UnknownNameError:
+        return ()  # a GPU that the matrix does not know may serve
+    except EnvbuildError as error:
+        return [error.message]
+    return ()
