@@ -166,6 +166,7 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
     with files.locked(network_lock, as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
         subnet = network.choose_subnet(network.taken_subnets())
         network.up(places.bridge, subnet)
+    _forget_other_subnet(places, subnet)
     config = places.folder / "daemon.json"
     files.write_atomic(config, daemon.configuration())
     argv = daemon.argv(
@@ -177,6 +178,16 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
         cgroup=places.cgroup,
     )
     procs.start_daemon(argv, log=places.log)
+
+
+def _forget_other_subnet(places: _Places, subnet: str) -> None:
+    """Remove what dockerd remembers of its networks where that is of another subnet than the bridge has now.
+
+    dockerd gives the bridge the address that it remembers, which another engine may have taken meanwhile: builds then reach nothing.
+    """
+    remembered = places.data / "network" / "files" / "local-kv.db"
+    if remembered.is_file() and subnet.encode() not in remembered.read_bytes():
+        remembered.unlink()
 
 
 def _await(places: _Places, on_progress: OnProgress) -> None:
