@@ -85,6 +85,11 @@ class Archive:
             self._known[key] = self._ask(present, asked)
         return self._known[key]
 
+    def lists(self, package: DebianPackage) -> bool:
+        """Whether the lists have exactly this file, by its hash."""
+        stanza = self._stanzas.get((package.name, package.version), "")
+        return f"\nSHA256: {package.sha256}" in stanza
+
     def snapshots(self, address: str) -> tuple[str, ...]:
         """Where each archive lies as it was a day after its youngest index, which is when it certainly held what that names.
 

@@ -101,11 +101,31 @@ def source_lines(sources: Sequence[apt.Source]) -> bytes:
 @functools.lru_cache(maxsize=4)  # locks of one run ask about the same few suites
 def archive(workspace: Workspace, suite: str) -> Archive:
     """The packages of ``suite`` as the host's mirrors have them now; raises :class:`BuildError` (``base-unreachable``)."""
-    sources = mirror(workspace, suite)
+    return _updated(workspace, mirror(workspace, suite), dates_matter=not apt.dates_ignored(apt.host_options()))
+
+
+@functools.lru_cache(maxsize=4)
+def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...]) -> Archive:
+    """The packages of ``suite`` as the distribution's snapshots have them; raises :class:`BuildError` (``base-unreachable``).
+
+    Their indices are older than they may be by their own words: a snapshot is asked for because it is old.
+    """
+    endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
+    wanted = [
+        apt.Source(uri=url, suite=f"{suite}{ending}")
+        for url in snapshots
+        for ending in endings.get(url.rstrip("/").split("/")[-2], ())
+    ]
+    if procs.find("apt-get") is None or not wanted:
+        raise BuildError(f"There are no snapshots of {suite}, or no apt here to read them.", code="base-unreachable")
+    return _updated(workspace, apt.answering(wanted, workspace.bases), dates_matter=False)
+
+
+def _updated(workspace: Workspace, sources: Sequence[apt.Source], *, dates_matter: bool) -> Archive:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(apt.folder_in(workspace.bases))
         made = Archive(folder, sources, architecture())
-        made.update(dates_matter=not apt.dates_ignored(apt.host_options()))
+        made.update(dates_matter=dates_matter)
         atexit.register(stack.pop_all().close)
     return made
 

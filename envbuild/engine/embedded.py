@@ -183,7 +183,7 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
 def _forget_other_subnet(places: _Places, subnet: str) -> None:
     """Remove what dockerd remembers of its networks where that is of another subnet than the bridge has now.
 
-    dockerd gives the bridge the address that it remembers, which another engine may have taken meanwhile: builds then reach nothing.
+    dockerd gives the bridge the address that it remembers. Another engine may have that one now, and builds reach nothing then.
     """
     remembered = places.data / "network" / "files" / "local-kv.db"
     if remembered.is_file() and subnet.encode() not in remembered.read_bytes():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import UsageError
 from envbuild.model import Lock
-from envbuild.pipeline import own, stages
+from envbuild.pipeline import archive, own, stages
 from envbuild.pipeline.stages import Constraints
 from envbuild.pipeline.tools import Tools
 
@@ -98,7 +98,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     if not changed and (held := stages.read_locked(aimed, recipe.name)) is not None:
         return Added(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
     environment = stages.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
-    lock = locks.make(environment, **stages.lock_inputs(aimed, environment), like=start)
+    lock = archive.pinned(aimed, locks.make(environment, **stages.lock_inputs(aimed, environment), like=start), like=start)
     lock_path = aimed.workspace.written_lock(recipe.name)
     stages.write_lock(aimed, lock_path, lock)
     files.write_atomic(path, edited)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envbuild.errors import BuildError
+from envbuild.errors import BuildError, EnvbuildError
 from envbuild.lock import expected
 from envbuild.model import AptLock, AptStep, DebianPackage, Lock, Progress
 from envbuild.pipeline.tools import Tools
@@ -23,18 +23,28 @@ def is_outdated(tools: Tools, lock: Lock) -> bool:
 
 
 def completed(tools: Tools, lock: Lock) -> Lock:
-    """``lock`` as it is where it pins every package of its build, else :func:`pinned`."""
-    return pinned(tools, lock) if is_outdated(tools, lock) else lock
+    """``lock`` as it is where it pins every package of its build, else :func:`pinned` with as many of its own pins as fit."""
+    return pinned(tools, lock, like=lock) if is_outdated(tools, lock) else lock
 
 
-def pinned(tools: Tools, lock: Lock) -> Lock:
-    """``lock`` with the base and everything that apt installs upon it pinned as the mirror has them now.
+def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
+    """``lock`` with the base and everything that apt installs upon it pinned.
 
-    All of it at once: packages of two days need not fit each other. Where the mirror cannot be asked, the lock says that it
-    lacks them. Raises :class:`BuildError` (``packages-unavailable``) where apt would not install what is asked for.
+    The packages of ``like``, a lock upon the same base, are taken again where they can still be had: see
+    :mod:`envbuild.pipeline.earlier`. Else all are pinned as the mirror has them now, at once: packages of two days need not fit
+    each other. Where the mirror cannot be asked, the lock says that it lacks them. Raises :class:`BuildError`
+    (``packages-unavailable``, ``unknown-package``) where apt would not install what is asked for.
     """
     from envbuild.engine import bootstrap
+    from envbuild.pipeline import earlier
 
+    if like is not None and earlier.is_upon_the_same_base(lock, like):
+        try:
+            return earlier.pinned_like(tools, lock, like)
+        except EnvbuildError as error:
+            name = like.environment.name
+            told = f"warning: the system packages of {name} cannot be kept; those of today are pinned: {error.message}"
+            tools.on_progress(Progress(stage="lock", message=told, log=True))
     missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)
     gap = expected.apt_gap(lock.environment, lock.base)
     if lock.base.bootstrap is None:

@@ -241,8 +241,8 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
             lock = locks.complete(lock, **lock_inputs(tools, environment))
         lock = archive.completed(tools, lock)
     else:
-        made = locks.make(environment, **lock_inputs(tools, environment), like=starting_lock(tools))
-        lock = archive.pinned(tools, made)
+        start = starting_lock(tools)
+        lock = archive.pinned(tools, locks.make(environment, **lock_inputs(tools, environment), like=start), like=start)
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)

@@ -65,8 +65,7 @@ def upgrade_environment(
         lock = base.repinned()
     if packages and not base_image:
         lock = replace(lock, apt=before.lock.apt, missing=lock.missing)
-    if not packages or base_image or archive.is_outdated(tools, lock):
-        lock = archive.pinned(tools, lock)
+    lock = archive.pinned(tools, lock) if not packages or base_image else archive.completed(tools, lock)
     difference = locks.compare(before.lock, lock)
     proved = proving.held_kinds(tools, environment.name)
     if write and not difference.empty:

@@ -1,0 +1,125 @@
+"""The Debian packages of an earlier lock, taken again by another lock upon the same base, so that both share their layers.
+
+A mirror moves on within days. What an earlier lock pins can still be had from the store of this machine or from the snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.engine import bootstrap, debs
+from envbuild.engine.apt_archive import Archive
+from envbuild.errors import BuildError
+from envbuild.lock import expected
+from envbuild.model import AptLock, AptPlan, AptStep, DebianPackage, Lock, Progress
+from envbuild.pipeline.tools import Tools
+
+
+def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
+    """Whether ``like`` pins Debian packages upon the base that ``lock`` has, too."""
+    ours, theirs = lock.environment, like.environment
+    return (
+        like.apt is not None
+        and like.base.bootstrap is not None
+        and (ours.system, ours.base.provider, ours.base.image) == (theirs.system, theirs.base.provider, theirs.base.image)
+    )
+
+
+def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
+    """``lock`` with the base of ``like`` and with each of its steps that installs the same; the others are asked for anew.
+
+    What is new is taken from the mirror where that still lists what is there already, else from the snapshots of ``like``.
+    Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) where
+    packages of ``like`` can no longer be had or nothing fits upon them.
+    """
+    from envbuild import render
+
+    gaps = (expected.APT, f"base {like.base.image}")
+    lock = replace(lock, base=like.base, apt=None, missing=tuple(gap for gap in lock.missing if gap.what not in gaps))
+    plans = render.apt_plans(lock, tools.recipes, tools.templates)
+    kept = dict(_kept_steps(plans, like))
+    held = like.base.bootstrap.packages if like.base.bootstrap else ()
+    archives = _Archives(tools, like)
+    archives.require_files([*held, *(package for step in kept.values() for package in step.packages)])
+    steps: dict[str, AptStep] = {}
+    for plan in plans:
+        present = {package.name: package for package in held}
+        for name in plan.before:
+            present |= {package.name: package for package in steps[name].packages}
+        packages = kept[plan.name].packages if plan.name in kept else archives.install(tuple(present.values()), plan.asked)
+        steps[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
+    return replace(lock, apt=archives.lock_of(tuple(steps.values())))
+
+
+def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, AptStep]]:
+    """The steps of ``like`` before the first one that differs: they find the same packages and are asked for the same."""
+    ours = {plan.name: plan.asked for plan in plans}
+    same: list[str] = []
+    for step in like.apt.steps if like.apt else ():
+        if ours.get(step.name) != step.asked:
+            break
+        same.append(step.name)
+    for plan in plans:
+        held = like.apt.step(plan.name) if like.apt else None
+        if held is not None and plan.name in same and set(plan.before) <= set(same):
+            yield plan.name, held
+
+
+class _Archives:
+    """Where packages of an earlier lock, and more upon them, can be had now."""
+
+    def __init__(self, tools: Tools, like: Lock) -> None:
+        self._tools = tools
+        self._like = like
+        self._suite = like.base.bootstrap.suite if like.base.bootstrap else ""
+        self._asked: list[Archive] = []
+
+    def require_files(self, packages: Sequence[DebianPackage]) -> None:
+        """Raise :class:`BuildError` (``package-gone``) where some of ``packages`` cannot be had.
+
+        The smallest one that neither the store nor the mirror has stands for all of these: the snapshots have all or none.
+        """
+        store = debs.Store(self._tools.workspace)
+        absent = [package for package in packages if not store.path(package).is_file()]
+        if absent:
+            mirror = self._mirror()
+            absent = [package for package in absent if mirror is None or not mirror.lists(package)]
+        if absent:
+            store.get(min(absent, key=lambda package: package.size), debs.origins(self._like, debs.host_mirrors(self._like)))
+
+    def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
+        """What apt would install for ``asked`` upon ``present``."""
+        mirror = self._mirror()
+        if mirror is not None and all(map(mirror.lists, present)):
+            return self._noted(mirror).install(present, asked)
+        told = f"asking the snapshots of {self._like.environment.name} for {', '.join(asked)}"
+        self._tools.on_progress(Progress(stage="lock", message=told))
+        snapshots = self._like.apt.snapshots if self._like.apt else ()
+        return self._noted(bootstrap.snapshot_archive(self._tools.workspace, self._suite, snapshots)).install(present, asked)
+
+    def lock_of(self, steps: tuple[AptStep, ...]) -> AptLock:
+        """``steps`` with the snapshots that have their packages: those of the earlier lock, and of what was asked now."""
+        rows = self._tools.matrix.systems
+        row = next((row for row in rows if row.name == self._like.environment.system.name), None)
+        earlier = self._like.apt or AptLock(snapshots=(), steps=())
+        more = [url for archive in self._asked for url in archive.snapshots(row.snapshot if row else "")]
+        unchecked = [word for archive in self._asked for word in archive.unchecked]
+        return AptLock(
+            snapshots=tuple(dict.fromkeys((*earlier.snapshots, *more))),
+            steps=steps,
+            unchecked=tuple(dict.fromkeys((*earlier.unchecked, *unchecked))),
+        )
+
+    def _mirror(self) -> Archive | None:
+        try:
+            return bootstrap.archive(self._tools.workspace, self._suite)
+        except BuildError as error:
+            if error.code != "base-unreachable":
+                raise
+            return None
+
+    def _noted(self, archive: Archive) -> Archive:
+        if archive not in self._asked:
+            self._asked.append(archive)
+        return archive
