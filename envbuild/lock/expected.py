@@ -11,6 +11,7 @@ from envbuild.model import Artifact, BaseLock, Environment, Framework, Lock, Mis
 
 DEFAULT_INDEX = "default"
 APT = "the Debian packages that apt installs"
+APT_OF_IMAGE = "the packages that apt installs from the archive of the base"
 # uv installs into 3.6 and newer ("does not support -I" below that); older interpreters need the last pip that knew them, and
 # a virtualenv that brings its own pip and setuptools, as 20.0 and later do not.
 INSTALLERS = ("pip", "virtualenv<20")
@@ -110,9 +111,12 @@ def build_image_gap(environment: Environment, base: BaseLock) -> tuple[Missing, 
 
 
 def apt_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
-    """What stands in the place of the packages that apt installs on a Debian; upon an image of the user's none is promised."""
-    if environment.system.family != "debian" or environment.base.provider == "local":
+    """What stands in the place of the packages that apt installs; upon an image of the user's none is promised."""
+    if environment.base.provider == "local":
         return ()
+    if environment.system.family != "debian":
+        why = "their base is an image whose packages are not known before the build, which takes those of its day"
+        return (Missing(what=APT_OF_IMAGE, why=f"{why}; apt checks them against the archive's signed index"),)
     why = "no Debian mirror gave its package lists when this was locked"
     if base.bootstrap is None and not environment.system.bootstrap_suite:
         why = "its base is no suite of Debian's that a mirror has"

@@ -24,6 +24,8 @@ def is_outdated(tools: Tools, lock: Lock) -> bool:
 
 def completed(tools: Tools, lock: Lock) -> Lock:
     """``lock`` as it is where it pins every package of its build, else :func:`pinned` with as many of its own pins as fit."""
+    if lock.base.bootstrap is None:
+        return _without_packages(lock)
     return pinned(tools, lock, like=lock) if is_outdated(tools, lock) else lock
 
 
@@ -45,10 +47,9 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
             name = like.environment.name
             told = f"warning: the system packages of {name} cannot be kept; those of today are pinned: {error.message}"
             tools.on_progress(Progress(stage="lock", message=told, log=True))
-    missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)
-    gap = expected.apt_gap(lock.environment, lock.base)
     if lock.base.bootstrap is None:
-        return replace(lock, missing=(*missing, *gap), apt=None)
+        return _without_packages(lock)
+    missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)
     suite = lock.base.bootstrap.suite
     tools.on_progress(Progress(stage="lock", message=f"pinning the packages of {suite}"))
     try:
@@ -59,6 +60,15 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
         tools.on_progress(Progress(stage="lock", message=error.message, log=True))
         return replace(lock, missing=(*missing, *expected.apt_gap(lock.environment, lock.base)), apt=None)
     return replace(lock, base=base, missing=missing, apt=_steps(tools, replace(lock, base=base, apt=None)))
+
+
+def _without_packages(lock: Lock) -> Lock:
+    """``lock``, whose base is an image, saying that what apt installs upon it is not pinned."""
+    gaps = expected.apt_gap(lock.environment, lock.base)
+    if lock.apt is None and set(gaps) <= set(lock.missing):
+        return lock
+    missing = tuple(gap for gap in lock.missing if gap.what not in {expected.APT, expected.APT_OF_IMAGE})
+    return replace(lock, missing=(*missing, *gaps), apt=None)
 
 
 def _steps(tools: Tools, lock: Lock) -> AptLock:
