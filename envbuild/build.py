@@ -103,7 +103,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
         real, have = _base(lock, engine, workspace, on_progress)
         for line in real.notes:
-            on_progress(Progress(stage="base", message=f"warning: {line}", log=True))
+            on_progress(Progress(stage="base", message=line, warning=True))
         bases.check_repositories(lock.environment)
         have(lock.step_debs())
         try:
@@ -183,8 +183,8 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
         return secrets
     options = apt.host_options()
     if apt.dates_ignored(options):
-        told = "warning: this machine's apt is told not to check the dates of indices, and so the build's does not"
-        on_progress(Progress(stage="base", message=told, log=True))
+        told = "this machine's apt is told not to check the dates of indices, and so the build's does not"
+        on_progress(Progress(stage="base", message=told, warning=True))
     sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite)
     return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}
 

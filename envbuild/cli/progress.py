@@ -65,7 +65,9 @@ class _Silent:
         self._session = session
 
     def news(self, news: Progress) -> None:
-        """Nothing."""
+        """Nothing but warnings."""
+        if news.warning:
+            self.line(f"warning: {news.message}")
 
     def line(self, text: str) -> None:
         """Said only where standard error is not silenced."""
@@ -86,6 +88,9 @@ class _Plain:
 
     def news(self, news: Progress) -> None:
         """A line, unless the same step was spoken of a moment ago; build output only with ``-v``."""
+        if news.warning:
+            self.line(f"warning: {news.message}")
+            return
         if news.log:
             self._log(news)
             return
@@ -126,7 +131,10 @@ class _Live:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """Move the stage's bar; a log line is shown as the stage's last word."""
+        """Move the stage's bar; a log line is shown as the stage's last word, a warning above the bars."""
+        if news.warning:
+            self.line(f"warning: {news.message}")
+            return
         shown = plain(news.message).replace("\n", " ")
         with self._lock:
             if self._bars is None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class Progress:
     """One step of news from a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
 
-    ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state.
+    ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state, ``warning`` a line that stays
+    whatever is drawn.
     """
 
     stage: str
@@ -19,6 +20,7 @@ class Progress:
     total: float | None = None
     unit: str = ""
     log: bool = False
+    warning: bool = False
 
 
 OnProgress = Callable[[Progress], None]

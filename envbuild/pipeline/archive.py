@@ -45,8 +45,8 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
             return earlier.pinned_like(tools, lock, like)
         except EnvbuildError as error:
             name = like.environment.name
-            told = f"warning: the system packages of {name} cannot be kept; those of today are pinned: {error.message}"
-            tools.on_progress(Progress(stage="lock", message=told, log=True))
+            told = f"the system packages of {name} cannot be kept; those of today are pinned: {error.message}"
+            tools.on_progress(Progress(stage="lock", message=told, warning=True))
     if lock.base.bootstrap is None:
         return _without_packages(lock)
     missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)
@@ -86,8 +86,8 @@ def _steps(tools: Tools, lock: Lock) -> AptLock:
         found[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
     row = next((row for row in tools.matrix.systems if row.name == lock.environment.system.name), None)
     if archive.unchecked:
-        told = f"warning: this machine's apt is told not to check {', '.join(archive.unchecked)}; the lock says so"
-        tools.on_progress(Progress(stage="lock", message=told, log=True))
+        told = f"this machine's apt is told not to check {', '.join(archive.unchecked)}; the lock says so"
+        tools.on_progress(Progress(stage="lock", message=told, warning=True))
     return AptLock(
         snapshots=archive.snapshots(row.snapshot if row else ""), steps=tuple(found.values()), unchecked=archive.unchecked
     )

@@ -185,7 +185,7 @@ def test_where_none_has_them_all_three_places_are_named_and_no_tag_moves(month: 
 def recipe(month: Month, name: str, more: str = "") -> Path:
     folder = month.folder / name
     folder.mkdir()
-    (folder / "envbuild.yaml").write_text(f"schema: 1\nname: {name}\nframeworks: [{NAME}]\npip: [termcolor==1.1.0]\n{more}")
+    (folder / "envbuild.yaml").write_text(f"schema: 1\nname: {name}\nframeworks: [{NAME}]\npip: [tqdm]\n{more}")
     return folder
 
 

@@ -67,6 +67,11 @@ for name in cuda ml; do
     gpg --armor --export "$name@toy.invalid" > key.pub
     gpg --with-colons --list-keys "$name@toy.invalid" | sed -n '/^fpr/{s/^fpr:*//;s/:$//;p;q}' > fingerprint
 done
+package old toy-old 1 ''
+cd /srv/old
+apt-ftparchive packages . > Packages
+{ apt-ftparchive release . ; echo 'Valid-Until: Thu, 01 Jan 2015 00:00:00 UTC'; } > /tmp/Release && mv /tmp/Release .
+gpg --batch --quiet --local-user ml@toy.invalid --clearsign --output InRelease Release
 sha256sum /srv/ml/toy-nccl_*.deb | cut -d' ' -f1 > /srv/ml/sha256
 mkdir "/srv/http:" && ln -s /srv "/srv/http:/toy.invalid"  # what it is asked for as a proxy
 """

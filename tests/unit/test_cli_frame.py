@@ -247,6 +247,13 @@ def test_plain_progress_shows_build_output_with_verbose(capsys):
     assert capsys.readouterr().err == "[build] | Step 1\n"
 
 
+@pytest.mark.parametrize("kind", ["plain", "none", "rich"])
+def test_a_warning_of_a_stage_is_always_shown(kind, capsys):
+    with progress.display(Session(progress=kind)) as shown:
+        shown.news(Progress(stage="lock", message="it differs", warning=True))
+    assert capsys.readouterr().err == "warning: it differs\n"
+
+
 def test_no_progress_when_quiet(capsys):
     with progress.display(Session(progress="plain", quiet=True)) as shown:
         shown.news(Progress(stage="lock", message="x"))

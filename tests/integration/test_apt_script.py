@@ -1,0 +1,110 @@
+"""``apt.sh`` installs the pinned packages of a lock: those of a folder, or those of several folders that a list names."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envbuild.engine import Engine, bases
+from envbuild.errors import BuildError
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+SCRIPT = Path(__file__).parents[2] / "images/partials/apt.sh"
+TAG = "envbuild-test/apt-script"
+# name, version, what it depends on, the folder whose step brought it
+TOYS = (
+    ("toy-core", "1:2.0", "", "build"),
+    ("toy-core-dev", "1:2.0", "toy-core (= 1:2.0)", "build"),
+    ("toy-more", "3~rc1", "toy-core", "tools"),
+    ("toy-compiler", "4", "", "tools"),
+)
+DOCKERFILE = """\
+FROM {base}
+RUN --mount=type=tmpfs,target=/tmp --mount=type=bind,source=apt.sh,target=/tmp/apt.sh \\
+    --mount=type=bind,source=build,target=/tmp/debs-1 --mount=type=bind,source=tools,target=/tmp/debs-2 \\
+    --mount=type=bind,source=packages,target=/tmp/packages \\
+    /bin/bash /tmp/apt.sh {words}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A build context with the packages as locks' contexts have them: by folder, each with its hashes."""
+    made = tmp_path / "context"
+    for name, version, depends, where in TOYS:
+        tree = tmp_path / name
+        (tree / "DEBIAN").mkdir(parents=True)
+        (tree / "opt").mkdir()
+        (tree / "opt" / name).write_text(f"{version}\n")
+        needs = f"Depends: {depends}\n" if depends else ""
+        (tree / "DEBIAN" / "control").write_text(
+            f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: toy\n{needs}Description: toy\n"
+        )
+        target = made / where / f"{name}_{version.replace(':', '%3a')}_amd64.deb"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(target)], check=True, capture_output=True)
+    for where in ("build", "tools"):
+        lines = [f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in sorted((made / where).glob("*"))]
+        (made / where / "SHA256SUMS").write_text("".join(lines))
+    (made / "apt.sh").write_bytes(SCRIPT.read_bytes())
+    return made
+
+
+@pytest.fixture
+def remove(engine: Engine) -> Iterator[None]:
+    yield
+    engine.remove_image(TAG)
+
+
+def built(engine: Engine, base: bases.RealisedBase, folder: Path, words: str, listed: str = "") -> dict[str, str]:
+    """The toys in the image, each with whether apt was asked for it."""
+    (folder / "packages").write_text(listed)
+    (folder / "Dockerfile").write_text(DOCKERFILE.format(base=base.reference, words=words))
+    image = engine.build(folder, tag=TAG).id
+    script = (
+        "find /var/lib/apt/lists /var/cache/apt /var/log -type f; "
+        "for each in $(dpkg-query -W -f '${Package}\\n' 'toy-*' 2> /dev/null); do "
+        'echo "$each $(apt-mark showmanual "$each" | wc -l)"; done'
+    )
+    lines = engine.run(image, ["sh", "-c", script], network="none").output.splitlines()
+    return {name: asked for name, asked in (line.split() for line in lines)}
+
+
+@pytest.mark.usefixtures("remove")
+def test_what_a_list_names_is_installed_from_whichever_folder_has_it(engine, debian12, folder):
+    words = "listed /tmp/packages /tmp/debs-1 /tmp/debs-2"
+    # libc6 is linked with, too, and is in the base.
+    assert set(built(engine, debian12, folder, words, "libc6\ntoy-core\ntoy-more\n")) == {"toy-core", "toy-more"}
+
+
+@pytest.mark.usefixtures("remove")
+def test_a_list_of_what_is_there_already_installs_nothing(engine, debian12, folder):
+    assert built(engine, debian12, folder, "listed /tmp/packages /tmp/debs-1 /tmp/debs-2", "libc6\n") == {}
+
+
+@pytest.mark.usefixtures("remove")
+def test_a_list_without_what_its_packages_need_stops_the_build(engine, debian12, folder):
+    with pytest.raises(BuildError):
+        built(engine, debian12, folder, "listed /tmp/packages /tmp/debs-1 /tmp/debs-2", "toy-more\n")
+
+
+@pytest.mark.usefixtures("remove")
+@pytest.mark.parametrize("words", ["listed /tmp/packages /tmp/debs-1 /tmp/debs-2", "install /tmp/debs-1 toy-core"])
+def test_a_file_that_is_not_the_locked_one_stops_the_build(engine, debian12, folder, words):
+    sums = folder / "build" / "SHA256SUMS"
+    first, _, rest = sums.read_text().partition("  ")
+    sums.write_text(f"{'0' * len(first)}  {rest}")
+    with pytest.raises(BuildError) as caught:
+        built(engine, debian12, folder, words, "libc6\ntoy-core\n")
+    assert any("FAILED" in line for line in (caught.value.message, *caught.value.details))
+
+
+@pytest.mark.usefixtures("remove")
+def test_a_folder_is_installed_whole_and_what_was_not_asked_for_can_go_with_what_was(engine, debian12, folder):
+    found = built(engine, debian12, folder, "install /tmp/debs-1 toy-core-dev")
+    assert found == {"toy-core": "0", "toy-core-dev": "1"}
