@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from envbuild.errors import BuildError
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
-SCRIPT = Path(__file__).parents[2] / "images/partials/apt.sh"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "images/partials/apt.sh"
 TAG = "envbuild-test/apt-script"
 # name, version, what it depends on, the folder whose step brought it
 TOYS = (
@@ -108,3 +110,17 @@ def test_a_file_that_is_not_the_locked_one_stops_the_build(engine, debian12, fol
 def test_a_folder_is_installed_whole_and_what_was_not_asked_for_can_go_with_what_was(engine, debian12, folder):
     found = built(engine, debian12, folder, "install /tmp/debs-1 toy-core-dev")
     assert found == {"toy-core": "0", "toy-core-dev": "1"}
+
+
+def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, debian12):
+    """As the build of a compiled framework names them; the base's own apt stands for the framework."""
+    text = (ROOT / "images/environments/caffe-1.0.0-cpu-py39-debian11/Dockerfile").read_text()
+    found = re.search(r"ldd [^|]*(\|.*) > /built/caffe/packages", text)
+    assert found is not None and "apt-cache depends" in found[1]
+    answer = engine.run(
+        debian12.reference, ["bash", "-euo", "pipefail", "-c", f"ldd /usr/bin/apt-get {found[1]}"], network="none"
+    )
+    names = answer.output.split()
+    assert {"libapt-pkg6.0", "libstdc++6", "libc6", "zlib1g"} <= set(names)
+    assert "libcrypt1" in names  # which libc6 needs and no program here is linked with
+    assert [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)] == []
