@@ -11,7 +11,7 @@ from .networks import nets
 
 MOMENTUM = 0.9
 LR = 0.05
-ORACLE = {'net': 'lenet', 'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
+ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
 WARM_UP_S = 10                                      # of one way to step, where steps are long
 GLOBAL_BATCH = 64                                   # held for every count: accuracy then means the same on 1 and N devices
 EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one

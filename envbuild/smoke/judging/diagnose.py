@@ -1,164 +1,129 @@
-"""From wrong weights to a named fault: train the reference network under every known hypothesis, name the nearest.
+"""From wrong weights to a named fault: train the network under every known hypothesis, name the nearest.
 
-A hypothesis is a set of switches of `simulate`. It is only asked when the arithmetic check has failed.
+It is only asked when the weights are not the reference's. Arithmetic in reduced precision is a hypothesis like the others.
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-from ..networks import refnet
+from . import fitting, hypotheses
+from .simulate import simulate
 
-NAMED_BELOW = 0.05      # a fault simulated in float64 lies within 1e-4 of its float32 self; strangers beyond 1e-2
+NAMED_BELOW = 0.02      # what a named fault may leave unexplained at most
+EXPLAINS = 0.2          # and as a share of the error that it explains
 CLEARER_THAN = 0.5      # and the runner-up must be at least twice as far
-EXPLAINS = 0.2          # and it must leave at most a fifth of the error unexplained
+ROUNDING_EXPLAINS = 0.7     # what a rounding may leave: libraries add in another order, and so round other numbers
+SIMILAR = 3.0           # an error by reduced precision may differ by this factor from the simulated, in each parameter
+STOOD = 0.1             # of its healthy way: a parameter that moved less is compared as if it had moved so far
 UNTOUCHED = 1e-6        # a step of the reference moves every parameter by more than 1e-4
 NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all gradients are zero'
 
 
-class Case(object):
-    """What was trained: network, start weights, data, steps, global batch, replicas, learning rate, momentum."""
+class Hypothesis(object):
+    """One fault: its id, its sentence, how far its simulation is from the weights, and its simulation's own error by parameter."""
 
-    def __init__(self, net, start, images, labels, steps, batch, replicas, lr, momentum):
-        self.net, self.start, self.images, self.labels = net, start, images, labels
-        self.steps, self.batch, self.replicas = steps, batch, replicas
-        self.lr, self.momentum = lr, momentum
-        self._models = {}
+    def __init__(self, key, sentence, distance, errors):
+        self.key, self.sentence, self.distance, self.errors = key, sentence, distance, errors
+        self.is_rounding = key.startswith(('reduced-', 'gradients-in-'))
 
-    def model(self, key, switches):
-        """Weights of every replica under a hypothesis, trained once."""
-        if key not in self._models:
+
+class Search(object):
+    """What was looked at for one set of weights. `want` are the reference's."""
+
+    def __init__(self, case, copies, want):
+        self.case, self.copies, self.want = case, copies, want
+        self._least = dict((name, STOOD * np.linalg.norm(want[name] - case.start[name])) for name in case.net.names)
+        self.error = max(max(self.apart(got, want).values()) for _, got in copies)
+        self.found = []
+
+    def apart(self, got, model):
+        """{parameter: distance relative to how far either moved}; a large number where it is none."""
+        found = {}
+        for name in self.case.net.names:
+            a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, self.case.start))
             with np.errstate(all='ignore'):
-                self._models[key] = simulate(self, **switches)
-        return self._models[key]
+                apart = float(np.linalg.norm(a - b) / max(np.linalg.norm(a - origin), np.linalg.norm(b - origin), self._least[name]))
+            found[name] = apart if np.isfinite(apart) else 9e9
+        return found
+
+    def ask(self, listed):
+        """Simulate each (id, sentence, switches)."""
+        for key, sentence, switches in listed:
+            models = simulate(self.case, **switches)
+            distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
+            self.found.append(Hypothesis(key, sentence, distance, self.apart(models[0], self.want)))
+
+    def nearest(self):
+        """(the nearest hypothesis, the nearest of another id)."""
+        ranking = sorted(self.found, key=lambda each: each.distance)
+        return ranking[0], next((each for each in ranking if each.key != ranking[0].key), ranking[0])
+
+    def clear(self):
+        """The nearest hypothesis, if it explains the error and no other does."""
+        best, second = self.nearest()
+        alone = second is best or best.distance <= CLEARER_THAN * second.distance
+        return best if best.distance <= min(NAMED_BELOW, EXPLAINS * self.error) and alone else None
+
+    def rounding(self):
+        """The nearest hypothesis, if it is a rounding of which the weights hold a good part. Two kinds of rounding are much alike."""
+        best, _ = self.nearest()
+        return best if best.is_rounding and best.distance <= ROUNDING_EXPLAINS * self.error else None
+
+    def like_reduced(self, possible):
+        """A reduced precision that can be in use and gives errors of this size in each parameter, where no fault explains half."""
+        if any(each.distance < CLEARER_THAN * self.error for each in self.found if not each.is_rounding):
+            return None
+        errors = self.apart(self.copies[0][1], self.want)
+        fitting_ones = [each for each in self.found if each.key in ['reduced-' + kind for kind in possible] and all(
+            each.errors[name] / SIMILAR <= errors[name] <= each.errors[name] * SIMILAR for name in errors)]
+        return min(fitting_ones, key=lambda each: each.distance) if fitting_ones else None
+
+    def answer(self, hypothesis):
+        best, second = self.nearest()
+        return {'id': hypothesis.key if hypothesis else '', 'sentence': hypothesis.sentence if hypothesis else '',
+                'distance': hypothesis.distance if hypothesis else best.distance,
+                'second': second.key if hypothesis is best else best.key,
+                'second_distance': second.distance if hypothesis is best else best.distance}
 
 
-def _dense_order(net, weights, to_nhwc):
-    """The first dense layer's columns re-ordered between C, H, W and H, W, C."""
-    out = dict(weights)
-    for layer in net.layers:
-        if layer.folded:
-            name, (c, h, w) = layer.name + '_w', layer.folded
-            shape, axes = ((-1, c, h, w), (0, 2, 3, 1)) if to_nhwc else ((-1, h, w, c), (0, 3, 1, 2))
-            out[name] = weights[name].reshape(shape).transpose(axes).reshape(weights[name].shape)
-    return out
-
-
-def _flip(weights):
-    """Convolution kernels turned by half a turn."""
-    return dict((name, a[:, :, ::-1, ::-1].copy() if a.ndim == 4 else a) for name, a in weights.items())
-
-
-def _combine(gradients, name, how, replica):
-    """What replica `replica` gets for one parameter out of all replicas' gradients."""
-    n = len(gradients)
-    if how == 'own':
-        return gradients[replica][name]
-    if isinstance(how, tuple):                               # ('without', rank): that rank contributes nothing
-        return sum(g[name] for i, g in enumerate(gradients) if i != how[1]) / n
-    total = sum(g[name] for g in gradients)
-    return {'sum': total, 'mean': total / n, 'twice': total / n / n}[how]
-
-
-def simulate(case, exchange='mean', shard='own', unexchanged=(), skip=0, nesterov=False, momentum=None, lr=1.0,
-             loss_sum=False, divisor=255.0, decay=0.0, flip=False, nhwc=False, late=False):
-    """Weights of every replica after the case's steps, in float64, with the given faults."""
-    momentum = case.momentum if momentum is None else momentum
-    start = dict((name, case.start[name].astype('float64')) for name in case.net.names)
-    start = _flip(start) if flip else start
-    start = _dense_order(case.net, start, True) if nhwc else start
-    alike = exchange not in ('own',) and not unexchanged     # replicas stay equal: simulate one
-    keep = 1 if alike else case.replicas
-    weights = [dict((k, a.copy()) for k, a in start.items()) for _ in range(keep)]
-    speeds = [dict((k, np.zeros_like(a)) for k, a in start.items()) for _ in range(keep)]
-    per = case.batch // case.replicas
-    waiting = None
-    for step in range(case.steps):
-        if step < skip:
-            continue
-        gradients = []
-        for r in range(case.replicas):
-            low = step * case.batch + (0 if shard == 'same' else r * per)
-            x = case.images[low:low + per].astype('float64') / divisor
-            _, g = refnet.loss_and_gradient(case.net, weights[r % keep], x, case.labels[low:low + per])
-            gradients.append(g)
-        used, waiting = (waiting, gradients) if late else (gradients, None)
-        if used is None:
-            continue
-        for r in range(keep):
-            for name in case.net.names:
-                g = _combine(used, name, 'own' if name in unexchanged else exchange, r)
-                g = g * (per if loss_sum else 1.0) + decay * weights[r][name]
-                speeds[r][name] = momentum * speeds[r][name] + g
-                move = g + momentum * speeds[r][name] if nesterov else speeds[r][name]
-                weights[r][name] = weights[r][name] - lr * case.lr * move
-    weights = [_dense_order(case.net, w, False) if nhwc else w for w in weights]
-    weights = [_flip(w) if flip else w for w in weights]
-    return [weights[r % keep] for r in range(case.replicas)]
-
-
-def hypotheses(replicas, suspects=()):
-    """[(id, sentence, switches of simulate)], those that mean something for this number of replicas."""
-    single = [
-        ('first-update-skipped', 'the first update was skipped', dict(skip=1)),
-        ('late-gradients', 'each update uses the gradients of the step before: asynchronous, stale by one step', dict(late=True)),
-        ('nesterov', 'Nesterov momentum instead of classical momentum', dict(nesterov=True)),
-        ('no-momentum', 'momentum is not applied', dict(momentum=0.0)),
-        ('loss-summed', 'the loss is summed over the batch, not averaged', dict(loss_sum=True)),
-        ('input-not-scaled', 'the input is not scaled to 0..1', dict(divisor=1.0)),
-        ('input-by-256', 'the input is divided by 256, not by 255', dict(divisor=256.0)),
-        ('kernels-flipped', 'convolution kernels are flipped: true convolution instead of cross-correlation', dict(flip=True)),
-        ('dense-order', 'the dense layer reads its input in H, W, C order, its weights were loaded for C, H, W', dict(nhwc=True)),
-        ('weight-decay', 'a weight decay of 5e-4 is active', dict(decay=5e-4)),
-    ]
-    if replicas == 1:
-        return single
-    several = [
-        ('gradients-summed', 'gradients are summed, not averaged: the learning rate is in effect %d times as high' % replicas,
-         dict(exchange='sum')),
-        ('averaged-twice', 'gradients are averaged twice: the learning rate is in effect divided by %d' % replicas,
-         dict(exchange='twice')),
-        ('no-exchange', 'gradients are not exchanged: each replica trains alone on its own shard', dict(exchange='own')),
-        ('same-shard', 'only the first shard of every batch counts: all replicas read it, or only the first one\'s gradients are used',
-         dict(shard='same')),
-    ]
-    several += [('silent-rank-%d' % r, 'replica %d contributes no gradient to the mean' % r, dict(exchange=('without', r)))
-                for r in range(min(replicas, 8))]
-    several += [('not-exchanged-' + name, 'parameter %s is left out of the exchange' % name, dict(unexchanged=(name,)))
-                for name in suspects]
-    return several + single
-
-
-def _apart(got, model, start):
-    """The largest distance over parameters, relative to how far either moved from the start."""
-    worst = 0.0
-    for name in start:
-        a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, start))
-        moved = max(np.linalg.norm(a - origin), np.linalg.norm(b - origin), 1e-12)
-        worst = max(worst, float(np.linalg.norm(a - b) / moved))
-    return worst if np.isfinite(worst) else 9e9
-
-
-def name_fault(case, copies, suspects=()):
+def name_fault(case, copies, want, suspects=(), possible=()):
     """The nearest hypothesis for `copies`, [(replica, its weights)]: what fits all of them.
 
-    {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty where none is near.
+    {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty where none is near. `suspects` are
+    parameters. `possible` are the reduced precisions that can be in use: where one is, rounding of unknown kind is accepted if it
+    has the size and the spread over parameters that this precision gives.
     """
     if not all(np.isfinite(got[name]).all() for _, got in copies for name in case.net.names):
         return _certain('not-finite', 'weights are not finite numbers')
     if all(np.abs(got[name] - case.start[name]).max() < UNTOUCHED for _, got in copies for name in case.net.names):
         return _certain('no-update', NO_UPDATE)
+    search = Search(case, copies, want)
+    search.ask(hypotheses.known(case, suspects))
+    clear = search.clear()
+    if clear or case.is_large:
+        return search.answer(clear)
+    target = fitting.Target(case, copies, want)
+    search.ask(fitting.sized(target))
+    clear = search.clear()
+    if clear:
+        return search.answer(clear)
+    search.ask(hypotheses.rounded_gradients(case.replicas))
+    for kind in hypotheses.WORDS:
+        search.ask(hypotheses.reduced(kind, every_way=kind in possible))
+    return search.answer(search.rounding() or _by_labels(search, target) or search.like_reduced(possible))
 
-    def distance(key, switches):
-        with np.errstate(all='ignore'):
-            model = case.model(key, switches)
-            return max(_apart(got, model[replica], case.start) for replica, got in copies)
 
-    ranking = [(distance(key, switches), number, key, sentence)
-               for number, (key, sentence, switches) in enumerate(hypotheses(case.replicas, suspects))]
-    (best, _, key, sentence), (second, _, other, _) = sorted(ranking)[:2]
-    clear = best <= NAMED_BELOW and best <= CLEARER_THAN * second and best <= EXPLAINS * distance('healthy', {})
-    return {'id': key if clear else '', 'sentence': sentence if clear else '', 'distance': best,
-            'second': other, 'second_distance': second}
+def _by_labels(search, target):
+    """The hypothesis of single wrong labels, if some explain the error."""
+    other = fitting.wrong_labels(target)
+    if other is None:
+        return None
+    labels, changed = other
+    batches = len(set(place // search.case.batch for place in changed))
+    search.ask([('wrong-labels', '%d of %d labels are wrong, in %d of %d batches: the first is image %d, trained as class %d, not %d' % (
+        len(changed), len(labels), batches, search.case.steps, changed[0], labels[changed[0]], search.case.labels[changed[0]]),
+        dict(labels=labels))])
+    return search.clear()
 
 
 def _certain(key, sentence):

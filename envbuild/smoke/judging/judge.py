@@ -1,6 +1,8 @@
 """From the results of one launch to checks and figures in the report."""
 from __future__ import absolute_import, division, print_function
 
+import os
+
 import numpy as np
 
 from .. import environment
@@ -9,7 +11,8 @@ from ..environment import limits
 from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
-from . import checks, compiling, diagnose, endings, schemes, speed, timed
+from . import checks, compiling, endings, precision, schemes, speed, timed
+from .simulate import Case
 
 
 class Judge(object):
@@ -54,8 +57,14 @@ class Judge(object):
             report['collectives'] += figures.collectives(n, results, report['link']) if 'coll' in done else []
         if 'oracle' in done:
             case, wanted = self._reference(n)
-            report['checks'] += checks.oracle(n, case, wanted, _saved(results), self._alone())
+            report['checks'] += checks.oracle(n, case, wanted, _saved(results), self._alone(), self._precisions(plan))
         report['checks'] += checks.replicas(n, results)
+
+    def _precisions(self, plan):
+        """The reduced precisions that a launch can be in."""
+        report = self.report
+        cuda = (report['framework'] or {}).get('cuda_build') or self.image['cuda']
+        return precision.possible(self.device.kind, report['devices'], cuda, plan['options'], os.environ)
 
     def _alone(self):
         """How far one device of this run is from the reference; None where none ran."""
@@ -83,8 +92,8 @@ class Judge(object):
             report['runs'].append(run)
             made += speed.verdict(n, run, options)
         for name in plan['schemes'] if 'schemes' in done else ():
-            entry, judged = schemes.judge(name, n, plan, own, lambda under: checks.oracle(n, *(self._reference(n) + (_saved(under),))),
-                                       limit, part.train_images)
+            entry, judged = schemes.judge(name, n, plan, own, lambda under: checks.oracle(
+                n, *self._reference(n), saved=_saved(under), possible=self._precisions(plan)), limit, part.train_images)
             report['schemes'].append(dict(entry, workload=part.name))
             made.append(judged)
         report['checks'] += [dict(check, workload=part.name) for check in made]
@@ -104,7 +113,7 @@ class Judge(object):
         steps, lr = plans.ORACLE['steps'], plans.ORACLE['lr']
         if size not in self._wanted:
             self._wanted[size] = refnet.train(self._net, self._start, pictures, labels, steps, size, lr, plans.MOMENTUM)[0]
-        return diagnose.Case(self._net, self._start, pictures, labels, steps, size, n, lr, plans.MOMENTUM), self._wanted[size]
+        return Case(self._net, self._start, pictures, labels, steps, size, n, lr, plans.MOMENTUM), self._wanted[size]
 
 
 def _phases(result):

@@ -8,6 +8,8 @@ from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
+from .rounding import EXACT
+
 
 def scaled(images, dtype='float64'):
     """uint8 images as numbers from 0 to 1."""
@@ -16,12 +18,12 @@ def scaled(images, dtype='float64'):
 
 def logits(net, p, x):
     """The network's answer for scaled images."""
-    return _forward(net, p, x)[0]
+    return forward(net, p, x)[0]
 
 
-def loss_and_gradient(net, p, x, y):
-    """Mean cross-entropy over the batch, and its gradient for every parameter."""
-    z, kept = _forward(net, p, x)
+def loss_and_gradient(net, p, x, y, numbers=EXACT):
+    """Mean cross-entropy over the batch, and its gradient for every parameter. `numbers` is the precision: see rounding."""
+    z, kept = forward(net, p, x, numbers)
     n = len(x)
     shifted = z - z.max(axis=1)[:, None]
     log_p = shifted - np.log(np.exp(shifted).sum(axis=1))[:, None]
@@ -32,10 +34,21 @@ def loss_and_gradient(net, p, x, y):
     g, first = {}, net.names[0]
     for layer, saved in zip(reversed(net.layers), reversed(kept)):
         last = layer.name + '_w' == first       # nothing before it has parameters
-        dy = OPS[layer.op][1](layer, p, dy, saved, g, not last)
+        dy = numbers.give(layer.op, dy)
+        dy = OPS[layer.op][1](layer, p, dy, saved, g, not last, numbers)
         if last:
             break
     return loss, g
+
+
+def forward(net, p, x, numbers=EXACT):
+    """Logits, and for each layer what its backward pass needs."""
+    kept = []
+    for layer in net.layers:
+        x, saved = OPS[layer.op][0](layer, p, x, numbers)
+        x = numbers.give(layer.op, x)
+        kept.append(saved)
+    return x, kept
 
 
 def update(p, v, g, lr, momentum):
@@ -71,20 +84,11 @@ def _norm(a):
     return float(np.sqrt(np.square(np.asarray(a, 'float64')).sum()))
 
 
-def _forward(net, p, x):
-    """Logits, and what the backward pass of each layer needs."""
-    kept = []
-    for layer in net.layers:
-        x, saved = OPS[layer.op][0](layer, p, x)
-        kept.append(saved)
-    return x, kept
-
-
 # Forward: (what the layer gives, what its backward pass needs). Backward: the gradient of what it reads, None where that is not
 # wanted; those of its own parameters go into g.
 
-def _conv(layer, p, x):
-    w = p[layer.name + '_w']
+def _conv(layer, p, x, numbers):
+    w, x = numbers.read('conv', p[layer.name + '_w']), numbers.read('conv', x)
     columns, place = _columns(np.ascontiguousarray(x), layer.kernel)
     y = columns.dot(w.reshape(len(w), -1).T) + p[layer.name + '_b']
     return y.reshape(place + (len(w),)).transpose(0, 3, 1, 2), (x.shape, columns)
@@ -99,12 +103,14 @@ def _columns(x, k):
     return view.reshape(n * out_rows * out_cols, c * k * k), (n, out_rows, out_cols)
 
 
-def _conv_back(layer, p, dy, saved, g, wanted):
+def _conv_back(layer, p, dy, saved, g, wanted, numbers):
     shape, columns = saved
-    w = p[layer.name + '_w']
+    w = numbers.read('conv', p[layer.name + '_w'])
     out, channels, k, _ = w.shape
     rows = dy.transpose(0, 2, 3, 1).reshape(-1, out)
-    g[layer.name + '_w'], g[layer.name + '_b'] = rows.T.dot(columns).reshape(w.shape), rows.sum(axis=0)
+    g[layer.name + '_b'] = rows.sum(axis=0)
+    rows = numbers.read('conv', rows)
+    g[layer.name + '_w'] = numbers.give('conv', rows.T.dot(columns).reshape(w.shape))
     if not wanted:
         return None
     n, _, height, width = dy.shape
@@ -116,29 +122,32 @@ def _conv_back(layer, p, dy, saved, g, wanted):
     return dx
 
 
-def _dense(layer, p, x):
-    return x.dot(p[layer.name + '_w'].T) + p[layer.name + '_b'], x
+def _dense(layer, p, x, numbers):
+    x = numbers.read('dense', x)
+    return x.dot(numbers.read('dense', p[layer.name + '_w']).T) + p[layer.name + '_b'], x
 
 
-def _dense_back(layer, p, dy, x, g, wanted):
-    g[layer.name + '_w'], g[layer.name + '_b'] = dy.T.dot(x), dy.sum(axis=0)
-    return dy.dot(p[layer.name + '_w']) if wanted else None
+def _dense_back(layer, p, dy, x, g, wanted, numbers):
+    g[layer.name + '_b'] = dy.sum(axis=0)
+    dy = numbers.read('dense', dy)
+    g[layer.name + '_w'] = numbers.give('dense', dy.T.dot(x))
+    return dy.dot(numbers.read('dense', p[layer.name + '_w'])) if wanted else None
 
 
-def _relu(layer, p, x):
+def _relu(layer, p, x, numbers):
     return np.maximum(x, 0), x > 0
 
 
-def _relu_back(layer, p, dy, positive, g, wanted):
+def _relu_back(layer, p, dy, positive, g, wanted, numbers):
     return dy * positive
 
 
-def _tanh(layer, p, x):
+def _tanh(layer, p, x, numbers):
     y = np.tanh(x)
     return y, y
 
 
-def _tanh_back(layer, p, dy, y, g, wanted):
+def _tanh_back(layer, p, dy, y, g, wanted, numbers):
     return dy * (1 - y * y)
 
 
@@ -153,28 +162,28 @@ def _unblocked(blocks):
     return blocks.reshape(n, c, rows, cols, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, rows * 2, cols * 2)
 
 
-def _pool(layer, p, x):
+def _pool(layer, p, x, numbers):
     blocks = _blocks(x)
     return blocks.max(axis=-1), blocks.argmax(axis=-1)
 
 
-def _pool_back(layer, p, dy, place, g, wanted):
+def _pool_back(layer, p, dy, place, g, wanted, numbers):
     return _unblocked((np.arange(4) == place[..., None]) * dy[..., None])
 
 
-def _average(layer, p, x):
+def _average(layer, p, x, numbers):
     return (x[:, :, ::2, ::2] + x[:, :, ::2, 1::2] + x[:, :, 1::2, ::2] + x[:, :, 1::2, 1::2]) / 4, None
 
 
-def _average_back(layer, p, dy, saved, g, wanted):
+def _average_back(layer, p, dy, saved, g, wanted, numbers):
     return (dy / 4).repeat(2, axis=2).repeat(2, axis=3)
 
 
-def _flatten(layer, p, x):
+def _flatten(layer, p, x, numbers):
     return x.reshape(len(x), -1), x.shape
 
 
-def _flatten_back(layer, p, dy, shape, g, wanted):
+def _flatten_back(layer, p, dy, shape, g, wanted, numbers):
     return dy.reshape(shape)
 
 

@@ -6,7 +6,7 @@ import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke import explain, plan
 from envbuild_smoke.datasets import synth
-from envbuild_smoke.judging import checks, diagnose
+from envbuild_smoke.judging import checks, simulate
 from envbuild_smoke.networks import nets, refnet
 from envbuild_smoke.reporting import report
 from machines import CPU_IMAGE, found, options, statuses
@@ -24,7 +24,7 @@ class Placement(unittest.TestCase):
 class Oracle(unittest.TestCase):
     def setUp(self):
         pictures, labels = synth.digits(4 * 16, 105)
-        self.case = diagnose.Case(nets.REFERENCE, nets.REFERENCE.initial(7), pictures, labels, 4, 16, 1, .05, .9)
+        self.case = simulate.Case(nets.REFERENCE, nets.REFERENCE.initial(7), pictures, labels, 4, 16, 1, .05, .9)
         self.want, _ = refnet.train(nets.REFERENCE, self.case.start, pictures, labels, 4, 16, .05, .9)
 
     def judge(self, relative):
@@ -34,10 +34,10 @@ class Oracle(unittest.TestCase):
         return checks.oracle(1, self.case, self.want, [(0, got)])[0]
 
     def test_limits(self):
-        for relative, want in ((0, 'pass'), (9e-4, 'pass'), (2e-3, 'warn'), (.15, 'warn'), (.25, 'fail')):
+        for relative, want in ((0, 'pass'), (.9 * checks.ORACLE_PASS, 'pass'), (1.1 * checks.ORACLE_PASS, 'fail'), (.15, 'fail')):
             made = self.judge(relative)
             self.assertEqual(made['status'], want, relative)
-            self.assertAlmostEqual(made['value'], relative, delta=1e-6)
+            self.assertAlmostEqual(made['value'], relative, delta=1e-9)
         self.assertEqual(made['detail']['worst_parameter'], 'conv1_w')
 
     def test_not_a_number_fails(self):

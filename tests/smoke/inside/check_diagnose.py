@@ -1,3 +1,4 @@
+"""Which cause is named for which weights: every known fault, at the size at which it is faint, and what has no name."""
 from __future__ import absolute_import, division, print_function
 
 import unittest
@@ -5,50 +6,188 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke.datasets import synth
-from envbuild_smoke.judging import diagnose
-from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.judging import checks, diagnose, fitting, hypotheses, precision, simulate
+from envbuild_smoke.networks import nets, refnet, rounding
+from machines import gpu
 
-SUSPECTS = ('conv1_b', 'fc2_b', 'fc1_w')
+BATCH, STEPS, LR, MOMENTUM = 16, 4, .05, .9
+SUSPECTS = ('conv1_b', 'fc1_w')
 
 
-def rounded(weights):
+def case(replicas):
+    images, labels = synth.digits(STEPS * BATCH, 105)
+    net = nets.REFERENCE
+    return simulate.Case(net, net.initial(7), images, labels, STEPS, BATCH, replicas, LR, MOMENTUM)
+
+
+def reference(one):
+    return refnet.train(one.net, one.start, one.images, one.labels, STEPS, BATCH, LR, MOMENTUM)[0]
+
+
+def single(weights):
     """What a framework in single precision would have got."""
     draw = np.random.RandomState(1)
-    return dict((name, (a + draw.normal(0, 1e-7, a.shape)).astype('float32')) for name, a in weights.items())
+    return dict((name, (a + draw.normal(0, 1e-8, a.shape)).astype('float32')) for name, a in weights.items())
 
 
-class Names(unittest.TestCase):
-    def case(self, replicas):
-        images, labels = synth.digits(4 * 16, 105)
-        return diagnose.Case(nets.REFERENCE, nets.REFERENCE.initial(7), images, labels, 4, 16, replicas, .05, .9)
+def trained(one, **switches):
+    return [(replica, single(weights)) for replica, weights in enumerate(diagnose.simulate(one, **switches))]
 
+
+class Remembered(object):
+    """`simulate`, each hypothesis of each case once: a table of n faults needs n simulations, not n times n."""
+
+    def __init__(self):
+        self._known, self._real = {}, simulate.simulate
+
+    def __call__(self, one, **switches):
+        told = sorted((name, value.tolist() if isinstance(value, np.ndarray) else repr(value)) for name, value in switches.items())
+        key = one.replicas, repr(told)
+        if key not in self._known:
+            self._known[key] = self._real(one, **switches)
+        return self._known[key]
+
+
+def setUpModule():
+    diagnose.simulate = fitting.simulate = Remembered()
+
+
+class Known(unittest.TestCase):
     def test_every_known_fault_is_named(self):
-        for replicas in (1, 2):
-            case, seen = self.case(replicas), 0
-            for key, sentence, switches in diagnose.hypotheses(replicas, SUSPECTS if replicas > 1 else ()):
-                copies = [(replica, rounded(weights)) for replica, weights in enumerate(case.model(key, switches))]
-                fault = diagnose.name_fault(case, copies, SUSPECTS if replicas > 1 else ())
+        for replicas, count in ((1, 14), (2, 32)):
+            one = case(replicas)
+            want = reference(one)
+            listed = hypotheses.known(one, SUSPECTS)
+            self.assertEqual(len(listed), count)
+            for key, sentence, switches in listed:
+                copies = [(replica, single(weights)) for replica, weights in enumerate(diagnose.simulate(one, **switches))]
+                fault = diagnose.name_fault(one, copies, want, SUSPECTS)
                 self.assertEqual((fault['id'], fault['sentence']), (key, sentence), fault)
-                seen += 1
-            self.assertEqual(seen, 10 if replicas == 1 else 19)
 
+
+class Sized(unittest.TestCase):
+    def named(self, one, copies):
+        return diagnose.name_fault(one, copies, reference(one), ('fc2_b',))
+
+    def test_learning_rate_momentum_and_decay_are_told_with_their_size(self):
+        one = case(1)
+        for switches, key, words in (
+                (dict(lr=1.01), 'learning-rate', '1 % higher: 0.0505, not 0.05'),
+                (dict(lr=1.1), 'learning-rate', '10 % higher: 0.055, not 0.05'),
+                (dict(lr=.25), 'learning-rate', '0.25 times as high: 0.0125, not 0.05'),
+                (dict(momentum=.95), 'momentum', 'momentum is 0.95, not 0.9'),
+                (dict(momentum=.89), 'momentum', 'momentum is 0.89, not 0.9'),
+                (dict(decay=5e-4), 'weight-decay', 'a weight decay of 0.0005 is active'),
+                (dict(decay=1e-5), 'weight-decay', 'a weight decay of 1e-05 is active')):
+            fault = self.named(one, trained(one, **switches))
+            self.assertEqual(fault['id'], key, (switches, fault))
+            self.assertIn(words, fault['sentence'])
+
+    def test_wrong_labels_are_found_one_by_one(self):
+        one = case(2)
+        for share in (1, 3):
+            labels, places = one.labels.copy(), []
+            for step in range(STEPS):
+                places += [step * BATCH + place for place in range(2, 2 + share)]
+            labels[places] = (labels[places] + 3) % 10
+            fault = self.named(one, trained(one, labels=labels))
+            self.assertEqual(fault['id'], 'wrong-labels', fault)
+            self.assertIn('%d of 64 labels are wrong, in 4 of 4 batches: the first is image 2' % len(places), fault['sentence'])
+
+
+class Rounded(unittest.TestCase):
+    def judged(self, one, copies, *possible):
+        return checks.oracle(one.replicas, one, reference(one), copies, possible=dict((kind, 'x') for kind in possible))[0]
+
+    def test_gradients_in_half_precision_are_named(self):
+        for kind in ('float16', 'bfloat16'):
+            for way in ('summed', 'divided', 'each', 'after', 'both'):
+                one = case(2)
+                made = self.judged(one, trained(one, cast=(kind, way)))
+                self.assertEqual((made['status'], made['message']), ('fail', 'gradients are exchanged in ' + kind))
+
+    def test_reduced_precision_passes_with_a_warning_only_where_it_can_be_in_use(self):
+        one = case(1)
+        for kind in precision.KINDS:
+            copies = trained(one, numbers=rounding.Reduced(kind))
+            for possible, status in (((kind,), 'warn'), ((), 'fail')):
+                made = self.judged(one, copies, *possible)
+                self.assertEqual((made['status'], made['detail']['hypothesis']['id']), (status, 'reduced-' + kind), made)
+
+    def test_a_rounding_that_nobody_simulates_passes_by_its_size_and_spread(self):
+        """Products of TF32 in a network whose libraries transform their operands first: noise of the same size elsewhere."""
+        one = case(1)
+        want, draw = reference(one), np.random.RandomState(5)
+        rounded = simulate.simulate(one, numbers=rounding.Reduced('tf32'))[0]
+
+        def noise(size):
+            return [(0, dict((name, want[name] + size * np.linalg.norm(rounded[name] - want[name]) * draw.normal(0, 1, a.shape)
+                              / np.sqrt(a.size)) for name, a in want.items()))]
+
+        self.assertEqual(self.judged(one, noise(1), 'tf32')['status'], 'warn')
+        self.assertEqual(self.judged(one, noise(1))['status'], 'fail')
+        self.assertEqual(self.judged(one, noise(20), 'tf32')['status'], 'fail')
+
+    def test_a_fault_is_no_precision_where_that_can_be_in_use(self):
+        one = case(2)
+        labels = one.labels.copy()
+        labels[::BATCH] = (labels[::BATCH] + 1) % 10
+        for switches in (dict(lr=.998), dict(lr=1.01), dict(momentum=.91), dict(decay=5e-4), dict(labels=labels),
+                         dict(cast=('bfloat16', 'summed')), dict(silent=('fc2_b', 1))):
+            made = self.judged(one, trained(one, **switches), 'tf32')
+            self.assertEqual(made['status'], 'fail', (switches, made))
+
+
+class Possible(unittest.TestCase):
+    def kinds(self, cc=None, cuda='12.4', options=None, **variables):
+        devices = [gpu(0, cc=cc)] if cc else []
+        return sorted(precision.possible('cuda' if cc else 'cpu', devices, cuda, options or {}, variables))
+
+    def test_tf32_needs_an_ampere_gpu_cuda_11_and_no_override(self):
+        self.assertEqual(self.kinds('8.0'), ['tf32'])
+        self.assertEqual(self.kinds('12.0', '11.8'), ['tf32'])
+        for facts in (self.kinds(), self.kinds('7.5'), self.kinds('8.0', '10.2'), self.kinds('8.0', None),
+                      self.kinds('8.0', NVIDIA_TF32_OVERRIDE='0')):
+            self.assertEqual(facts, [])
+
+    def test_a_gpu_that_the_run_does_not_use_allows_nothing_on_the_cpu(self):
+        self.assertEqual(precision.possible('cpu', [gpu(0, cc='9.0')], '12.4', {}, {}), {})
+
+    def test_others_must_be_asked_for(self):
+        self.assertEqual(self.kinds(ONEDNN_DEFAULT_FPMATH_MODE='BF16'), ['bf16'])
+        self.assertEqual(self.kinds(ONEDNN_DEFAULT_FPMATH_MODE='STRICT'), [])
+        self.assertEqual(self.kinds(DNNL_DEFAULT_FPMATH_MODE='any'), ['bf16', 'fp16', 'tf32'])
+        self.assertEqual(self.kinds('7.0', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), ['fp16'])
+        self.assertEqual(self.kinds('6.1', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), [])
+        self.assertEqual(self.kinds(options={'precision': 'bf16'}), ['bf16'])
+
+
+class Nameless(unittest.TestCase):
     def test_a_stranger_gets_no_name(self):
-        case = self.case(2)
-        got = dict((name, a + np.random.RandomState(2).normal(0, .1, a.shape).astype('float32')) for name, a in case.start.items())
-        fault = diagnose.name_fault(case, [(0, got)])
+        one = case(2)
+        got = dict((name, a + np.random.RandomState(2).normal(0, .1, a.shape).astype('float32')) for name, a in one.start.items())
+        fault = diagnose.name_fault(one, [(0, got), (1, got)], reference(one))
         self.assertEqual((fault['id'], fault['sentence']), ('', ''))
 
+    def test_a_race_is_named_only_where_nothing_else_explains_it(self):
+        one = case(2)
+        want, draw = reference(one), np.random.RandomState(3)
+        copies = [(r, dict((name, a + 1e-3 * draw.normal(0, 1, a.shape) * np.abs(a - one.start[name])) for name, a in want.items()))
+                  for r in range(2)]
+        self.assertIn('races', checks.oracle(2, one, want, copies, alone=1e-6)[0]['message'])
+        self.assertNotIn('races', checks.oracle(2, one, want, trained(one, lr=1.01), alone=1e-6)[0]['message'])
+        self.assertNotIn('races', checks.oracle(2, one, want, copies, alone=.5)[0]['message'])
+
     def test_not_finite_and_untouched_weights(self):
-        case = self.case(2)
-        broken = dict(case.start, fc2_b=case.start['fc2_b'] * np.nan)
-        self.assertEqual(diagnose.name_fault(case, [(0, case.start), (1, broken)])['id'], 'not-finite')
-        self.assertEqual(diagnose.name_fault(case, [(0, case.start)])['id'], 'no-update')
+        one = case(2)
+        want, broken = reference(one), dict(one.start, fc2_b=one.start['fc2_b'] * np.nan)
+        self.assertEqual(diagnose.name_fault(one, [(0, one.start), (1, broken)], want)['id'], 'not-finite')
+        self.assertEqual(diagnose.name_fault(one, [(0, one.start)], want)['id'], 'no-update')
 
     def test_without_a_fault_the_simulation_is_the_reference(self):
-        case = self.case(2)
-        want, _ = refnet.train(nets.REFERENCE, case.start, case.images, case.labels, 4, 16, .05, .9)
-        for got in diagnose.simulate(case):
-            self.assertLess(refnet.errors(got, want, case.start)[0], 1e-12)
+        one = case(2)
+        for got in simulate.simulate(one):
+            self.assertLess(refnet.errors(got, reference(one), one.start)[0], 1e-12)
 
 
 if __name__ == '__main__':

@@ -11,7 +11,7 @@ import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke import adapters, plan
 from envbuild_smoke.datasets import synth
-from envbuild_smoke.judging import checks, diagnose
+from envbuild_smoke.judging import checks, simulate
 from envbuild_smoke.networks import nets, refnet
 from envbuild_smoke.rank import match, worker
 from envbuild_smoke.rank.heartbeat import Heart
@@ -32,9 +32,19 @@ TABLE = {
     'no-update': ('fail', 'no-update', 'pass'),
     'no-momentum': ('fail', 'no-momentum', 'pass'),
     'input-by-256': ('fail', 'input-by-256', 'pass'),
-    'weight-decay': ('fail', 'weight-decay', 'pass'),
-    'labels': ('fail', '', 'pass'),
-    'reduced-precision': ('warn', '', 'pass'),
+    'weight-decay=0.0005': ('fail', 'weight-decay', 'pass'),
+    'labels': ('fail', 'labels-plus-one', 'pass'),
+    'one-label': ('fail', 'wrong-labels', 'pass'),
+    'reduced-precision': ('fail', 'gradients-in-bfloat16', 'pass'),
+    'half-exchange': ('fail', 'gradients-in-float16', 'pass'),
+    'learning-rate=1.01': ('fail', 'learning-rate', 'pass'),
+    'learning-rate=1.1': ('fail', 'learning-rate', 'pass'),
+    'momentum=0.95': ('fail', 'momentum', 'pass'),
+    'weight-decay=0.001': ('fail', 'weight-decay', 'pass'),
+    'weight-decay=0.005': ('fail', 'weight-decay', 'pass'),
+    'noise=1e-4': ('fail', '', 'pass'),
+    'skipped-fc2_b-on-rank-1': ('fail', 'silent-fc2_b-rank-1', 'pass'),
+    'frozen-conv1_b-on-rank-1': ('fail', 'frozen-conv1_b-rank-1', 'fail'),
 }
 
 
@@ -43,7 +53,7 @@ class Faults(unittest.TestCase):
     def setUpClass(cls):
         adapters.load(FAULTY)       # here and not in two threads at once
         pictures, labels = synth.digits(4 * BATCH, 105)
-        cls.case = diagnose.Case(NET, NET.initial(7), pictures, labels, 4, BATCH, 2, .05, .9)
+        cls.case = simulate.Case(NET, NET.initial(7), pictures, labels, 4, BATCH, 2, .05, .9)
         cls.want, _ = refnet.train(NET, cls.case.start, pictures, labels, 4, BATCH, .05, .9)
 
     def setUp(self):

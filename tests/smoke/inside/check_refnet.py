@@ -83,7 +83,7 @@ class Smooth(unittest.TestCase):
         images, _ = synth.digits(BATCH, 3)
         for seed in range(5):
             net = nets.REFERENCE
-            _, kept = refnet._forward(net, _in_float64(net, seed), refnet.scaled(images))
+            _, kept = refnet.forward(net, _in_float64(net, seed), refnet.scaled(images))
             for layer, saved in zip(net.layers, kept):
                 if layer.op == 'tanh':
                     self.assertLess((np.abs(saved) > .97).mean(), .01, (seed, layer.name))

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 
+from ..networks import refnet, rounding
 from .numpy_ import Adapter as Healthy
 
 SLOW_S = .15        # longer than a step of 16 images
@@ -23,7 +24,8 @@ class Adapter(Healthy):
 
     def setup(self, ctx):
         Healthy.setup(self, ctx)
-        self.fault = ctx.options.get('fault', '')
+        self.fault, _, size = ctx.options.get('fault', '').partition('=')
+        self.size = float(size or 0)
         if self.fault == 'import':
             raise ImportError('libexample.so.9: cannot open shared object file')
         other = ctx.options.get('other-nccl-on-rank-1')
@@ -47,6 +49,8 @@ class Adapter(Healthy):
     def put(self, handle, images, labels):
         if self.fault == 'labels':
             labels = (labels + 1) % 10
+        if self.fault == 'one-label':
+            labels = np.concatenate([(labels[:1] + 3) % 10, labels[1:]])
         if self.fault == 'slow-input':
             time.sleep(SLOW_S)
         return Healthy.put(self, handle, images, labels)
@@ -67,8 +71,13 @@ class Adapter(Healthy):
         self.lr = lr
         if self.fault == 'alone-same-batch' and handle['sync'] == 'none':
             batch = tuple(np.zeros_like(array) for array in batch)
-        loss = Healthy.step(self, handle, batch, lr)
+        loss = self.rounded_step(handle, batch, lr) if self.fault == 'bf16-layers' else Healthy.step(self, handle, batch, lr)
         return np.float32('nan') if self.fault == 'nan' and self.steps > 9 else loss
+
+    def rounded_step(self, handle, batch, lr):
+        loss, gradient = refnet.loss_and_gradient(handle['net'], handle['p'], batch[0], batch[1], rounding.Reduced('bf16'))
+        self.update(handle, self.exchange(gradient) if self.ctx.world > 1 else gradient, lr)
+        return loss
 
     def disaster(self):
         if self.fault == 'killed-parent':      # what it started would outlive it
@@ -96,7 +105,15 @@ class Adapter(Healthy):
         own = dict(gradient)
         if self.fault == 'silent-rank-1' and self.ctx.rank == 1:
             gradient = dict((name, np.zeros_like(g)) for name, g in gradient.items())
+        if self.fault == 'skipped-fc2_b-on-rank-1' and self.ctx.rank == 1:
+            gradient = dict(gradient, fc2_b=np.zeros_like(gradient['fc2_b']))
+        if self.fault == 'half-exchange':
+            gradient = dict((name, g.astype('float16').astype('float32')) for name, g in gradient.items())
         gradient = Healthy.exchange(self, gradient)
+        if self.fault == 'noise':       # the same on all ranks
+            draw = np.random.RandomState(self.steps)
+            gradient = dict((name, (g * (1 + self.size * draw.normal(0, 1, g.shape))).astype('float32'))
+                            for name, g in sorted(gradient.items()))
         if self.fault == 'not-exchanged-fc2_b':
             gradient['fc2_b'] = own['fc2_b']
         return gradient
@@ -129,8 +146,15 @@ class Adapter(Healthy):
         if self.fault == 'reduced-precision':
             gradient = dict((name, short(g)) for name, g in gradient.items())
         if self.fault == 'weight-decay':
-            gradient = dict((name, g + np.float32(5e-4) * handle['p'][name]) for name, g in gradient.items())
+            gradient = dict((name, g + np.float32(self.size) * handle['p'][name]) for name, g in gradient.items())
+        if self.fault == 'learning-rate':
+            lr *= self.size
+        if self.fault == 'momentum':
+            handle = dict(handle, momentum=self.size)
+        kept = handle['p']['conv1_b'].copy()
         Healthy.update(self, handle, gradient, lr)
+        if self.fault == 'frozen-conv1_b-on-rank-1' and self.ctx.rank == 1:
+            handle['p']['conv1_b'][:] = kept
 
     def collective(self, op, array, root):
         out = Healthy.collective(self, op, array, root)

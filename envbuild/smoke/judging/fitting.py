@@ -1,0 +1,137 @@
+"""Faults with a size: the learning rate, momentum or decay that explains the weights best, and which labels were other ones."""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..networks import refnet
+from .simulate import simulate
+
+UPDATES = 6             # of a fit: from a factor of three to six digits
+SETTLED = 1e-4          # a fit ends when it moves by less than this share of what it found
+ROUNDS = 12             # of looking for wrong labels
+PATIENCE = 2            # of these in a row that bring the weights no nearer
+LIKELY = 0.4            # of a whole other label: what is less is taken for chance
+RIDGE = 1e-3            # of the mean variance of features: directions with less tell nothing
+
+
+class Target(object):
+    """The weights to explain, as one vector in which each parameter counts by how far it moved."""
+
+    def __init__(self, case, copies, want):
+        self.case, (self.replica, self.got) = case, copies[0]
+        self._names = case.net.names
+        self._scale = dict((name, 1 / max(np.linalg.norm(want[name] - case.start[name]), 1e-12)) for name in self._names)
+        self.goal, self.healthy = self.vector(self.got), self.vector(want)
+
+    def vector(self, weights):
+        return np.concatenate([(np.asarray(weights[name], 'float64') - self.case.start[name]).reshape(-1) * self._scale[name]
+                               for name in self._names])
+
+    def of(self, switches):
+        return self.vector(simulate(self.case, **switches)[self.replica])
+
+
+def sized(target):
+    """[(id, sentence, switches)]: learning rate, momentum and decay, each with the size that fits best."""
+    case, found = target.case, []
+    projection = target.healthy.dot(target.goal) / target.healthy.dot(target.healthy)
+    factor = fit(target, lambda size: dict(lr=np.exp(size)), 0.0 if .8 < projection < 1.25 else np.log(max(projection, 1e-3)), 1e-3)
+    if factor is not None:
+        factor = float(np.exp(factor))
+        found.append(('learning-rate', 'the learning rate is in effect %s: %.4g, not %.4g' % (
+            _compared(factor), factor * case.lr, case.lr), dict(lr=factor)))
+    momentum = fit(target, lambda size: dict(momentum=size), case.momentum, 1e-3)
+    if momentum is not None:
+        found.append(('momentum', 'momentum is %.4g, not %.4g' % (momentum, case.momentum), dict(momentum=momentum)))
+    decay = fit(target, lambda size: dict(decay=size), 0.0, 1e-5)
+    if decay is not None:
+        found.append(('weight-decay', 'a weight decay of %.2g is active' % decay, dict(decay=decay)))
+    return found
+
+
+def _compared(factor):
+    if 0.5 < factor < 2:
+        return '%.2g %% %s' % (100 * abs(factor - 1), 'higher' if factor > 1 else 'lower')
+    return '%.3g times as high' % factor
+
+
+def fit(target, switches, start, nudge):
+    """The size for which a simulation comes nearest to the target; None where there is none.
+
+    Least squares along one line: each step takes the slope from the two simulations before it.
+    """
+    size, model = start + nudge, target.of(switches(start + nudge))
+    slope = (model - target.of(switches(start))) / nudge
+    for _ in range(UPDATES):
+        move = float(slope.dot(target.goal - model) / max(slope.dot(slope), 1e-300))
+        if not np.isfinite(move) or abs(size + move - start) > 10:
+            return None
+        if abs(move) < SETTLED * abs(size - start):
+            return size
+        after = target.of(switches(size + move))
+        if not np.isfinite(after).all():
+            return None
+        size, slope, model = size + move, (after - model) / (move or 1e-300), after
+    return size
+
+
+def wrong_labels(target):
+    """(labels that explain the weights better, which of them differ); None where no change of labels helps.
+
+    Another label of one image changes the gradient of the last layer by that image's features, which tell it from the others.
+    """
+    case = target.case
+    count = case.steps * case.batch
+    labels = np.array(case.labels[:count])
+    best, nearest, unlucky = labels.copy(), np.linalg.norm(target.goal - target.healthy), 0
+    for _ in range(ROUNDS):
+        changes = _likely_labels(target, labels)
+        if not changes:
+            break
+        for place, label in changes:
+            labels[place] = label
+        apart = np.linalg.norm(target.goal - target.of(dict(labels=labels)))
+        if apart < nearest:
+            best, nearest, unlucky = labels.copy(), apart, 0
+        else:
+            unlucky += 1
+        if unlucky > PATIENCE:
+            break
+    changed = np.flatnonzero(best != case.labels[:count])
+    return (best, changed) if len(changed) else None
+
+
+def _likely_labels(target, labels):
+    """[(place of an image, its label)]: the changes that the last layer's distance to the target asks for, the clearest first.
+
+    That distance is a sum of the images' features, each times how much of which classes it was given in place of its own. Features
+    are much alike: they are told apart in the directions in which they differ, which the inverse of their covariance stresses.
+    """
+    case, last, every = target.case, target.case.net.layers[-1].name, np.arange(len(labels))
+    features, weights = _last_features(case, labels)
+    features = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+    left = np.concatenate([np.asarray(target.got[last + '_w'], 'float64') - weights[last + '_w'],
+                           (np.asarray(target.got[last + '_b'], 'float64') - weights[last + '_b'])[:, None]], axis=1)
+    covariance = features.T.dot(features)
+    covariance += RIDGE * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    told_apart = np.linalg.solve(covariance, features.T)                    # (features, images)
+    to_come = np.cumsum(case.momentum ** np.arange(case.steps))[::-1]       # how often a gradient is applied until the end
+    share = np.repeat(case.lr * to_come / case.batch, case.batch)
+    toward = left.dot(told_apart)                                           # (classes, images)
+    asked = (toward - toward[labels, every]) / (2 * share * (features.T * told_apart).sum(axis=0))
+    label = asked.argmax(axis=0)
+    likely = [place for place in np.argsort(-asked[label, every]) if asked[label[place], place] > LIKELY]
+    return [(int(place), int(label[place])) for place in likely[:max(1, len(likely) // 2)]]
+
+
+def _last_features(case, labels):
+    """(what the last layer reads for each image of each step, the weights after all) in a healthy training on these labels."""
+    p = dict((name, case.start[name].astype('float64')) for name in case.net.names)
+    v = dict((name, np.zeros_like(a)) for name, a in p.items())
+    features = []
+    for step in range(case.steps):
+        part = slice(step * case.batch, (step + 1) * case.batch)
+        x = refnet.scaled(case.images[part])
+        features.append(refnet.forward(case.net, p, x)[1][-1])
+        refnet.update(p, v, refnet.loss_and_gradient(case.net, p, x, labels[part])[1], case.lr, case.momentum)
+    return np.concatenate(features), p

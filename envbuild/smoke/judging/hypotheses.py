@@ -1,0 +1,85 @@
+"""The known faults of training as switches of `simulate`, each with an id and a sentence for the report."""
+from __future__ import absolute_import, division, print_function
+
+from ..networks import rounding
+
+REPLICAS_NAMED = 8      # of more replicas, the first so many are suspected one by one
+WORDS = {'tf32': 'TF32', 'bf16': 'bfloat16', 'fp16': 'float16'}
+
+
+def known(case, suspects=()):
+    """[(id, sentence, switches)] of all faults without a size that this case can have. `suspects` are parameters."""
+    found = _of_several(case.replicas) if case.replicas > 1 else []
+    for name in suspects:
+        found += _of_one_parameter(case.replicas, name)
+    return found if case.is_large else found + _of_labels(case) + _of_any(case.net)
+
+
+def _of_any(net):
+    found = [
+        ('first-update-skipped', 'the first update was skipped', dict(skip=1)),
+        ('late-gradients', 'each update uses the gradients of the step before: asynchronous, stale by one step', dict(late=True)),
+        ('nesterov', 'Nesterov momentum instead of classical momentum', dict(nesterov=True)),
+        ('no-momentum', 'momentum is not applied', dict(momentum=0.0)),
+        ('loss-summed', 'the loss is summed over the batch, not averaged', dict(loss_sum=True)),
+        ('input-not-scaled', 'the input is not scaled to 0..1', dict(divisor=1.0)),
+        ('input-by-256', 'the input is divided by 256, not by 255', dict(divisor=256.0)),
+    ]
+    if any(layer.op == 'conv' for layer in net.layers):
+        found.append(('kernels-flipped', 'convolution kernels are flipped: true convolution instead of cross-correlation', dict(flip=True)))
+    if any(layer.folded and layer.folded[0] > 1 for layer in net.layers):
+        found.append(('dense-order', 'the dense layer reads its input in H, W, C order, its weights were loaded for C, H, W',
+                      dict(nhwc=True)))
+    return found
+
+
+def _of_labels(case):
+    labels = case.labels[:case.steps * case.batch]
+    return [('labels-plus-one', 'every label is one class too high', dict(labels=(labels + 1) % 10)),
+            ('labels-minus-one', 'every label is one class too low', dict(labels=(labels - 1) % 10))]
+
+
+def _of_several(replicas):
+    found = [
+        ('gradients-summed', 'gradients are summed, not averaged: the learning rate is in effect %d times as high' % replicas,
+         dict(exchange='sum')),
+        ('averaged-twice', 'gradients are averaged twice: the learning rate is in effect divided by %d' % replicas,
+         dict(exchange='twice')),
+        ('no-exchange', 'gradients are not exchanged: each replica trains alone on its own shard', dict(exchange='own')),
+        ('same-shard', 'only the first shard of every batch counts: all replicas read it, or only the first one\'s gradients are used',
+         dict(shard='same')),
+    ]
+    return found + [('silent-rank-%d' % r, 'replica %d contributes no gradient to the mean' % r, dict(exchange=('without', r)))
+                    for r in range(min(replicas, REPLICAS_NAMED))]
+
+
+def _of_one_parameter(replicas, name):
+    found = [('frozen-' + name, 'parameter %s is never updated' % name, dict(frozen=(name, None)))]
+    if name.endswith('_b'):
+        found.append(('without-' + name, 'the network does not add bias %s' % name, dict(without=(name, None))))
+    if replicas == 1:
+        return found
+    found.append(('not-exchanged-' + name, 'parameter %s is left out of the exchange' % name, dict(unexchanged=(name,))))
+    for r in range(min(replicas, REPLICAS_NAMED)):
+        found += [
+            ('silent-%s-rank-%d' % (name, r), 'replica %d contributes no gradient of parameter %s' % (r, name), dict(silent=(name, r))),
+            ('frozen-%s-rank-%d' % (name, r), 'replica %d never updates parameter %s' % (r, name), dict(frozen=(name, r))),
+        ]
+        if name.endswith('_b'):
+            found.append(('without-%s-rank-%d' % (name, r), 'replica %d does not add bias %s' % (r, name), dict(without=(name, r))))
+    return found
+
+
+def rounded_gradients(replicas):
+    """[(id, sentence, switches)] of gradients in half precision, whatever the way they are averaged."""
+    ways = ('divided', 'summed', 'each', 'after', 'both') if replicas > 1 else ('divided',)
+    where = 'exchanged' if replicas > 1 else 'kept'
+    return [('gradients-in-' + kind, 'gradients are %s in %s' % (where, kind), dict(cast=(kind, way)))
+            for kind in ('float16', 'bfloat16') for way in ways]
+
+
+def reduced(kind, every_way):
+    """[(id, sentence, switches)] of arithmetic in 'tf32', 'bf16' or 'fp16'; every way: which layers and which rounding."""
+    ways = [(ops, nearest) for ops in (('conv', 'dense'), ('conv',), ('dense',)) for nearest in (True, False)]
+    return [('reduced-' + kind, 'layers compute in %s' % WORDS[kind], dict(numbers=rounding.Reduced(kind, ops, nearest)))
+            for ops, nearest in (ways if every_way else ways[:2])]

@@ -1,0 +1,159 @@
+"""What weights a training run must end with, in float64, healthy or with known faults."""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..networks import refnet, rounding
+
+LARGE_BYTES = 4 << 20       # one simulation of a network beyond this takes more than a second
+
+
+class Case(object):
+    """What was trained: network, start weights, data, steps, global batch, replicas, learning rate, momentum."""
+
+    def __init__(self, net, start, images, labels, steps, batch, replicas, lr, momentum):
+        self.net, self.start, self.images, self.labels = net, start, images, labels
+        self.steps, self.batch, self.replicas = steps, batch, replicas
+        self.lr, self.momentum = lr, momentum
+
+    @property
+    def is_large(self):
+        """Whether only few hypotheses can be simulated in the time there is."""
+        return self.net.bytes > LARGE_BYTES
+
+
+class Faults(object):
+    """The switches of a simulation; without any it is the healthy training.
+
+    exchange    what a replica gets of all gradients: 'mean', 'sum', 'twice' (the mean of means), 'own', or ('without', replica)
+    cast        (type, way) of an exchange in half precision: see `_half_mean`
+    shard       'own', or 'same': every replica reads the first shard
+    unexchanged parameters whose gradients are not exchanged
+    silent      (parameter, replica): this replica adds nothing to the mean of this parameter
+    frozen      (parameter, replica or None for all): it is never updated
+    without     (parameter, replica or None for all): a bias that the network does not add
+    labels      other labels than the case's
+    lr          a factor; momentum, decay (of the weights), nesterov, skip (updates left out), late (gradients of the step before)
+    loss_sum    the loss is summed; divisor: of the images; flip: of kernels; nhwc: order of the first dense layer
+    numbers     precision of the arithmetic: see rounding
+    """
+
+    def __init__(self, exchange='mean', cast=None, shard='own', unexchanged=(), silent=None, frozen=None, without=None, labels=None,
+                 lr=1.0, momentum=None, decay=0.0, nesterov=False, skip=0, late=False, loss_sum=False, divisor=255.0, flip=False,
+                 nhwc=False, numbers=rounding.EXACT):
+        self.exchange, self.cast, self.shard, self.unexchanged = exchange, cast, shard, unexchanged
+        self.silent, self.frozen, self.without, self.labels = silent, frozen, without, labels
+        self.lr, self.momentum, self.decay, self.nesterov = lr, momentum, decay, nesterov
+        self.skip, self.late, self.loss_sum, self.divisor = skip, late, loss_sum, divisor
+        self.flip, self.nhwc, self.numbers = flip, nhwc, numbers
+
+    def keeps_replicas_equal(self):
+        """Whether it is enough to simulate one replica's weights."""
+        return self.exchange != 'own' and not self.unexchanged and (self.frozen is None or self.frozen[1] is None)
+
+
+def simulate(case, **switches):
+    """Weights of every replica after the case's steps."""
+    faults = Faults(**switches)
+    start = _turned(case, faults, dict((name, case.start[name].astype('float64')) for name in case.net.names))
+    keep = 1 if faults.keeps_replicas_equal() else case.replicas
+    weights = [dict((k, a.copy()) for k, a in start.items()) for _ in range(keep)]
+    speeds = [dict((k, np.zeros_like(a)) for k, a in start.items()) for _ in range(keep)]
+    waiting = None
+    with np.errstate(all='ignore'):
+        for step in range(faults.skip, case.steps):
+            gradients = _gradients(case, faults, weights, step)
+            used, waiting = (waiting, gradients) if faults.late else (gradients, None)
+            for replica in range(keep if used else 0):
+                _update(case, faults, used, replica, weights[replica], speeds[replica])
+    weights = [_turned(case, faults, each, back=True) for each in weights]
+    return [weights[replica % keep] for replica in range(case.replicas)]
+
+
+def _gradients(case, faults, weights, step):
+    """Every replica's gradient of its shard."""
+    per, out = case.batch // case.replicas, []
+    labels = case.labels if faults.labels is None else faults.labels
+    for replica in range(case.replicas):
+        low = step * case.batch + (0 if faults.shard == 'same' else replica * per)
+        x = case.images[low:low + per].astype('float64') / faults.divisor
+        p = weights[replica % len(weights)]
+        lost = faults.without is not None and faults.without[1] in (None, replica) and faults.without[0]
+        if lost:
+            p = dict(p, **{lost: np.zeros_like(p[lost])})
+        _, g = refnet.loss_and_gradient(case.net, p, x, labels[low:low + per], faults.numbers)
+        if lost:
+            g[lost] = np.zeros_like(g[lost])
+        out.append(g)
+    return out
+
+
+def _update(case, faults, gradients, replica, weights, speeds):
+    momentum = case.momentum if faults.momentum is None else faults.momentum
+    per = case.batch // case.replicas
+    for name in case.net.names:
+        if faults.frozen is not None and faults.frozen[0] == name and faults.frozen[1] in (None, replica):
+            continue
+        g = _combined([each[name] for each in gradients], faults, name, replica)
+        g = g * (per if faults.loss_sum else 1.0) + faults.decay * weights[name]
+        speeds[name] = momentum * speeds[name] + g
+        move = g + momentum * speeds[name] if faults.nesterov else speeds[name]
+        weights[name] = weights[name] - faults.lr * case.lr * move
+
+
+def _combined(gradients, faults, name, replica):
+    """What a replica gets of one parameter's gradients."""
+    n, how = len(gradients), faults.exchange
+    if how == 'own' or name in faults.unexchanged:
+        return gradients[replica]
+    silent = how[1] if isinstance(how, tuple) else faults.silent[1] if faults.silent and faults.silent[0] == name else None
+    if silent is not None:
+        return sum(g for place, g in enumerate(gradients) if place != silent) / n
+    if faults.cast:
+        return _half_mean(gradients, *faults.cast)
+    total = sum(gradients)
+    return {'sum': total, 'mean': total / n, 'twice': total / n / n}[how]
+
+
+def _half_mean(gradients, kind, way):
+    """The mean of numbers in half precision: 'divided' before they are summed, or after ('summed').
+
+    With an exact sum: 'each' number is rounded, or the mean ('after'), or both ('both').
+    """
+    n, half = len(gradients), _float16 if kind == 'float16' else _bfloat16
+    if way in ('each', 'after', 'both'):
+        mean = sum(g if way == 'after' else half(g) for g in gradients) / n
+        return mean if way == 'each' else half(mean)
+    parts = [half(g / n) if way == 'divided' else half(g) for g in gradients]
+    total = parts[0]
+    for part in parts[1:]:
+        total = half(total + part)
+    return total if way == 'divided' else total / n
+
+
+def _float16(array):
+    return array.astype('float16').astype('float64')
+
+
+def _bfloat16(array):
+    return rounding.cut(array, rounding.MANTISSA['bf16'])
+
+
+def _turned(case, faults, weights, back=False):
+    """Weights as a network with flipped kernels or another order of its dense layer reads them, or back from there."""
+    if faults.nhwc:
+        weights = _dense_order(case.net, weights, not back)
+    if faults.flip:
+        weights = dict((name, a[:, :, ::-1, ::-1].copy() if a.ndim == 4 else a) for name, a in weights.items())
+    return weights
+
+
+def _dense_order(net, weights, to_nhwc):
+    """The columns of dense layers that read what was flattened, re-ordered between C, H, W and H, W, C."""
+    out = dict(weights)
+    for layer in net.layers:
+        if layer.folded:
+            name, (c, h, w) = layer.name + '_w', layer.folded
+            shape, axes = ((-1, c, h, w), (0, 2, 3, 1)) if to_nhwc else ((-1, h, w, c), (0, 3, 1, 2))
+            out[name] = weights[name].reshape(shape).transpose(axes).reshape(weights[name].shape)
+    return out

@@ -1,0 +1,53 @@
+"""Reduced precision in float64 arithmetic: what TF32, bfloat16 and float16 do to the numbers of a network.
+
+Only the mantissa is cut. Mixed precision scales the loss so that exponents fit.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+MANTISSA = {'tf32': 10, 'bf16': 7, 'fp16': 10}      # bits after the leading one
+_OF_FLOAT64 = 52
+
+
+def cut(array, bits, nearest=True):
+    """The numbers with so many bits of mantissa: the nearest, or what remains when the others are dropped."""
+    drop = np.uint64(_OF_FLOAT64 - bits)
+    one = np.uint64(1)
+    words = np.array(array, 'float64', order='C').view('uint64')
+    if nearest:
+        words += one << (drop - one)
+    words &= ~((one << drop) - one)
+    return words.view('float64').reshape(np.shape(array))
+
+
+class Exact(object):
+    """Every number as it is."""
+
+    def read(self, op, array):
+        """What a layer of this kind reads: activations, weights, gradients from above."""
+        return array
+
+    def give(self, op, array):
+        """What it gives: activations, gradients."""
+        return array
+
+
+class Reduced(Exact):
+    """Layers of some kinds multiply numbers of fewer bits; in mixed precision all layers give such numbers, too."""
+
+    def __init__(self, kind, ops=('conv', 'dense'), nearest=True):
+        self._bits, self._ops, self._nearest = MANTISSA[kind], ops, nearest
+        self._mixed = kind != 'tf32'
+
+    def __repr__(self):
+        return 'Reduced(%r, %r, %r, %r)' % (self._bits, self._ops, self._nearest, self._mixed)
+
+    def read(self, op, array):
+        return cut(array, self._bits, self._nearest) if op in self._ops else array
+
+    def give(self, op, array):
+        return cut(array, self._bits) if self._mixed else array
+
+
+EXACT = Exact()
