@@ -25,11 +25,29 @@ def main():
     try:
         import numpy  # noqa: F401
     except Exception as error:      # built for another processor or Python, it raises what it likes
-        sys.stderr.write('envbuild-smoke: NumPy cannot be imported by %s: %s: %s\nNo framework of this image can work: build it anew.\n' % (
-            sys.executable, type(error).__name__, error))
+        hidden = _hidden()
+        sys.stderr.write('envbuild-smoke: NumPy cannot be imported by %s: %s: %s\n%s.\n' % (
+            sys.executable, type(error).__name__, error, hidden or 'No framework of this image can work: build it anew'))
         return 1
-    cli = __import__(NAME + '.cli', fromlist=['main'])
-    return cli.main(sys.argv[1:])
+    try:
+        return __import__(NAME + '.cli', fromlist=['main']).main(sys.argv[1:])
+    except Exception as error:
+        hidden = _hidden()
+        if not hidden:
+            raise
+        sys.stderr.write('envbuild-smoke: %s: %s\n%s.\n' % (type(error).__name__, error, hidden))
+        return 1
+
+
+def _hidden():
+    """Which file hides a module, if one does: then the error's own words mislead."""
+    try:
+        import traceback
+        text = traceback.format_exc()
+    except Exception:                   # it may be what is hidden
+        text = ''
+    shadows = __import__(NAME + '.shadows', fromlist=['found'])
+    return shadows.words(shadows.found(text))
 
 
 if __name__ == '__main__':

@@ -2,12 +2,15 @@
 from __future__ import absolute_import, division, print_function
 
 import argparse
+import errno
 import os
+import re
 import signal
 import sys
+import tempfile
 import traceback
 
-from . import adapters, files, image, members, plan, sync
+from . import adapters, files, image, members, plan, shadows, sync
 from .clock import now
 from .datasets import workloads
 from .judging import baseline
@@ -17,7 +20,8 @@ from .reporting import diff
 
 USAGE = 2
 TIMEOUT_S = 900
-REFUSALS = (plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+REFUSALS = (files.NoScratch, plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -102,7 +106,7 @@ def _any_number(text):
 
 def _options(parser):
     add = parser.add_argument
-    add('--json', metavar='FILE', help='write the report there, in one step')
+    add('--json', metavar='FILE', help='write the report there, in one step (-: to standard output)')
     add('--lock', metavar='FILE', default='', help='the image\'s lock (default: /opt/envbuild/lock.json)')
     add('--framework', default='', help='which one, where the image holds several (default: run and coll try each in turn)')
     add('--adapter', default='', help='an installed adapter or a file (default: the lock\'s recipe)')
@@ -209,7 +213,8 @@ def main(argv):
         return _explain(options['id'])
     if verb == 'diff':
         return _diff(options)
-    why = options['json'] and files.unwritable(os.path.dirname(os.path.abspath(options['json'])))
+    beside = os.path.dirname(os.path.abspath(options['json'])) if options['json'] not in (None, '', '-') else ''
+    why = beside and files.unwritable(beside)
     if why:
         parser.error('--json %s: %s' % (options['json'], why))
     try:
@@ -218,6 +223,7 @@ def main(argv):
         parser.error('--option takes KEY=VALUE')
     options['expect'] = None if options['expect'] == 'any' else options['expect']
     try:
+        files.choose_scratch(beside)
         options['place'] = ranks.find(options, os.environ) if verb != 'probe' else None
         if verb != 'probe' and not options['framework'] and not options['adapter'] and len(members.read(options['lock'])) > 1:
             return _several(options, argv)
@@ -306,19 +312,38 @@ def _test(options, make, table):
     except REFUSALS:
         raise
     except Exception as error:  # a fault of ours: say so in the report, never as a pass or a failed check
-        traceback.print_exc()
+        if not _is_out_of_room(error):
+            traceback.print_exc()
         answer.update(status='error', exit_code=1, reason='the smoke test itself failed: %s: %s' % (type(error).__name__, error))
+        hidden = shadows.words(shadows.found(traceback.format_exc()))
+        if hidden:
+            answer['reason'] += '. The cause: ' + hidden
+        if _is_out_of_room(error):
+            answer['reason'] = 'no more can be written to %s: %s. Give it room, or set TMPDIR to another folder' % (
+                error.filename or tempfile.gettempdir(), os.strerror(error.errno or errno.ENOSPC))
     except SystemExit as stop:
         answer.update(status='error', exit_code=stop.code, reason='interrupted')
         _write(options, answer)
         raise
-    _write(options, answer)
-    print('\n'.join(table(answer)))
+    _answer(options, answer, table)
     return answer['exit_code']
 
 
+def _is_out_of_room(error):
+    """Whether a disk is full or read-only; NumPy says so in words of its own."""
+    return isinstance(error, (IOError, OSError)) and (error.errno in NO_ROOM or re.search(r'\d requested and \d+ written', str(error)) is not None)
+
+
+def _answer(options, answer, table):
+    """JSON where it is wanted, and a table for people: beside the progress, where JSON takes standard output."""
+    _write(options, answer)
+    (sys.stderr if options['json'] == '-' else sys.stdout).write('\n'.join(table(answer)) + '\n')
+
+
 def _write(options, answer):
-    if options['json']:
+    if options['json'] == '-':
+        sys.stdout.write(files.as_json(answer))
+    elif options['json']:
         files.write_json(options['json'], answer)
 
 
@@ -331,6 +356,5 @@ def _probe(options, argv):
     from . import look
     _listen_to_signals()
     answer = look.look(options, argv, _Say())
-    _write(options, answer)
-    print('\n'.join(look.table(answer)))
+    _answer(options, answer, look.table)
     return 0 if answer['error'] is None else 1

@@ -36,7 +36,8 @@ TEXTS = {
         mode "exclusive process" a second process on a GPU fails, in "prohibited" every one.'''),
     'HEALTH': ('the GPUs know of no fault of their memory', '''
         GPUs with ECC count memory errors that they could not correct, and take faulty pages or rows out of use at the next reset.
-        Results of a GPU that waits for one are not to be trusted.'''),
+        Results of a GPU that has counted one since its driver was loaded, or that waits for a reset, are not to be trusted. The count
+        is read before the test and after it.'''),
     'THROTTLE': ('nothing holds the clocks down', '''
         Heat, power brakes and clocks that a person has set (nvidia-smi -ac, -lgc) make a GPU slower than its kind. A power limit
         under load is usual and not told here. The same is looked at while the test runs.'''),
@@ -50,9 +51,10 @@ TEXTS = {
         A pattern goes from each GPU to each other one and back, and every number is compared. With an IOMMU or PCIe access control
         (ACS) in the way, peer copies can corrupt data or hang without an error; all training on several GPUs is then wrong.'''),
     'USED': ('the GPUs have really worked', '''
-        While the test ran, NVML was asked some times a second: memory in use must have risen on each GPU by more than 50 MB, and
-        its load must have been above zero. A framework that runs on the CPU without a word does neither. (The process list is
-        not used: containers and host count processes differently.)'''),
+        While the test ran, NVML was asked some times a second for memory, processes and load, and at its end each rank asked CUDA
+        on which GPUs it has a context. A GPU counts as used if one of them says so: memory that rose by more than 50 MB, a new
+        process, a context. NVML may know none of it (virtual machines, WSL), and on a GPU that others use, too, memory may fall.
+        After three seconds of training a load that stayed at 0 % is a failure; after less it may be too little to be seen.'''),
     'SHM': ('/dev/shm is large enough', '''
         NCCL exchanges between processes through /dev/shm. Docker gives 64 MB, which several processes exhaust:
         "posix_fallocate failed: No space left on device". Start the container with --shm-size=1g or --ipc=host.'''),

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 
+SHM_SPARE = 1 << 30
 PROGRAM = os.path.dirname(os.path.abspath(__file__))     # the guest's folder, which Python runs as a program
 
 
@@ -19,6 +20,37 @@ def unwritable(folder):
         return 'there is no folder %s' % folder
     return ("user %d cannot write to %s, which belongs to user %d: add '--user %d:%d' to the command that starts the container, "
             'or give the folder to user %d' % (os.getuid(), folder, there.st_uid, there.st_uid, there.st_gid, os.getuid()))
+
+
+class NoScratch(Exception):
+    """There is no folder for temporary files; the message says what was tried and what to do."""
+
+
+def choose_scratch(beside=''):
+    """Make all temporary files lie in a folder that can be written, this process's and those of what it starts.
+
+    The root of a container may be read-only, with no /tmp of its own. `beside` is a folder that the user named for the answer.
+    /dev/shm comes last, and only where it has room: NCCL exchanges through it.
+    """
+    tried = []
+    for folder, needed in [(folder, 0) for folder in (os.environ.get('TMPDIR'), '/tmp', '/var/tmp', beside, os.environ.get('HOME'), os.getcwd())
+                           ] + [('/dev/shm', SHM_SPARE)]:
+        if folder and folder not in tried:
+            tried.append(folder)
+            if _can_be_used(folder, needed):
+                tempfile.tempdir = os.environ['TMPDIR'] = folder
+                return
+    raise NoScratch('there is no folder for temporary files: %s cannot be written. Start the container with --tmpfs /tmp, or set TMPDIR to a '
+                    'folder that is mounted' % ', '.join(tried))
+
+
+def _can_be_used(folder, needed):
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix='.envbuild-smoke-', dir=folder))
+        stat = os.statvfs(folder)
+    except (IOError, OSError):
+        return False
+    return stat.f_bavail * stat.f_frsize >= needed
 
 
 def write_text(path, text):
@@ -41,8 +73,13 @@ def write_text(path, text):
 
 def write_json(path, value):
     """`value` as JSON. NaN and infinity are refused: the reports must be readable by every JSON parser."""
-    text = json.dumps(value, indent=2, sort_keys=False, allow_nan=False)
-    write_text(path, (text.decode('ascii') if isinstance(text, bytes) else text) + u'\n')
+    text = as_json(value)
+    write_text(path, text.decode('ascii') if isinstance(text, bytes) else text)
+
+
+def as_json(value):
+    """`value` as this Python's own kind of text."""
+    return json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + '\n'
 
 
 def read_json(path):

@@ -87,10 +87,12 @@ def test_an_unusable_driver_is_told_with_its_cause(
     assert answer.report["framework"] is None  # nothing was started
 
 
-def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str, **how: Any) -> Answer:
+def _on_gpus(
+    guest: Guest, folder: Path, env: dict[str, str], *arguments: str, **how: Any
+) -> Answer:
     """The NumPy adapter claiming to run on GPUs: what the guest does with a CUDA run, without its arithmetic."""
     numpy = guest.numpy.name.split("numpy")[1]
-    options = {"fault": "elsewhere", "cuda_build": "12.4", "load": "cudnn,nccl"}
+    options = {"fault": "elsewhere", "cuda_build": "12.4", "load": "cuda,cudnn,nccl"}
     framework = {"name": "f", "version": numpy, "recipe": "numpy", "options": options}
     promised = {"compute_capability": {"sass": ["8.0"], "ptx": ["8.0"]}, "cudnn": "8.9.7", "nccl": "2.21.5"}
     lock = lock_of(folder, frameworks=[framework], **promised)
@@ -172,6 +174,88 @@ def test_gpus_that_sleep_and_libraries_of_another_version_fail(
     assert "NCCL 2.4.8 is loaded, from" in answer.check("NCCL", 1)["message"]
 
 
+# What NVML and CUDA may tell of a GPU that works, beside the usual: (what they tell, words of the verdict).
+WORKING = {
+    "no-load": ({"load_then": "-1"}, "memory rose by 400 MB; NVML does not tell the load"),
+    "vgpu": ({"load_then": "0", "virtual": "2"}, "memory rose by 400 MB; NVML does not tell the load"),
+    "short": ({"load_then": "0"}, "memory rose by 400 MB; load 0 % was seen, and so little work may be too short"),
+    "no-memory": ({"memory": "-1", "load_then": "-1", "active": "1"}, "1 rank computed on it; NVML does not tell the load"),
+    "others-left": ({"work": "-50", "active": "1"}, "1 rank computed on it; load reached 93 %"),
+    "process": ({"work": "0", "processes_then": "1"}, "1 process came; load reached 93 %"),
+    "no-nvml": ({"driver": ""}, "1 rank computed on it; NVML does not tell the load"),
+}
+
+
+@pytest.mark.parametrize("kind", WORKING)
+def test_a_gpu_that_works_is_seen_whatever_nvml_knows(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path, kind: str
+) -> None:
+    settings, words = WORKING[kind]
+    stubs = driver(**{"devices": "Tesla A|8|0|40", "driver": "550.54", "count": "1", "active": "0", **settings})
+    if kind == "no-nvml":
+        stubs |= {"ENVBUILD_SMOKE_LIBNVML": "/nowhere", "STUB_ACTIVE": "1"}
+    arguments = ("--phases", "oracle", "--counts", "1")
+    answer = _on_gpus(guest, tmp_path, stubs, *arguments)
+    found = answer.check("USED", 1)
+    assert (answer.code, found["status"]) == (0, "pass"), answer.err + str(found)
+    assert words in found["message"], found["message"]
+
+
+def test_a_gpu_that_holds_memory_through_a_training_and_does_nothing_fails(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    stubs = driver(devices="Tesla A|8|0|40", driver="550.54", count="1", active="1", load_then="0")
+    bench = ("--rounds", "3", "--round-seconds", "1.2", "--batch", "8", "--warmup-max", "10", "--workload", "mnist")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "bench", "--counts", "1", *bench)
+    assert (answer.code, answer.failed()) == (1, {"USED"}), answer.err
+    assert "held memory and did no work: its load stayed 0 %" in answer.check("USED", 1)["message"]
+
+
+@pytest.mark.parametrize(("settings", "n"), [({"ecc_1": "3"}, None), ({"ecc_then_1": "3"}, 2)])
+def test_memory_errors_that_were_not_corrected_fail(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path, settings: dict[str, str], n: int | None
+) -> None:
+    """Whether they were counted before the test or during it."""
+    stubs = driver(devices=TWO, driver="550.54", count="2", **settings)
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "2")
+    assert (answer.code, answer.failed()) == (1, {"HEALTH"}), answer.err
+    assert "GPU 1" in answer.check("HEALTH", n)["message"] and "3 memory errors" in answer.check("HEALTH", n)["message"]
+
+
+def test_gpus_asked_for_without_a_lock_are_checked_as_well(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    """`--device cuda` in an image that is not ours: driver, variables and slices matter as much."""
+    planted = ("run", "--adapter", FAULTY, "--option", "fault=elsewhere", "--device", "cuda", "--phases", "oracle")
+
+    def look(*arguments: str, visible: str = "", **settings: str) -> Answer:
+        env = guest.env(**driver(**settings), **({"CUDA_VISIBLE_DEVICES": visible} if visible else {}))
+        return guest.run(*planted, *arguments, folder=tmp_path, env=env)
+
+    told = look(devices=TWO, driver="550.54", count="2", init="803")
+    assert (told.code, "DRIVER" in told.failed()) == (1, True), told.err
+    hidden = look(devices="Tesla A|8|0|40", driver="550.54", count="1", visible="0,7")
+    assert (hidden.code, hidden.failed()) == (1, {"VISIBLE"}), hidden.err
+    cut = look("--counts", "1", devices=TWO, driver="550.54", count="2", mig="1")
+    assert cut.check("MIG")["status"] == "warn"
+    assert "no lock says which one the framework needs" in cut.check("DRIVER")["message"]
+    none = look(devices="")
+    assert (none.code, none.check("DEVICES")["message"][:39]) == (3, "--device cuda asks for GPUs and there i")
+
+
+def test_ptx_that_is_newer_than_the_driver_is_named(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    """The libraries' native code runs by minor-version compatibility; what XLA makes at run time is refused by the driver."""
+    stubs = driver(devices="Tesla A|8|0|40", driver="535.54", count="1", version="12020")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "1", "--option", "fault=newer-ptx")
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    found = answer.check("RUN", 1)
+    assert "PTX for a newer CUDA than this driver knows" in found["message"]
+    assert "Update the driver" in found["next_step"]
+    assert "cannot compile PTX of that version" in answer.check("DRIVER")["message"]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -199,7 +283,7 @@ def test_ranks_that_load_different_libraries_fail(guest: Guest, driver: Callable
 
 
 def test_one_gpu_leaves_data_parallelism_unproved(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
-    env = driver(devices="Tesla A|8|0|40", driver="550.54")
+    env = driver(devices="Tesla A|8|0|40", driver="550.54", active="1")
     answer = _on_gpus(guest, tmp_path, env, "--phases", "oracle")
     assert (answer.code, valid(answer)["status"]) == (3, "inconclusive"), answer.err
     assert answer.check("ORACLE", 1)["status"] == "pass"
@@ -222,6 +306,6 @@ def test_a_floor_for_the_speedup_is_judged_on_gpus(guest: Guest, driver: Callabl
         "--warmup-max",
         "10",
     )
-    answer = _on_gpus(guest, tmp_path, driver(devices=TWO), *few, "--min-speedup", "2:50")
+    answer = _on_gpus(guest, tmp_path, driver(devices=TWO, active="1"), *few, "--min-speedup", "2:50")
     assert (answer.code, answer.failed()) == (1, {"SPEED"}), answer.err
     assert "asked for speedup 50.00" in answer.check("SPEED", 2)["message"]

@@ -12,19 +12,24 @@ NVML_DIFFERS = 18
 def driver(found, image):
     """Does the driver work, and is it new enough? Nothing where there is no driver at all (DEVICES says that)."""
     cuda = found['cuda']
-    if image['cuda'] is None or not cuda['library'] or cuda['code'] == probe_cuda.NO_DEVICE:
+    if not cuda['library'] or cuda['code'] == probe_cuda.NO_DEVICE:
         return []
     detail = {'libcuda': cuda['path'], 'libcuda_release': cuda['release'], 'kernel_driver': found['host']['kernel_driver']}
     if cuda['code']:
         words, remedy = probe_cuda.MEANING.get(cuda['code'], ('see cuda.h', 'Look the code up in cuda.h.'))
         return [check('DRIVER', None, 'fail', 'cuInit answers %d: %s%s' % (cuda['code'], words, _which(found)), value=cuda['code'], limit=0,
                       next_step=remedy, detail=detail)]
+    if image['cuda'] is None:
+        return [check('DRIVER', None, 'pass', 'driver %s supports CUDA %s; no lock says which one the framework needs' % (
+            found['host']['driver'] or 'of unknown release', cuda['driver_cuda']), detail=detail)]
     has, needs = numbers(cuda['driver_cuda'] or ''), numbers(image['cuda'])
     # Minor-version compatibility since CUDA 11: https://docs.nvidia.com/deploy/cuda-compatibility/
     enough = has[:1] >= needs[:1] if needs[:1] >= [11] else has >= needs
-    message = 'driver %s supports CUDA %s, the image needs %s%s' % (
+    message = 'driver %s supports CUDA %s, the image needs %s%s%s' % (
         found['host']['driver'] or 'of unknown release', cuda['driver_cuda'], image['cuda'],
-        ' (by the forward compatibility of %s)' % cuda['path'] if cuda['compat'] else '')
+        ' (by the forward compatibility of %s)' % cuda['path'] if cuda['compat'] else '',
+        # The libraries' native code runs; what XLA or Triton make at run time as PTX must be assembled by the image, not by the driver.
+        '; it runs native code of %s, but cannot compile PTX of that version' % image['cuda'] if enough and has[:2] < needs[:2] else '')
     return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else _newer(cuda, image), detail=detail)]
 
 

@@ -17,11 +17,13 @@ def devices(device, image, left_out, options):
         return [check('DEVICES', None, 'fail', '%d GPUs were expected, %d can be used: %s' % (wanted, gpus, device.reason),
                       value=gpus, limit=wanted, unit='GPUs', next_step=START_WITH_GPUS)]
     if device.kind is None:
-        return [check('DEVICES', None, 'inconclusive', 'this is a GPU image and there is no GPU: ' + device.reason,
+        asked = 'this is a GPU image' if image['cuda'] is not None else '--device cuda asks for GPUs'
+        return [check('DEVICES', None, 'inconclusive', '%s and there is no GPU: %s' % (asked, device.reason),
                       next_step=START_WITH_GPUS + ' --allow-cpu tests its CPU side.')]
-    if not on_gpu and image['cuda'] is not None:
+    if not on_gpu and (image['cuda'] is not None or options['device'] == 'cuda'):
         status = 'pass' if expect == 'cpu' else 'inconclusive'
-        return [check('DEVICES', None, status, 'GPU image run on the CPU: %s. Nothing is proved about GPUs' % device.reason,
+        return [check('DEVICES', None, status, '%s run on the CPU: %s. Nothing is proved about GPUs' % (
+            'GPU image' if image['cuda'] is not None else 'GPUs were asked for,', device.reason),
                       next_step='' if expect == 'cpu' else START_WITH_GPUS)]
     if left_out:
         return [check('DEVICES', None, 'inconclusive', '%s wanted, %d there: data parallelism is not proved for those' % (

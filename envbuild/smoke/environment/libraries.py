@@ -9,16 +9,16 @@ TWICE_HARMLESS = 'libcudart'          # healthy wheels bring one each, of the sa
 CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', 'NCCL')}
 
 
-def contents(image, versions):
-    """The framework's own word for its version and its CUDA."""
+def contents(image, versions, on_gpu=False):
+    """The framework's own word for its version and its CUDA. Without a lock only a run on GPUs asks for a CUDA, and for any."""
     out = []
     if image['version']:
         same = release(versions['version']) == release(image['version'])
         out.append(check('VERSION', None, 'pass' if same else 'fail', 'the framework says %s, the lock says %s' % (
             versions['version'], image['version']), next_step='' if same else 'Build the image again.'))
-    if image['cuda'] is None:
-        return out
     built = versions['cuda_build']
+    if image['cuda'] is None:
+        return out + ([check('BUILD', None, 'pass', 'built with CUDA %s; no lock says with which' % built)] if on_gpu and built else [])
     if not built:
         return out + [check('BUILD', None, 'fail', '%s %s is a CPU build inside a GPU image' % (versions['name'], versions['version']),
                             next_step='Install the framework\'s package for CUDA %s.' % image['cuda'])]
@@ -29,9 +29,7 @@ def contents(image, versions):
 
 
 def loaded(n, image, versions, ranks):
-    """What each rank has mapped; `ranks` are their answers of `mapped.facts`. Nothing for a CPU image."""
-    if image['cuda'] is None:
-        return []
+    """What each rank has mapped; `ranks` are their answers of `mapped.facts`."""
     out = twice(n, ranks)
     for name in sorted(CALLED):
         out += _one(n, name, image, versions, ranks)

@@ -70,10 +70,15 @@ def health(gpus):
             return [check('HEALTH', None, 'fail', 'GPU %d has faulty memory that waits to be taken out of use' % each['index'],
                           next_step='Reset the GPU or restart the host; if it comes back, have the board replaced.')]
         if each['ecc_errors']:
-            return [check('HEALTH', None, 'warn', 'GPU %d has counted %d memory errors that it could not correct' % (
-                each['index'], each['ecc_errors']), severity='warn', value=each['ecc_errors'], limit=0, unit='errors',
-                next_step='Look at nvidia-smi -q -d ECC on the host and restart it before trusting results.')]
+            return [uncorrected(None, each['index'], each['ecc_errors'], 'has counted')]
     return [check('HEALTH', None, 'pass', 'no memory errors are known', value=0, limit=0, unit='errors')]
+
+
+def uncorrected(n, index, errors, counted):
+    """HEALTH of a GPU that lost bits of its memory: what it computes with them is wrong."""
+    return check('HEALTH', n, 'fail', 'GPU %d %s %d memory error%s that it could not correct' % (index, counted, errors, '' if errors == 1 else 's'),
+                 value=errors, limit=0, unit='errors',
+                 next_step='Look at nvidia-smi -q -d ECC on the host; reset the GPU or restart the host before trusting results.')
 
 
 def throttle(n, gpus):

@@ -1,29 +1,87 @@
-"""USED: did the GPUs really work? And THROTTLE while they did."""
+"""USED: did the GPUs really work? And HEALTH and THROTTLE while they did."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
-from .state import throttle
+from .state import throttle, uncorrected
 
 RISES_BY = 50 * 10 ** 6
+WORK = ('train', 'bench')
+LONG_S = 3.0                # NVML's load is the mean of up to a second: work of a few milliseconds in it is told as 0 %
 
 
-def used(n, gpus, seen):
+class Gpu(object):
+    """One GPU of a launch: what is known of its use, from every side that can be asked; None where that side does not tell."""
+
+    def __init__(self, before, seen, results):
+        self.index, self.is_slice = before['index'], bool(before['mig'])
+        self.rise = _more(before['mem_used_bytes'], seen.get('mem_used_bytes'))
+        self.new_processes = _more(before['processes'], seen.get('processes'))
+        self.load = None if self.is_slice else seen.get('util_pct')         # of a slice there is no load
+        told = [result['contexts'] for result in results if result.get('contexts') is not None]
+        self.ranks = None if not told else sum(1 for contexts in told for each in contexts if each['uuid'] in (None, before['uuid']))
+
+    def is_known(self):
+        """Whether anybody tells."""
+        return (self.rise, self.new_processes, self.ranks) != (None, None, None)
+
+    def is_held(self):
+        """Whether a rank took it into use, by any witness: where others use the GPU, too, memory may fall while a rank takes some."""
+        return (self.rise or 0) >= RISES_BY or (self.new_processes or 0) > 0 or bool(self.ranks)
+
+    def idleness(self):
+        """Words of all witnesses for a GPU that was not used."""
+        words = [] if self.rise is None else ['its memory rose by %.0f MB' % (max(0, self.rise) / 1e6)]
+        words += [] if self.new_processes is None else ['no process came to it']
+        return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))
+
+    def use(self):
+        """Words of the witnesses for one that was."""
+        words = [] if self.rise is None or self.rise < RISES_BY else ['memory rose by %.0f MB' % (self.rise / 1e6)]
+        words += ['%d process%s came' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
+        words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []
+        return ' and '.join(words[:2])
+
+
+def _more(before, now):
+    return None if before is None or now is None else now - before
+
+
+def used(n, gpus, seen, results):
     """`gpus` are the devices of this launch as they were before, `seen` what gpuwatch saw of each while it ran."""
     by_uuid = dict((each['uuid'], each) for each in seen)
-    pairs = [(each, by_uuid[each['uuid']]) for each in gpus if each['uuid'] in by_uuid and each['mem_used_bytes'] is not None and
-             by_uuid[each['uuid']]['mem_used_bytes'] is not None]
-    if len(pairs) < len(gpus):
-        return [check('USED', n, 'skip', 'NVML is not there to tell')]
-    rises = [(now['mem_used_bytes'] - before['mem_used_bytes'], before['index'], now['util_pct']) for before, now in pairs]
-    least, index, _ = min(rises)
-    common = dict(value=least, limit=RISES_BY, unit='bytes', detail={'gpus': [dict(now, index=before['index']) for before, now in pairs]},
-                  next_step='The framework ran on the CPU: look at DEVICE and BUILD, and at its output.')
-    if least < RISES_BY:
-        return [check('USED', n, 'fail', 'GPU %d was not used: its memory rose by %.0f MB' % (index, max(0, least) / 1e6), **common)]
-    idle = [number for _, number, load in rises if not load]
-    if idle and not any(before['mig'] for before, _ in pairs):      # of a slice there is no load
-        return [check('USED', n, 'fail', 'GPU %d held memory and did no work: its load stayed 0 %%' % idle[0], **common)]
-    common.update(next_step='')
-    made = [check('USED', n, 'pass', 'memory rose by %.0f MB or more, load reached %d %%' % (
-        least / 1e6, min(load for _, _, load in rises)), **common)]
-    return made + [each for each in throttle(n, [dict(now, index=before['index']) for before, now in pairs]) if each['status'] != 'pass']
+    pairs = [(before, by_uuid.get(before['uuid'], {})) for before in gpus]
+    detail = {'gpus': [dict(now, index=before['index']) for before, now in pairs]}
+    made = [_verdict(n, [Gpu(before, now, results) for before, now in pairs], _working_seconds(results), detail)]
+    for before, now in pairs:
+        new_errors = _more(before['ecc_errors'], now.get('ecc_errors'))
+        made += [uncorrected(n, before['index'], new_errors, 'counted, while the test ran,')] if (new_errors or 0) > 0 else []
+    watched = [dict(now, index=before['index']) for before, now in pairs if now]
+    return made + [each for each in throttle(n, watched) if each['status'] != 'pass']
+
+
+def _working_seconds(results):
+    """How long the ranks trained and were timed."""
+    return max([0.0] + [sum(seconds for name, seconds in result.get('timing', {}).items() if name.startswith(WORK)) for result in results])
+
+
+def _verdict(n, gpus, seconds, detail):
+    common = dict(unit='bytes', limit=RISES_BY, detail=detail)
+    if not all(gpu.is_known() for gpu in gpus):
+        return check('USED', n, 'skip', 'neither NVML nor the driver tells')
+    rises = [gpu.rise for gpu in gpus if gpu.rise is not None]
+    common['value'] = min(rises) if rises else None
+    idle = [gpu for gpu in gpus if not gpu.is_held()]
+    if idle:
+        return check('USED', n, 'fail', 'GPU %d was not used: %s' % (idle[0].index, idle[0].idleness()),
+                     next_step='The framework ran on the CPU: look at DEVICE and BUILD, and at its output.', **common)
+    at_rest = [gpu for gpu in gpus if gpu.load == 0]
+    if at_rest and seconds >= LONG_S:
+        return check('USED', n, 'fail', 'GPU %d held memory and did no work: its load stayed 0 %% in %.0f s of training' % (
+            at_rest[0].index, seconds), next_step='The framework ran on the CPU: look at DEVICE and BUILD, and at its output.', **common)
+    least = min(gpus, key=lambda gpu: gpu.rise or 0)
+    loads = [gpu.load for gpu in gpus if gpu.load is not None]
+    if at_rest:
+        load = 'load 0 % was seen, and so little work may be too short to be seen'
+    else:
+        load = 'load reached %d %%' % min(loads) if loads else 'NVML does not tell the load'
+    return check('USED', n, 'pass', 'GPU %d: %s; %s' % (least.index, least.use(), load), **common)

@@ -6,10 +6,8 @@ from ..verdict import check
 HIDES_ALL = ('', '-1', 'none', 'nodevfiles', 'void')
 
 
-def visible(found, image):
+def visible(found):
     """Do the variables let the GPUs through, and name only what is there?"""
-    if image['cuda'] is None:
-        return []
     variables, there = found['variables'], len(found['devices'])
     toolkit, own = variables.get('NVIDIA_VISIBLE_DEVICES'), variables.get('CUDA_VISIBLE_DEVICES')
     if own is not None:
@@ -52,10 +50,8 @@ def _wrong(value, known):
     return ''
 
 
-def slices(found, image):
+def slices(found):
     """MIG, MPS."""
-    if image['cuda'] is None:
-        return []
     out, cut = [], [device['index'] for device in found['nvml']['devices'] if device['mig']]
     if cut:
         out.append(check('MIG', None, 'warn', 'MIG is on for GPU %s: CUDA sees one slice at a time%s' % (

@@ -2,6 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
+from . import causes
 
 OPTION = 'compile'      # a row's option: `no` where its images are to be without what compiling needs
 WITHOUT = 'this image was made without what compiling needs (options: {compile: "no"} in its row)'
@@ -24,10 +25,11 @@ def checks(n, found):
     if 'skip' in found:
         return [check('COMPILE', n, 'skip', 'does not apply: ' + found['skip'])]
     if 'error' in found:
-        cause = ' and '.join(found['absent']) or _first_line(found['error'])
+        known, remedy = causes.known(found['error'])
+        cause = ' and '.join(found['absent']) or ('%s (%s)' % (known, _first_line(found['error'])) if known else _first_line(found['error']))
         return [check('COMPILE', n, 'fail', 'a small function cannot be compiled: ' + cause, detail=found, unit='s',
                       next_step='Install what is missing, or build the image again: the recipe installs it unless its row says '
-                      'options: {compile: "no"}.' if found['absent'] else 'The whole error is in the report.')]
+                      'options: {compile: "no"}.' if found['absent'] else remedy or 'The whole error is in the report.')]
     tasks = found['tasks']
     wrong = [task for task in tasks if not task['right']]
     if wrong or not tasks:

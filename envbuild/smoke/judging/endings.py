@@ -1,7 +1,9 @@
 """RUN, HANG, IMPORT: how the ranks of one launch ended, and who is to blame."""
 from __future__ import absolute_import, division, print_function
 
+from .. import shadows
 from ..verdict import check
+from . import causes
 
 HINTS = (
     ('SIGKILL', 'SIGKILL usually means that memory ran out: look at the container\'s limit.'),
@@ -33,6 +35,9 @@ def ending(n, outcome):
         hint = next((words for sign, words in HINTS if sign in blamed['state']), 'Its last output is in the report\'s logs.')
         return [check('RUN', n, 'fail', 'a process ended too early: ' + where, detail=detail, next_step=hint)]
     key = 'IMPORT' if error['phase'] == 'import' else 'RUN'
-    return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s' % (
-        outcome.blame, error['phase'], error['type'], error['message'].strip()[:600]),
-        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step='Its output is in the report\'s logs.')]
+    known, remedy = causes.known(error['message'] + error['traceback'])
+    hidden = shadows.words(error.get('shadows'))
+    why = ''.join('. The cause: ' + words for words in (known, hidden) if words)
+    return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s%s' % (
+        outcome.blame, error['phase'], error['type'], error['message'].strip()[:600], why),
+        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step=remedy or 'Its output is in the report\'s logs.')]

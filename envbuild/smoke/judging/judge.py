@@ -37,7 +37,7 @@ class Judge(object):
             report['timing']['%dx_%s' % (n, name)] = round(seconds, 3)
         if report['framework'] is None:
             report['framework'] = reports.framework(plan['adapter'], results[0])
-            report['checks'] += environment.of_framework(self.image, report['framework'])
+            report['checks'] += environment.of_framework(self.image, report['framework'], self.device.kind == 'cuda')
         evidence = [phase['evidence'] for result in results for phase in _phases(result) if 'evidence' in phase]
         if evidence:
             report['checks'] += checks.placement(n, self.device, evidence)

@@ -28,7 +28,9 @@ OF_MEMBERS = ('OMPI_', 'PMIX_')
 HANDED_ON = 'ENVBUILD_SMOKE_MPI_PLACE'
 # Leaves its variables, and is there for as long as mpirun is.
 IDLE = '''
-import json, os, sys, time
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]      # the working folder may hide a module
+import json, os, time
 mpirun = os.getppid()
 path = os.path.join(sys.argv[1], os.environ['OMPI_COMM_WORLD_RANK'])
 with open(path + '.new', 'w') as stream:

@@ -52,12 +52,13 @@ class Watch(object):
         """Of each GPU what was seen since the last call: peaks, the lowest clock, what held it down. [] where nothing watches."""
         with self._lock:
             seen, self._seen = self._seen, []
-        return [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]
+        out = [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]
+        return [dict(each, ecc_errors=handle and probe_nvml.errors(self._nvml, handle)) for each, handle in zip(out, self._handles)]
 
 
 def _look(nvml, handle):
     use, reasons = probe_nvml.use(nvml, handle), nvml.large('nvmlDeviceGetCurrentClocksThrottleReasons', handle) or 0
-    return {'mem_used_bytes': use['mem_used_bytes'], 'util_pct': use['util_pct'],
+    return {'mem_used_bytes': use['mem_used_bytes'], 'util_pct': use['util_pct'], 'processes': use['processes'],
             'sm_clock_mhz': nvml.number('nvmlDeviceGetClockInfo', handle, probe_nvml.SM_CLOCK),
             'temperature_c': nvml.number('nvmlDeviceGetTemperature', handle, probe_nvml.TEMPERATURE),
             'held_down': [words for bit, words in probe_nvml.HELD_DOWN if reasons & bit]}
@@ -69,5 +70,6 @@ def _summary(uuid, looks):
         return choose(known) if known else None
 
     return {'uuid': uuid, 'mem_used_bytes': most('mem_used_bytes'), 'util_pct': most('util_pct'),
+            'processes': most('processes'),
             'sm_clock_mhz': most('sm_clock_mhz', min), 'temperature_c': most('temperature_c'),
             'held_down': sorted(set(why for each in looks for why in each['held_down']))}

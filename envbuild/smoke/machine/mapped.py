@@ -92,7 +92,9 @@ def folder(path):
 # first: without a driver its own way to load them takes an old error of the loader for one of theirs, and aborts.
 ASKED = {
     'libcudnn': ('''
-import ctypes, glob, os, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]      # the working folder may hide a module
+import ctypes, glob, os
 for part in glob.glob(os.path.join(os.path.dirname(sys.argv[1]), 'libcudnn_ops*.so*')):
     try:
         ctypes.CDLL(part, ctypes.RTLD_GLOBAL)
@@ -103,7 +105,9 @@ ask.restype = ctypes.c_size_t
 print(ask())
 ''', cudnn),
     'libnccl': ('''
-import ctypes, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import ctypes
 number = ctypes.c_int()
 ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(number))
 print(number.value)

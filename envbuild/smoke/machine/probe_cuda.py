@@ -59,7 +59,7 @@ def _text(lib, name, handle):
     return buffer.value.decode('ascii', 'replace') if function and function(buffer, len(buffer), handle) == 0 else None
 
 
-def _uuid(lib, handle):
+def uuid(lib, handle):
     """As nvidia-smi writes it. The older call answers the board's also for a slice of it."""
     function = getattr(lib, 'cuDeviceGetUuid_v2', None) or getattr(lib, 'cuDeviceGetUuid', None)
     buffer = (ctypes.c_ubyte * 16)()
@@ -73,7 +73,7 @@ def _device(lib, index, count):
     handle, value = ctypes.c_int(), ctypes.c_int()
     lib.cuDeviceGet(ctypes.byref(handle), index)
     out = {'index': index, 'name': _text(lib, 'cuDeviceGetName', handle) or 'GPU', 'pci': _text(lib, 'cuDeviceGetPCIBusId', handle),
-           'uuid': _uuid(lib, handle)}
+           'uuid': uuid(lib, handle)}
     for key, number in ATTRIBUTES:
         out[key] = value.value if lib.cuDeviceGetAttribute(ctypes.byref(value), number, handle) == 0 else 0
     size = ctypes.c_size_t()

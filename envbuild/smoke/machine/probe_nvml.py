@@ -3,6 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import ctypes
 import os
+import platform
 
 from . import topology
 
@@ -14,6 +15,7 @@ MODES = {0: 'default', 1: 'exclusive thread', 2: 'prohibited', 3: 'exclusive pro
 HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat, by software'),
              (0x40, 'heat, by hardware'), (0x80, 'power brake'))
 CODES = {4: 'no permission', 9: 'the driver is not loaded', 15: 'a GPU has fallen off the bus', 18: 'its version is not the kernel\'s driver\'s'}
+VIRTUAL = 2                 # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 AFFINITY_WORDS = 32         # of 64 processors each
 
 
@@ -94,6 +96,13 @@ class Nvml(object):
                 return count.value if function(handle, ctypes.byref(count), None) in (0, 7) else None     # 7: more than the room given
         return None
 
+    def is_virtual(self, handle):
+        """Whether it is a part of a GPU (vGPU), or one that Windows lends to its Linux (WSL 2): NVML knows less of those.
+
+        https://docs.nvidia.com/cuda/wsl-user-guide/ lists the load among what is not supported there.
+        """
+        return self.number('nvmlDeviceGetVirtualizationMode', handle) == VIRTUAL or in_windows(platform.release())
+
     def cpus(self, handle):
         """The processors that are near it, None where NVML does not tell."""
         function, words = getattr(self.lib, 'nvmlDeviceGetCpuAffinity', None), (ctypes.c_ulong * AFFINITY_WORDS)()
@@ -101,6 +110,11 @@ class Nvml(object):
             return None
         bits = 8 * ctypes.sizeof(ctypes.c_ulong)
         return [place * bits + bit for place, word in enumerate(words) for bit in range(bits) if word >> bit & 1] or None
+
+
+def in_windows(release):
+    """Whether this release of the kernel is that of WSL: '5.15.90.1-microsoft-standard-WSL2'."""
+    return 'microsoft' in release.lower()
 
 
 def opened():
@@ -123,8 +137,15 @@ def use(nvml, handle):
     memory, load = _Memory(), _Utilization()
     has_memory = nvml.lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
     has_load = nvml.lib.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(load)) == 0
+    # Where NVML has no counter behind it, some drivers answer 0 instead of "not supported".
+    has_load = has_load and (load.gpu or not nvml.is_virtual(handle))
     return {'mem_free_bytes': memory.free if has_memory else None, 'mem_used_bytes': memory.used if has_memory else None,
             'util_pct': load.gpu if has_load else None, 'processes': nvml.processes(handle)}
+
+
+def errors(nvml, handle):
+    """Memory errors since the driver was loaded that the GPU could not correct; None where it does not count them."""
+    return nvml.large('nvmlDeviceGetTotalEccErrors', handle, UNCORRECTED, SINCE_START)
 
 
 def _link(nvml, handle):
@@ -146,7 +167,7 @@ def _state(nvml, handle):
         'held_down': [words for bit, words in HELD_DOWN if (held or 0) & bit],
         'temperature_c': nvml.number('nvmlDeviceGetTemperature', handle, TEMPERATURE),
         'sm_clock_max_mhz': nvml.number('nvmlDeviceGetMaxClockInfo', handle, SM_CLOCK),
-        'ecc_errors': nvml.large('nvmlDeviceGetTotalEccErrors', handle, UNCORRECTED, SINCE_START),
+        'ecc_errors': errors(nvml, handle),
         'memory_fault': bool(nvml.number('nvmlDeviceGetRetiredPagesPendingStatus', handle) or (rows and (rows[2] or rows[3]))),
     }
 

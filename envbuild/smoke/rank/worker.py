@@ -10,9 +10,9 @@ import traceback
 
 import numpy as np
 
-from .. import adapters, files
+from .. import adapters, files, shadows
 from ..clock import now
-from ..machine import mapped
+from ..machine import contexts, mapped
 from ..networks import nets
 from . import bench, compiling, exchange, match, save, schemes, train
 from .context import Context
@@ -121,6 +121,8 @@ def _run(plan, rank, heart, result):
         done = result['workloads'][workload['workload']] = {}
         _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
     result['libraries'] = mapped.facts()        # at the end: frameworks load cuDNN when they first need it
+    if plan['device'] == 'cuda':
+        result['contexts'] = contexts.facts()
     _measure(session, LAST, '', result['phases'], result['timing'])
     heart.enter('end')
     session.ctx.group.barrier()
@@ -139,9 +141,10 @@ def main(plan_file, rank):
         _run(plan, rank, heart, result)
     except (Exception, SystemExit) as error:  # whatever a framework raises is a finding, told by the parent
         traceback.print_exc()
+        text = ascii_text(traceback.format_exc())
         result['error'] = {
             'phase': heart.phase, 'type': type(error).__name__, 'message': ascii_text(error), 'time': now(),
-            'traceback': ascii_text(traceback.format_exc()), 'consequence': isinstance(error, PeerLost),
+            'traceback': text, 'consequence': isinstance(error, PeerLost), 'shadows': shadows.found(text),
         }
     files.write_json(os.path.join(plan['folder'], 'result-%d.json' % rank), result)
     sys.stdout.flush()

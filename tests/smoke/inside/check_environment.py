@@ -87,7 +87,7 @@ PLANTED = {
         ('fail', 'GPU 1 is in compute mode prohibited', found([gpu(0), gpu(1, compute_mode='prohibited')]), {}),
     ],
     'HEALTH': [
-        ('warn', 'has counted 3 memory errors', found([gpu(0), gpu(1, ecc_errors=3)]), {}),
+        ('fail', 'GPU 1 has counted 3 memory errors', found([gpu(0), gpu(1, ecc_errors=3)]), {}),
         ('fail', 'GPU 0 has faulty memory', found([gpu(0, memory_fault=True), gpu(1)]), {}),
     ],
     'THROTTLE': [
@@ -267,7 +267,7 @@ class Loaded(unittest.TestCase):
     def test_two_files_of_one_library(self):
         two = [dict(CUDNN[0], libcublas=[{'path': '/a/libcublas.so.12', 'version': None}, {'path': '/b/libcublas.so.12', 'version': None}])]
         self.assertEqual(statuses(self.judge(two))[0], ('LIBS', 'warn'))
-        self.assertEqual(libraries.loaded(1, CPU_IMAGE, {}, two), [])
+        self.assertEqual(environment.after(1, CPU_IMAGE, {}, [{'libraries': each} for each in two], [], []), [])
 
     def test_how_versions_are_coded(self):
         self.assertEqual((mapped.named('/w/libcudnn.so.8.9.7'), mapped.named('/w/libcudnn.so.8')), ('8.9.7', None))
@@ -297,21 +297,45 @@ class PeerCopies(unittest.TestCase):
 
 
 class Used(unittest.TestCase):
-    def judge(self, mem=2 * GB, load=90, held=(), **before):
-        seen = [{'uuid': 'GPU-%d' % index, 'mem_used_bytes': mem, 'util_pct': load, 'temperature_c': 80, 'held_down': list(held)} for index in (0, 1)]
-        return environment.after(2, GPU_IMAGE, {'cudnn': None, 'nccl': None}, [{}, {}], [gpu(0, **before), gpu(1, **before)], seen)
+    def judge(self, mem=2 * GB, load=90, held=(), contexts=None, seconds=9.0, processes=0, errors=0, **before):
+        seen = [{'uuid': 'GPU-%d' % index, 'mem_used_bytes': mem, 'util_pct': load, 'temperature_c': 80, 'held_down': list(held),
+                 'processes': processes, 'ecc_errors': errors} for index in (0, 1)]
+        results = [{'timing': {'train_mnist_s': seconds / 3, 'bench_mnist_s': seconds * 2 / 3, 'oracle_s': 99.0}, 'contexts': contexts}] * 2
+        return environment.after(2, GPU_IMAGE, {'cudnn': None, 'nccl': None}, results, [gpu(0, **before), gpu(1, **before)], seen)
 
     def test_gpus_that_worked(self):
         self.assertEqual(statuses(self.judge()), [('USED', 'pass')])
 
     def test_gpus_that_did_not(self):
-        self.assertIn('GPU 0 was not used: its memory rose by 0 MB', self.judge(mem=GB // 2)[0]['message'])
+        self.assertIn('GPU 0 was not used: its memory rose by 0 MB, no process came to it', self.judge(mem=GB // 2)[0]['message'])
+        self.assertIn('no rank opened it', self.judge(mem=GB // 2, contexts=[])[0]['message'])
         self.assertIn('did no work', self.judge(load=0)[0]['message'])
         self.assertEqual(statuses(self.judge(load=0) + self.judge(mem=0)), [('USED', 'fail')] * 2)
         self.assertEqual(statuses(self.judge(load=0, mig=True)), [('USED', 'pass')])
 
-    def test_without_nvml_nothing_is_said(self):
-        self.assertEqual(statuses(self.judge(mem_used_bytes=None)), [('USED', 'skip')])
+    def test_without_nvml_cuda_is_asked(self):
+        nobody = dict(mem_used_bytes=None, processes=None, load=None)
+        self.assertEqual(statuses(self.judge(mem=None, **nobody)), [('USED', 'skip')])
+        self.assertEqual(statuses(self.judge(mem=None, contexts=[], **nobody)), [('USED', 'fail')])
+        both = [{'uuid': 'GPU-%d' % index, 'used_bytes': GB} for index in (0, 1)]
+        self.assertEqual(statuses(self.judge(mem=None, contexts=both, **nobody)), [('USED', 'pass')])
+        self.assertIn('GPU 1 was not used', self.judge(mem=None, contexts=both[:1], **nobody)[0]['message'])
+
+    def test_one_witness_is_enough(self):
+        both = [{'uuid': None, 'used_bytes': None}]
+        for changes in ({'mem': 2 * GB}, {'mem': 0, 'processes': 1}, {'mem': 0, 'contexts': both}):
+            self.assertEqual(statuses(self.judge(**changes)), [('USED', 'pass')])
+
+    def test_no_load_in_a_short_time_is_not_idleness(self):
+        self.assertEqual(statuses(self.judge(load=0, seconds=1.0) + self.judge(load=None)), [('USED', 'pass')] * 2)
+
+    def test_memory_errors_while_it_ran(self):
+        self.assertEqual(statuses(self.judge(errors=2)), [('USED', 'pass'), ('HEALTH', 'fail'), ('HEALTH', 'fail')])
+        self.assertEqual(statuses(self.judge(errors=None)), [('USED', 'pass')])
+
+    def test_releases_of_windows_linux(self):
+        self.assertTrue(probe_nvml.in_windows('5.15.90.1-microsoft-standard-WSL2'))
+        self.assertFalse(probe_nvml.in_windows('6.1.0-13-amd64'))
 
     def test_clocks_held_down_while_it_ran(self):
         self.assertEqual(statuses(self.judge(held=['heat, by software', 'power limit'])), [('USED', 'pass'), ('THROTTLE', 'warn')])

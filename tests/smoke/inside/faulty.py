@@ -28,6 +28,8 @@ class Adapter(Healthy):
         self.size = float(size or 0)
         if self.fault == 'import':
             raise ImportError('libexample.so.9: cannot open shared object file')
+        if self.fault == 'needs-colorsys':      # as a framework needs some module of Python
+            from colorsys import rgb_to_hsv  # noqa: F401
         other = ctx.options.get('other-nccl-on-rank-1')
         if other and ctx.rank == 1:
             os.environ['STUB_NCCL'] = other
@@ -62,6 +64,9 @@ class Adapter(Healthy):
             raise RuntimeError('out of memory on rank %d' % self.ctx.rank)
         if self.ctx.rank == int(self.ctx.options.get('on-rank', self.ctx.world - 1)) and self.steps == 3:
             self.disaster()
+        if self.fault == 'newer-ptx':
+            raise RuntimeError('INTERNAL: Failed to load PTX text as a module: CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX was '
+                               'compiled with an unsupported toolchain.')
         if self.fault == 'compiles' and self.steps == 1:
             time.sleep(COMPILING_S)
         if self.fault == 'slow-rank' and self.ctx.rank == self.ctx.world - 1:

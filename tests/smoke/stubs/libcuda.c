@@ -76,8 +76,18 @@ int cuDeviceCanAccessPeer(int *can, int handle, int peer) {
 }
 
 /* Contexts and memory: a context is its device's handle, memory of a device is memory of this process.
+   STUB_ACTIVE: 1 if the process has a context on each of its devices.
    STUB_CORRUPT, STUB_STUCK: "0-1", pairs between which copies lose a bit, or never end. STUB_FULL: bytes from which nothing is given. */
 int cuDevicePrimaryCtxRetain(void **context, int handle) { *context = (void *)(long)handle; return 0; }
+int cuDevicePrimaryCtxGetState(int handle, unsigned *flags, int *active) {
+  *flags = 0;
+  *active = number("STUB_ACTIVE", 0);
+  return handle >= 100 ? 0 : 101;
+}
+int cuDevicePrimaryCtxRelease(int handle) { (void)handle; return 0; }
+int cuCtxPushCurrent_v2(void *context) { (void)context; return 0; }
+int cuCtxPopCurrent_v2(void **context) { (void)context; return 0; }
+int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = (size_t)30 << 30; *total = (size_t)40 << 30; return 0; }
 int cuCtxSetCurrent(void *context) { (void)context; return 0; }
 int cuCtxSynchronize(void) { return 0; }
 int cuCtxEnablePeerAccess(void *context, unsigned flags) { (void)context; (void)flags; return 0; }

@@ -3,7 +3,8 @@
    What is asked again once the work has begun has changed by then, as of GPUs that work; STUB_ASLEEP=1: it has not.
    Of each GPU, by the same number for all, or for one alone as STUB_USED_2=... : USED (MB at the start), TOTAL (MB), LOAD (%),
    PROCESSES, MODE (compute mode), MIG, HELD (mask of clocks held down), ECC, REMAP (row remapping failed), LANES, NEAR (mask of cores),
-   LINKS (NVLinks, to a switch). STUB_LEVEL: common ancestor of every pair. */
+   LINKS (NVLinks, to a switch), VIRTUAL (2: a vGPU), MEMORY (-1: not told), and what is told once the work has begun: WORK (MB more),
+   LOAD_THEN (%, -1: not supported), PROCESSES_THEN, ECC_THEN. STUB_LEVEL: common ancestor of every pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +58,10 @@ int nvmlDeviceGetPciInfo_v3(void *handle, pci_t *out) {
 
 int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
   static int asked[64];
-  unsigned long long work = asked[index_of(handle) % 64]++ && !getenv("STUB_ASLEEP") ? 400 : 0;
+  long work = asked[index_of(handle) % 64]++ && !getenv("STUB_ASLEEP") ? setting("WORK", handle, 400) : 0;
+  if (setting("MEMORY", handle, 0) < 0) return 3; /* not supported */
   memory->total = (unsigned long long)setting("TOTAL", handle, 16000) * 1000000;
-  memory->used = ((unsigned long long)setting("USED", handle, 100) + work) * 1000000;
+  memory->used = (unsigned long long)(setting("USED", handle, 100) + work) * 1000000;
   memory->free = memory->total - memory->used;
   return 0;
 }
@@ -67,7 +69,9 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
 int nvmlDeviceGetUtilizationRates(void *handle, utilization_t *load) {
   static int asked[64];
   int works = asked[index_of(handle) % 64]++ && !getenv("STUB_ASLEEP");
-  load->gpu = works ? 93 : (unsigned)setting("LOAD", handle, 0);
+  long then = setting("LOAD_THEN", handle, 93);
+  if (then < 0) return 3; /* not supported */
+  load->gpu = works ? (unsigned)then : (unsigned)setting("LOAD", handle, 0);
   load->memory = 3;
   return 0;
 }
@@ -83,8 +87,10 @@ int nvmlDeviceGetCurrPcieLinkWidth(void *handle, unsigned *value) {
 }
 
 int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *processes) {
+  static int asked[64];
+  long before = setting("PROCESSES", handle, 0);
   (void)processes;
-  *count = (unsigned)setting("PROCESSES", handle, 0);
+  *count = (unsigned)(asked[index_of(handle) % 64]++ ? setting("PROCESSES_THEN", handle, before) : before);
   return *count ? 7 : 0;
 }
 
@@ -118,11 +124,15 @@ int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *value) { (void)hand
 int nvmlDeviceGetMaxClockInfo(void *handle, int kind, unsigned *value) { (void)handle; (void)kind; *value = 1410; return 0; }
 
 int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, unsigned long long *value) {
+  static int asked[64];
+  long before = setting("ECC", handle, 0);
   (void)kind;
   (void)counter;
-  *value = (unsigned long long)setting("ECC", handle, 0);
+  *value = (unsigned long long)(asked[index_of(handle) % 64]++ ? setting("ECC_THEN", handle, before) : before);
   return 0;
 }
+
+int nvmlDeviceGetVirtualizationMode(void *handle, unsigned *mode) { *mode = (unsigned)setting("VIRTUAL", handle, 0); return 0; }
 
 int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
   *active = link < (unsigned)setting("LINKS", handle, 0);

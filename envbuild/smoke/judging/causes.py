@@ -1,0 +1,17 @@
+"""Errors of frameworks whose cause is known and lies elsewhere than their words say."""
+from __future__ import absolute_import, division, print_function
+
+import re
+
+# What the driver answers when it is given PTX that is newer than itself; the code is 222:
+# https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html
+_NEWER_PTX = re.compile(r'UNSUPPORTED_PTX_VERSION|PTX was compiled with an unsupported toolchain|PTX JIT compiler library.*too old|'
+                        r'Unsupported \.version \d', re.IGNORECASE)
+_NEWER_PTX_WORDS = ('what XLA, Triton or NVRTC made at run time is PTX for a newer CUDA than this driver knows',
+                    'Update the driver to the CUDA that DRIVER names, or use an environment with an older CUDA: minor versions of CUDA '
+                    'are compatible for native code only, not for PTX.')
+
+
+def known(error):
+    """(the cause in words, what to do) for an error's text, ('', '') for none that is known."""
+    return _NEWER_PTX_WORDS if _NEWER_PTX.search(error) else ('', '')
