@@ -87,9 +87,7 @@ def test_an_unusable_driver_is_told_with_its_cause(
     assert answer.report["framework"] is None  # nothing was started
 
 
-def _on_gpus(
-    guest: Guest, folder: Path, env: dict[str, str], *arguments: str, **how: Any
-) -> Answer:
+def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str, **how: Any) -> Answer:
     """The NumPy adapter claiming to run on GPUs: what the guest does with a CUDA run, without its arithmetic."""
     numpy = guest.numpy.name.split("numpy")[1]
     options = {"fault": "elsewhere", "cuda_build": "12.4", "load": "cuda,cudnn,nccl"}
