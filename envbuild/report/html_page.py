@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envbuild.report import exchange, plots
 from envbuild.report.bandwidth import bandwidth_plot
 from envbuild.report.facts import timing
-from envbuild.report.shapes import CHECK_STATUSES, View
+from envbuild.report.shapes import CHECK_STATUSES, Check, View
 from envbuild.report.svg import Plot
 from envbuild.report.text import cells, footnote, headings, labels
 from envbuild.report.values import duration, mapping, mappings, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 
 _PAGE = Path(__file__).parent / "page"
+_HEADINGS = {"pass": "Warnings", "inconclusive": "Why there is no verdict"}
+_LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "warn": "warning"}  # what a check expects was …
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """Checks that found the same, told once: ``title`` is what they expect, ``lines`` are what each of them says."""
+
+    status: str
+    label: str
+    id: str
+    title: str
+    lines: tuple[str, ...]
+    next_step: str
+    detail: tuple[tuple[str, str], ...]
 
 
 def html(report: Mapping[str, Any]) -> str:
@@ -41,6 +57,8 @@ def html(report: Mapping[str, Any]) -> str:
         tiles=_tiles,
         plots=_plots,
         counted=_counted,
+        findings=_findings,
+        findings_title=lambda seen: _HEADINGS.get(seen.verdict, "What went wrong"),
         headings=headings,
         cells=cells,
         footnote=footnote,
@@ -81,3 +99,48 @@ def _plots(seen: View, report: Mapping[str, Any]) -> list[Plot]:
 def _counted(seen: View) -> str:
     counts = Counter(check.status for check in seen.checks)
     return ", ".join(f"{counts[status]} {status}" for status in CHECK_STATUSES if counts[status])
+
+
+def _findings(seen: View) -> list[Finding]:
+    """What a reader must know first, the worst first; nothing for a pass without warnings."""
+    alike: dict[tuple[str, ...], list[Check]] = {}
+    for check in seen.checks:
+        if check.status in _LABELS:
+            alike.setdefault((check.status, check.id, check.title, check.next_step), []).append(check)
+    found = [
+        Finding(
+            status=status,
+            label=_LABELS[status],
+            id=id_ if title else "",
+            title=_capital(title or id_),
+            lines=tuple(dict.fromkeys(map(_line, checks))),
+            next_step=next_step,
+            detail=checks[0].detail,
+        )
+        for (status, id_, title, next_step), checks in alike.items()
+    ]
+    if seen.verdict != "pass" and not any(each.status != "warn" for each in found):
+        lines = seen.reasons or ("The report does not say why.",)
+        next_step = "Read the log below." if seen.logs else "Look at the output of the run: it may have ended early."
+        about = Finding(
+            status=seen.verdict,
+            label=seen.verdict,
+            id="",
+            title=_capital(lines[0]),
+            lines=lines[1:],
+            next_step=next_step,
+            detail=(),
+        )
+        found.insert(0, about)
+    return found
+
+
+def _line(check: Check) -> str:
+    about = ", ".join(filter(None, (check.workload, plural(check.workers, "worker") if check.workers else "")))
+    figures = f" (measured {check.value}, limit {check.limit})" if check.value and check.limit else ""
+    said = check.message or (f"measured {check.value}" if check.value else "no message")
+    return f"{about}: {said}{figures}" if about else f"{said}{figures}"
+
+
+def _capital(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
