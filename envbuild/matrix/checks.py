@@ -41,8 +41,19 @@ def _names(matrix: Matrix) -> Iterator[Problem]:
                     framework.origin, f"the name {name} of {framework.name} is taken by {taken.get(name, 'requests')}"
                 )
             taken[name] = framework.name
+        yield from _other_names(matrix, framework)
     yield from _systems(matrix)
     yield from _pythons(matrix)
+
+
+def _other_names(matrix: Matrix, framework: FrameworkTable) -> Iterator[Problem]:
+    """``instead_of`` and ``beside`` name frameworks, and go together."""
+    known = {table.name for table in matrix.frameworks} - {framework.name}
+    for field, name in (("instead_of", framework.instead_of), ("beside", framework.beside)):
+        if name and name not in known:
+            yield problem(framework.origin, f"`{field}` of {framework.name} names {name}, which is no other framework")
+    if bool(framework.instead_of) != bool(framework.beside):
+        yield problem(framework.origin, f"`instead_of` and `beside` go together; {framework.name} has one of them")
 
 
 def _systems(matrix: Matrix) -> Iterator[Problem]:

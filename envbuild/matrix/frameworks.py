@@ -171,6 +171,8 @@ def _framework(
         left_out=(),
         releases=_newest_first(context, releases),
         origin=origin,
+        instead_of=head.text("instead_of", ""),
+        beside=head.text("beside", ""),
     )
 
 

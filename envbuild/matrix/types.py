@@ -211,7 +211,11 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkTable:
-    """A framework and its releases, newest first."""
+    """A framework and its releases, newest first.
+
+    Of several tables of one add-on, each upon another framework, one has the usual name; the others say it in ``instead_of``:
+    beside the framework ``beside`` that name means them.
+    """
 
     name: str
     title: str
@@ -222,6 +226,8 @@ class FrameworkTable:
     left_out: tuple[LeftOut, ...]
     releases: Sequence[Release]
     origin: Provenance
+    instead_of: str = ""
+    beside: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

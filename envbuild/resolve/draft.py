@@ -10,9 +10,10 @@ from envbuild.matrix.types import FrameworkTable
 
 @dataclass(kw_only=True, slots=True)
 class Piece:
-    """What was said of one framework, in its own part of the request."""
+    """What was said of one framework, in its own part of the request. ``name`` is the name that it was said by."""
 
     framework: FrameworkTable
+    name: str = ""
     parts: dict[str, str] = field(default_factory=dict)
 
 
@@ -25,11 +26,11 @@ class Draft:
         self.parts: dict[str, str] = {}
         self.clauses: dict[str, str] = {}
 
-    def piece(self, framework: FrameworkTable) -> Piece:
-        """The piece of a framework, begun where it was not named yet."""
+    def piece(self, framework: FrameworkTable, name: str = "") -> Piece:
+        """The piece of a framework, begun with ``name`` where it was not named yet."""
         found = self.find(framework)
         if found is None:
-            found = Piece(framework=framework)
+            found = Piece(framework=framework, name=name)
             self.pieces.append(found)
         return found
 

@@ -13,7 +13,7 @@ from envbuild.matrix.leftout import PRERELEASES, why_left_out
 from envbuild.matrix.platform import CudaRow
 from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
 from envbuild.matrix.versions import newest_first, within
-from envbuild.resolve import names
+from envbuild.resolve import addons, names
 from envbuild.resolve.draft import Draft, Piece
 from envbuild.resolve.gpu_names import find_gpu
 from envbuild.resolve.local import read_base
@@ -26,7 +26,8 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
     for part in ("cuda", "cudnn", "nccl", "python"):
         _check_consistent(draft, part, draft.get(part))
     doubts: list[str] = []
-    asked = [_wanted(matrix, draft, piece, doubts) for piece in draft.pieces]
+    said = addons.settle(matrix, draft)
+    asked = [_wanted(matrix, draft, piece, doubts, said.get(piece.framework.name, "")) for piece in draft.pieces]
     cuda = _known_cuda(matrix, draft.get("cuda"), doubts)
     _check_python(matrix, draft)
     systems = names.find_systems(matrix, draft.get("system")) if draft.get("system") else ()
@@ -56,10 +57,11 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
     )
 
 
-def _wanted(matrix: Matrix, draft: Draft, piece: Piece, doubts: list[str]) -> Wanted:
+def _wanted(matrix: Matrix, draft: Draft, piece: Piece, doubts: list[str], said: str) -> Wanted:
     version = _exact_if_release(piece.framework, piece.parts.get("version", ""))
     _check_version(piece.framework, version, draft)
-    return Wanted(framework=piece.framework, version=version, cuda=_known_cuda(matrix, piece.parts.get("cuda", ""), doubts))
+    cuda = _known_cuda(matrix, piece.parts.get("cuda", ""), doubts)
+    return Wanted(framework=piece.framework, version=version, cuda=cuda, said=said)
 
 
 def _hardware(matrix: Matrix, driver: str | None, gpus: list[str]) -> tuple[str, list[GpuWanted], list[str]]:

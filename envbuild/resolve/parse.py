@@ -194,7 +194,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, s
         return piece, rest
     if found is None:
         raise names.unknown_framework(matrix, head, word[len(head) :])
-    return draft.piece(found[0]), found[1]
+    return draft.piece(found[0], word.removesuffix(found[1]).rstrip("-") if found[1] else word), found[1]
 
 
 def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:

@@ -39,6 +39,10 @@ def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rea
     place = chosen.place
     for build in chosen.builds:
         release = build.release
+        if said := request.wanted_of(build.framework).said:
+            beside = build.framework.beside
+            because = f"{said} beside {beside}, and not beside what {said} stands upon by itself"
+            yield Reason(choice=build.framework.title, because=because, source=build.framework.origin.source)
         yield Reason(
             choice=f"{build.framework.name} {release.version}",
             because=_version(request, chosen, build),

@@ -28,11 +28,15 @@ class GpuWanted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty where the request's own holds."""
+    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty where the request's own holds.
+
+    ``said`` is the name that the request has for it, where that is another framework's.
+    """
 
     framework: FrameworkTable
     version: str
     cuda: str
+    said: str = ""
 
     def accepts(self, release: Release) -> bool:
         """Whether the version is one that was asked for."""

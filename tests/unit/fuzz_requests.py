@@ -5,12 +5,14 @@ Only the plain YAML is used, so that what a request means is not learnt from the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from brute_force import Wish, accepts
+from brute_force import Wish, accepts, satisfies
 from brute_world import Build, World
 from hypothesis import strategies as st
+from packaging.version import Version
 
 PROVIDERS = ["apt", "tag", "conda", "wheels", "distribution"]
 SIGNS = ["==", "=", ">=", "<=", "<", ">", "!=", "~="]
@@ -67,6 +69,29 @@ def _asked(draw: st.DrawFn, requests: Requests) -> Asked:
     return _Saying(draw, requests, draw(st.sampled_from(requests.world.builds[framework]))).all()
 
 
+def meant(world: World, frameworks: Sequence[tuple[str, str, str]], said: Sequence[str]) -> list[tuple[str, str, str]]:
+    """What frameworks mean beside each other: an add-on's usual name means its table upon what else is named.
+
+    Who says that table by a longer name means it; what it stands upon then comes along.
+    """
+    found = list(frameworks)
+    for at, ((usual, clauses, cuda), name) in enumerate(zip(frameworks, said, strict=True)):
+        names = [each for each, _, _ in found]
+        heads = {(head.get("instead_of"), head.get("beside")): table for table, head in world.heads.items()}
+        others = [heads[usual, each] for each in names if (usual, each) in heads]
+        fitting = [
+            table for table in others if any(satisfies(build.version, clauses, Version) for build in world.builds[table])
+        ]
+        below = [build.holds[0][0] for build in world.builds[usual] if build.holds]
+        if not fitting or set(below) & set(names) or fitting[0] in names:
+            continue
+        if name in (usual, world.heads[usual]["short"]):
+            found[at] = (fitting[0], clauses, cuda)
+        else:
+            found.append((below[0], "", ""))
+    return found
+
+
 class _Saying:
     """Puts one request together, part by part; most parts stay free, since little satisfies all."""
 
@@ -80,6 +105,7 @@ class _Saying:
         self.wish: dict[str, Any] = {}
         self.heads: list[str] = []
         self.frameworks: list[tuple[str, str, str]] = []
+        self.said: list[str] = []
 
     def often(self, times: int, of: int = 10) -> bool:
         return self.draw(st.integers(0, of - 1)) < times
@@ -106,7 +132,7 @@ class _Saying:
         wish = {"device": "gpu" if self.needs_gpu() else "", **self.wish}
         if self.often(1):
             text = text.upper()
-        return Asked(text, self.options, Wish(frameworks=tuple(self.frameworks), **wish))
+        return Asked(text, self.options, Wish(frameworks=tuple(meant(self.requests.world, self.frameworks, self.said)), **wish))
 
     def needs_gpu(self) -> bool:
         return any(self.wish.get(part) for part in ("cuda", "cudnn", "nccl", "driver", "gpus"))
@@ -126,7 +152,9 @@ class _Saying:
         return self.one(near if near and self.often(8) else builds)
 
     def say_framework(self, build: Build) -> None:
-        head, clauses = self.say_version(build, self.one(self.requests.names[build.framework]))
+        name = self.one(self.requests.names[build.framework])
+        self.said.append(name)
+        head, clauses = self.say_version(build, name)
         whole = clauses.removeprefix("==")
         if whole.count(".") >= 2 and any(other.version == whole for other in self.requests.world.builds[build.framework]):
             clauses = f"==={whole}"  # a whole version that is a release means that one
