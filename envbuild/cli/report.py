@@ -11,6 +11,7 @@ from envbuild.cli import options
 from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, UsageError
 
+_EXIT_OF_STANDING = {"not worse": 0, "worse": 9, "open": 10}
 FORMATS = ("table", "markdown", "junit", "html")
 
 
@@ -22,15 +23,21 @@ FORMATS = ("table", "markdown", "junit", "html")
 @options.common
 @click.pass_obj
 def command(session: Session, a: str, b: str | None, form: str, output: Path | None) -> int:
-    """Show report A; with B, what differs between the two. Each is an environment's NAME or the path of a JSON report."""
+    """Show report A; with B, what differs between the two. Each is an environment's NAME or the path of a JSON report.
+
+    With B the exit status is 9 where B failed or is worse than A, and 10 where B proves nothing or nothing could be compared.
+    """
     from envbuild import files, report
 
-    first = _find(session, a)
+    first, exit_code = _find(session, a), 0
     if b is not None:
         if form != "table":
             raise UsageError("Two reports are compared as text only.", hint="Leave --format out.")
         second = _find(session, b)
+        found = report.find_regression(first, second)
+        exit_code = _EXIT_OF_STANDING[found.standing]
         document: dict[str, Any] = {"schema": 1, "a": first, "b": second, "comparison": report.compare(first, second)}
+        document |= {"standing": found.standing, "reasons": list(found.reasons)}
         text = document["comparison"]
     else:
         document = first
@@ -41,7 +48,7 @@ def command(session: Session, a: str, b: str | None, form: str, output: Path | N
     elif not session.json:
         session.raw(text if text.endswith("\n") else text + "\n")
     session.document(document)
-    return 0
+    return exit_code
 
 
 def _find(session: Session, word: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from envbuild.report.comparison import compare
 from envbuild.report.html_page import html
 from envbuild.report.junit_xml import junit
 from envbuild.report.markdown_page import markdown
+from envbuild.report.regression import find_regression
 from envbuild.report.text import table
 from envbuild.report.view import summary, verdict_of
 
-__all__ = ["compare", "html", "junit", "markdown", "summary", "table", "verdict_of"]
+__all__ = ["compare", "find_regression", "html", "junit", "markdown", "summary", "table", "verdict_of"]

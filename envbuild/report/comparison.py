@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from envbuild.report.regression import Figure, find_regression, word
 from envbuild.report.shapes import Check, Group, View
 from envbuild.report.values import percent, plural, short
 from envbuild.report.view import speedup, view
-
-TOLERANCE = 0.1
-
-Figure = tuple[float | None, float | None, float | None]  # the median, and what bounds it
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
@@ -30,9 +27,14 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
             lines += [f"{group.title}: only in A", ""]
     lines += [f"{title}: only in B" for title in others.keys() - {group.title for group in first.groups}]
     lines += _block("frameworks", _parts(first, second)) if first.parts or second.parts else []
-    return (
-        "\n".join([*lines, *_block("checks", _checks(first, second)), *_block("facts", _facts(first, second))]).rstrip() + "\n"
-    )
+    lines += [*_block("checks", _checks(first, second)), *_block("facts", _facts(first, second)), *_verdict(a, b)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _verdict(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    found = find_regression(a, b)
+    answer = {"worse": "B is worse", "open": "nothing is proved of B", "not worse": "B is not worse"}[found.standing]
+    return [f"verdict: {answer}", *(f"  {reason}" for reason in found.reasons)]
 
 
 def _rows(a: Group, b: Group) -> list[str]:
@@ -59,14 +61,8 @@ def _change(a: float | None, b: float | None) -> str:
 
 
 def _word(old: Figure, new: Figure) -> str:
-    (before, low, high), (after, least, most) = old, new
-    if before is None or low is None or high is None or after is None or least is None or most is None or not before:
-        return "(no interval: not judged)"
-    if low <= most and least <= high:
-        return "(within the noise)"
-    if abs(after / before - 1) <= TOLERANCE:
-        return f"(within {100 * TOLERANCE:.0f} %)"
-    return "(B is better)" if after > before else "(B is worse)"
+    said = word(old, new)
+    return f"(B is {said})" if said in ("better", "worse") else f"({said})"
 
 
 def _parts(a: View, b: View) -> list[str]:

@@ -247,18 +247,15 @@ def _explain(key):
 
 
 def _diff(options):
-    """0: the second is not worse; 1: it is; 3: they have nothing in common that could be compared."""
+    """0: the second is not worse; 1: it failed or is worse; 3: it proves nothing, or they have nothing in common."""
     try:
         old, new = (baseline.read(options[key], whole=True) for key in ('a', 'b'))
     except baseline.Unreadable as error:
         sys.stderr.write('envbuild-smoke: %s\n' % error)
         return USAGE
-    code = 0
     for title, one, other in baseline.pairs(old, new):
-        found = diff.compare(one, other, options['tolerance'])
-        print('\n'.join(([title] if title else []) + diff.table(one, other, found)))
-        code = max(code, baseline.exit_code(other, found), key=(0, 3, 1).index)
-    return code
+        print('\n'.join(([title] if title else []) + diff.table(one, other, diff.compare(one, other, options['tolerance']))))
+    return baseline.exit_code(old, new, options['tolerance'])
 
 
 class _Say(object):

@@ -37,8 +37,22 @@ def pairs(old, new):
     return [(name, before[name], after[name]) for name in sorted(set(before) & set(after))]
 
 
-def exit_code(new, found):
-    """Of the verb diff: 1 where the second is worse (on the CPU only correctness counts), 3 where nothing was compared."""
+def exit_code(old, new, tolerance=diff.TOLERANCE):
+    """Of the verb diff: 1 where the second failed or is worse, 3 where it proves nothing or nothing was compared, else 0.
+
+    The host's `envbuild report A B` answers alike (9, 10 and 0): envbuild/report/regression.py.
+    """
+    both, (before, after) = pairs(old, new), _names(old, new)
+    codes = [{'pass': 0, 'inconclusive': 3}.get(new.get('status'), 1), 3 if not both or before - after else 0]
+    return max(codes + [_exit_code_of_pair(other, diff.compare(one, other, tolerance)) for _, one, other in both], key=(0, 3, 1).index)
+
+
+def _names(old, new):
+    return [set(part['framework'] for part in report.get('parts') or () if part['report']) for report in (old, new)]
+
+
+def _exit_code_of_pair(new, found):
+    """On the CPU only correctness counts."""
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'
     if found['lost'] or (not on_cpu and found['alike'] and any(entry['word'] == diff.WORSE for entry in found['speed'])):
         return 1

@@ -125,9 +125,11 @@ class Verb(unittest.TestCase):
     def test_exit_codes(self):
         wrong = made(checks=[check('ORACLE', 'fail')])
         for new, want in ((made(), 0), (made([run(rate=500)]), 1), (wrong, 1), (made(gpu='B'), 3)):
-            self.assertEqual(baseline.exit_code(new, diff.compare(made(), new)), want)
+            self.assertEqual(baseline.exit_code(made(), new), want)
+        for status, want in (('fail', 1), ('error', 1), ('inconclusive', 3), ('pass', 0)):
+            self.assertEqual(baseline.exit_code(made(), dict(made(), status=status)), want)
         slow = made([run(rate=500)], kind='cpu')
-        self.assertEqual(baseline.exit_code(slow, diff.compare(made(kind='cpu'), slow)), 0)
+        self.assertEqual(baseline.exit_code(made(kind='cpu'), slow), 0)
         lines = '\n'.join(diff.table(made(), slow, diff.compare(made(), made([run(rate=500)]))))
         self.assertIn('-50.0 %  B is worse', lines)
 
