@@ -1,7 +1,7 @@
 """Whether the second of two reports is worse than the first.
 
-The rule is that of `envbuild-smoke diff` (envbuild/smoke/judging/baseline.py), so that both answer alike. It stands here as well because
-the guest cannot be imported. Reports may be damaged: what cannot be read is left out.
+`envbuild-smoke diff` has the same rule (envbuild/smoke/judging/baseline.py), so that both answer alike. It stands here, too,
+because the guest cannot be imported. Reports may be damaged: what cannot be read is left out.
 """
 
 from __future__ import annotations
