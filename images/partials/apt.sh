@@ -25,6 +25,30 @@ check() {
   (cd "$1" && sha256sum --check --strict --quiet SHA256SUMS)
 }
 
+# Java's keystore of certificates has the time of its making in each entry, in an order that differs, and ends with a hash of it all
+# (the format JKS, which sun.security.provider.JavaKeyStore describes): the entries get the time 0 and the order of their names.
+settle_keystore() {
+  perl -e '
+    use strict; my ($file, $scratch) = @ARGV; local $/;
+    open my $in, "<:raw", $file or die; my $data = <$in>; my $at = 12;
+    exit 0 if length $data < 32 or unpack("N", $data) != 0xFEEDFEED;
+    my $take = sub { my $part = substr($data, $at, $_[0]); exit 0 if length $part < $_[0]; $at += $_[0]; $part };
+    my %entries;
+    for (1 .. unpack("N", substr($data, 8, 4))) {
+      my $kind = $take->(4); exit 0 if unpack("N", $kind) != 2;
+      my $size = $take->(2); my $name = $take->(unpack("n", $size)); $take->(8);
+      $entries{$name} = $kind . $size . $name . "\0" x 8;
+      $size = $take->(2); $entries{$name} .= $size . $take->(unpack("n", $size));
+      $size = $take->(4); $entries{$name} .= $size . $take->(unpack("N", $size));
+    }
+    my $settled = join("", substr($data, 0, 12), map { $entries{$_} } sort keys %entries);
+    open my $out, ">:raw", $scratch or die;
+    print $out join("", map { "\0$_" } split(//, "changeit")), "Mighty Aphrodite", $settled; close $out or die;
+    my $hash = substr(qx(sha1sum < \Q$scratch\E), 0, 40);
+    open $out, ">:raw", $file or die; print $out $settled, pack("H*", $hash); close $out or die;
+  ' "$1" /tmp/keystore
+}
+
 case "$1" in
   install)
     folder=$2
@@ -61,4 +85,11 @@ case "$1" in
     exit 2
     ;;
 esac
+# What the installation of Java makes anew: that keystore, and an archive of loaded classes, which Java starts without, too.
+if [[ /etc/ssl/certs/java/cacerts -nt /tmp/before ]]; then
+  settle_keystore /etc/ssl/certs/java/cacerts
+fi
+if [[ -d /usr/lib/jvm && -e /tmp/before ]]; then
+  find /usr/lib/jvm -name 'classes*.jsa' -newer /tmp/before -delete
+fi
 rm -rf /var/log/apt/* /var/log/*.log /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old /var/lib/dpkg/*-old

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,3 +125,45 @@ def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, deb
     assert {"libapt-pkg6.0", "libstdc++6", "libc6", "zlib1g"} <= set(names)
     assert "libcrypt1" in names  # which libc6 needs and no program here is linked with
     assert [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)] == []
+
+
+def keystore(names: list[str], milliseconds: int) -> bytes:
+    """A keystore of Java's format JKS with these certificates, as the installation of Java makes one."""
+    data = struct.pack(">III", 0xFEEDFEED, 2, len(names))
+    for name in names:
+        content = hashlib.sha256(name.encode()).digest() * 9
+        data += struct.pack(">IH", 2, len(name)) + name.encode() + struct.pack(">QH", milliseconds, 5) + b"X.509"
+        data += struct.pack(">I", len(content)) + content
+    salt = "changeit".encode("utf-16-be") + b"Mighty Aphrodite"
+    return data + hashlib.sha1(salt + data, usedforsecurity=False).digest()
+
+
+@pytest.mark.usefixtures("remove")
+def test_what_java_makes_anew_is_the_same_after_each_installation(engine, debian12, tmp_path):
+    names = [f"debian:{letter}.pem" for letter in "cab"]
+    tree, context = tmp_path / "toy-java", tmp_path / "context"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "opt").mkdir()
+    (context / "java").mkdir(parents=True)
+    control = "Package: toy-java\nVersion: 1\nArchitecture: amd64\nMaintainer: toy\nDescription: toy\n"
+    (tree / "DEBIAN" / "control").write_text(control)
+    server = "/usr/lib/jvm/java-17/lib/server"
+    (tree / "DEBIAN" / "postinst").write_text(
+        f"#!/bin/sh\nset -e\nmkdir -p /etc/ssl/certs/java {server}\n"
+        f"cat /opt/made > /etc/ssl/certs/java/cacerts\ndate > {server}/classes.jsa\n"
+    )
+    (tree / "DEBIAN" / "postinst").chmod(0o755)
+    (tree / "opt" / "made").write_bytes(keystore(names, 1_700_000_000_000))
+    file = context / "java" / "toy-java_1_amd64.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(file)], check=True, capture_output=True)
+    (context / "java" / "SHA256SUMS").write_text(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n")
+    (context / "apt.sh").write_bytes(SCRIPT.read_bytes())
+    (context / "Dockerfile").write_text(
+        f"FROM {debian12.reference}\n"
+        "RUN --mount=type=tmpfs,target=/tmp --mount=type=bind,source=apt.sh,target=/tmp/apt.sh "
+        "--mount=type=bind,source=java,target=/tmp/debs touch -d '-10 seconds' /tmp/before; "
+        "/bin/bash /tmp/apt.sh install /tmp/debs toy-java\n"
+    )
+    image = engine.build(context, tag=TAG).id
+    answer = engine.run(image, ["sh", "-c", f"sha256sum < /etc/ssl/certs/java/cacerts; ls {server}"], network="none")
+    assert answer.output.split() == [hashlib.sha256(keystore(sorted(names), 0)).hexdigest(), "-"]

@@ -17,12 +17,13 @@ LONG = {
     "compiled upon other packages": "horovod-0.28.1-cpu-py39-debian11",
     "several prefixes": "two-pythons-cpu",
 }
-# What Debian packages write when they are installed: caches, keys, numbers, bytecode.
+# What Debian packages write when they are installed: caches, keys, numbers, bytecode, Java's keystore and archive of classes.
 RECIPE = """\
 schema: 1
 name: layered
 frameworks: [opencv-4.5.1-cpu-py39-debian11]
-apt: [dbus, fontconfig, fonts-dejavu-core, openssh-server, python3-yaml, libglib2.0-bin, librsvg2-common, man-db, cron]
+apt: [dbus, fontconfig, fonts-dejavu-core, openssh-server, python3-yaml, libglib2.0-bin, librsvg2-common, man-db, cron,
+      default-jre-headless]
 """
 
 
