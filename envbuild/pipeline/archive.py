@@ -37,16 +37,23 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     each other. Where the mirror cannot be asked, the lock says that it lacks them. Raises :class:`BuildError`
     (``packages-unavailable``, ``unknown-package``) where apt would not install what is asked for.
     """
-    from envbuild.engine import bootstrap
     from envbuild.pipeline import earlier
 
-    if like is not None and earlier.is_upon_the_same_base(lock, like):
-        try:
-            return earlier.pinned_like(tools, lock, like)
-        except EnvbuildError as error:
-            name = like.environment.name
-            told = f"the system packages of {name} cannot be kept; those of today are pinned: {error.message}"
-            tools.on_progress(Progress(stage="lock", message=told, warning=True))
+    if like is None or not earlier.is_upon_the_same_base(lock, like):
+        return _todays(tools, lock)
+    try:
+        return earlier.pinned_like(tools, lock, like)
+    except EnvbuildError as error:
+        made = _todays(tools, lock)  # where that is refused, too, its own reason is the one to tell
+        instead = "those of today are pinned" if made.apt else "no mirror gives those of today"
+        told = f"the system packages of {like.environment.name} cannot be kept; {instead}: {error.message}"
+        tools.on_progress(Progress(stage="lock", message=told, warning=True))
+        return made
+
+
+def _todays(tools: Tools, lock: Lock) -> Lock:
+    from envbuild.engine import bootstrap
+
     if lock.base.bootstrap is None:
         return _without_packages(lock)
     missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)

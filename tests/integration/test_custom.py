@@ -109,7 +109,8 @@ def test_a_changed_file_builds_anew_and_an_unknown_package_is_named(built: tuple
     (lab / "hello.py").write_text("print('changed')\n")
     assert not program.run("build", "--json", cwd=lab).expect(0).document["kept"]
     (lab / "envbuild.yaml").write_text(RECIPE.replace("[file]", "[file, no-such-thing]"))
-    program.run("lock", cwd=lab).expect(0)
-    refused = program.run("build", "--json", cwd=lab).expect(7).document["error"]
+    before = (lab / "envbuild.lock.json").read_bytes()
+    refused = program.run("lock", "--json", cwd=lab).expect(7).document["error"]
     assert refused["code"] == "unknown-package"
-    assert "no package no-such-thing" in refused["message"]
+    assert "no-such-thing" in refused["message"]
+    assert (lab / "envbuild.lock.json").read_bytes() == before
