@@ -113,7 +113,8 @@ def _options(parser):
     add('--option', action='append', default=[], metavar='KEY=VALUE', help='for the adapter, beside the lock\'s options')
     add('--counts', type=_counts, default='auto', help='numbers of devices, as 1,2,4 (default: auto)')
     add('--device', choices=('auto', 'cpu', 'cuda'), default='auto')
-    add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs, in this order (default: the largest set of equal ones)')
+    add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs, in this order (default: the largest set of equal ones); one '
+        'that is named twice is shared by two ranks, which tests function, not speed')
     add('--allow-cpu', action='store_true', help='run a GPU image on the CPU where there is no GPU')
     add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help='what the run must be: without a GPU, gpu fails; cpu accepts a GPU image on the CPU')
     add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail with fewer GPUs')

@@ -23,11 +23,15 @@ class Refusal(Exception):
 
 
 class Device(object):
-    """Which kind of device is used (None: none can be), how many there are, why, and in which order (`numbers`)."""
+    """Which kind of device is used (None: none can be), how many there are, why, and in which order (`numbers`).
+
+    `shared` is true where a GPU was named more than once: several ranks then work on it, which tests function, not speed.
+    """
 
     def __init__(self, kind, available, reason, numbers=None):
         self.kind, self.available, self.reason = kind, available, reason
         self.numbers = list(range(available)) if numbers is None else numbers
+        self.shared = len(set(self.numbers)) < len(self.numbers)
 
 
 def choose_device(options, image, found):
@@ -42,8 +46,11 @@ def choose_device(options, image, found):
         return Device('cpu', cores, 'CPU workers share %d cores' % cores)
     if found['devices']:
         numbers = chosen_devices(options['devices'], found['devices'])
-        of = '' if len(numbers) == len(found['devices']) else ' of %d' % len(found['devices'])
-        return Device('cuda', len(numbers), '%d%s GPUs' % (len(numbers), of), numbers)
+        apart = len(set(numbers))
+        of = '' if apart == len(found['devices']) else ' of %d' % len(found['devices'])
+        words = '%d%s GPUs' % (apart, of) if apart == len(numbers) else '%d ranks share %d%s GPU%s' % (
+            len(numbers), apart, of, 's' if apart > 1 else '')
+        return Device('cuda', len(numbers), words, numbers)
     reason = no_gpu_reason(found['cuda'])
     if options['allow_cpu']:
         return Device('cpu', cores, reason)
@@ -51,7 +58,10 @@ def choose_device(options, image, found):
 
 
 def chosen_devices(text, devices):
-    """The places of the GPUs that --devices names, by number or by UUID or its beginning, in that order; by default equal ones."""
+    """The places of the GPUs that --devices names, by number or by UUID or its beginning, in that order; by default equal ones.
+
+    A GPU that is named twice is shared by two ranks.
+    """
     if text == 'auto':
         return equal.largest(devices)
     if text == 'all':
@@ -60,9 +70,9 @@ def chosen_devices(text, devices):
     for word in text.split(','):
         fits = [place for place, device in enumerate(devices)
                 if word == '%d' % device['index'] or (word.upper().startswith(('GPU-', 'MIG-')) and (device['uuid'] or '').startswith(word))]
-        if len(fits) != 1 or fits[0] in places:
+        if len(fits) != 1:
             raise Refusal('--devices: %s is %s; there are %s' % (
-                word, 'no GPU here' if not fits else 'said twice' if fits[0] in places else 'more than one GPU',
+                word, 'no GPU here' if not fits else 'more than one GPU',
                 ', '.join('%d (%s)' % (device['index'], device['uuid'] or 'UUID unknown') for device in devices)))
         places += fits
     return places
@@ -106,6 +116,7 @@ def launch(options, image, device, n, counts, style, folder, cores):
         'n': n, 'processes': n if style == 'process' else 1, 'device': device.kind,
         'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
         'adapter': options['adapter'] or image['recipe'], 'options': dict(image['options'], **options['options']),
+        'shared': device.shared,
         # The same for every count, so that one device of a run of two equals the device of the run of one.
         'threads': options['threads'] or max(1, cores // max(counts)),
         'phases': [], 'workloads': [], 'seed': options['seed'], 'momentum': MOMENTUM, 'data': {}, 'folder': folder,

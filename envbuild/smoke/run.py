@@ -36,6 +36,8 @@ class Run(object):
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
+        if self.device.shared and not getattr(self.adapter, 'shares_gpus', False):
+            raise plans.Refusal('--devices names a GPU twice, and %s cannot have several ranks on one GPU' % self.adapter.name)
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']), self.device.kind)
         self.options, notes = plans.with_enough_rounds(dict(options, phases=self._phases(options)))
         self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
@@ -134,7 +136,7 @@ class Run(object):
                 self.report['notes'].append('No strong scaling with %d devices: %d images do not divide.' % (n, each['bench']['batch']))
         if self.device.kind == 'cuda' and self.team.hosts_of(n) == 1:
             plan['gpus'] = [self.found['devices'][place]['uuid'] for place in plan['devices']]
-            self.report['link'] = link.nominal(*self._wired(plan['devices'])) or self.report['link']
+            self.report['link'] = (not self.device.shared and link.nominal(*self._wired(plan['devices']))) or self.report['link']
 
     def _wired(self, places):
         """(these GPUs, how each is linked with each)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import FAULTY, FEW, Answer, Guest, compiled
+from .conftest import FAULTY, FEW, REPOSITORY, Answer, Guest, compiled
 from .test_run import lock_of, valid
 
 TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
@@ -109,6 +109,27 @@ def test_a_run_on_two_gpus(guest: Guest, driver: Callable[..., dict[str, str]], 
     assert {answer.check(key, 2)["status"] for key in ("CUDNN", "LIBS", "NCCL", "USED")} == {"pass"}
     assert answer.check("PEER")["detail"] == {"pairs": {"0-1": "NV4"}}
     assert "2 GPUs" in answer.out
+
+
+def test_two_ranks_may_share_a_gpu(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    stubs = driver(devices="Tesla A|8|0|40", driver="550.54", count="1")
+    bench = ("--rounds", "2", "--round-seconds", "0.02", "--batch", "8", "--warmup-max", "5", "--workload", "mnist")
+    answer = _on_gpus(guest, tmp_path, stubs, "--devices", "0,0", "--counts", "2", "--phases", "coll,oracle,bench", *bench)
+    report = valid(answer)
+    assert (answer.code, answer.check("ORACLE", 2)["status"], report["link"]) == (0, "pass", None), answer.err
+    assert answer.check("DEVICES")["message"] == "2 ranks share 1 GPU"
+    assert [(run["judged"], run["why_not_judged"]) for run in report["runs"]] == [(False, "ranks share a GPU")]
+
+
+def test_a_framework_with_one_process_cannot_share_a_gpu(
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    stubs = driver(devices="Tesla A|8|0|40", driver="550.54", count="1")
+    adapter = REPOSITORY / "images/recipes/tensorflow/smoke.py"
+    arguments = ("--adapter", adapter, "--device", "cuda", "--devices", "0,0")
+    answer = guest.run("run", *arguments, folder=tmp_path, env=guest.env(**stubs))
+    assert (answer.code, answer.report) == (2, None)
+    assert "--devices names a GPU twice, and tensorflow cannot have several ranks on one GPU" in answer.err
 
 
 # One machine with everything wrong at once: each is told by its own check, before anything is started.

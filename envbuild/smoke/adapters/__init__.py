@@ -33,6 +33,8 @@ classes names them in `sides`.
         def restore(self, handle, folder)   # into every copy of a handle that was made like it; running means as well
         def evidence(self, handle)          # {'parameters': [device], 'compute': [device], 'memory_bytes': n or None}
         def close(self)
+        # optional: ranks may share a GPU (ctx.shared); else naming one twice is refused
+        shares_gpus = False
         # optional: what takes long once, such as running a compiler; calling beat() is news, for there may be a limit on silence
         def prepare(self, beat)
         # optional: networks that it cannot build, {name: why not}

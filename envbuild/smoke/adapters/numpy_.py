@@ -13,6 +13,7 @@ from ..networks import refnet
 
 
 class Adapter(object):
+    shares_gpus = True      # it uses none
     name = 'numpy'
     style = 'process'
     semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}

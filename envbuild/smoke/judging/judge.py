@@ -89,6 +89,8 @@ class Judge(object):
         for measured in done.get('bench', ()):
             run = figures.run(n, measured, figures.exchange_time(results, part.net.name))
             run.update(speed.standing(n, run, self.device.kind, options))
+            if self.device.shared and n > 1:
+                run.update(judged=False, why_not_judged='ranks share a GPU')
             report['runs'].append(run)
             made += speed.verdict(n, run, options)
         for name in plan['schemes'] if 'schemes' in done else ():

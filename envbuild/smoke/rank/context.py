@@ -11,15 +11,15 @@ class Context(object):
     the matrix row's own words for this framework. `group` is the TCP process group. `host` is where all ranks reach rank 0.
     On several machines `hosts` counts them, this one is number `node` and has `local_world` of the ranks, of which this is
     number `local_rank`; `interface` is the network interface between them. What lies in `folder` goes with the launch,
-    however it ends.
+    however it ends. `shared` is true where ranks share a GPU, which NCCL refuses.
     """
 
     def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None,
-                 folder=None):
+                 folder=None, shared=False):
         self.rank, self.world = rank, world
         self.kind, self.devices, self.replicas = kind, devices, replicas
         self.threads, self.options, self.seed = threads, options, seed
-        self.group, self.host, self.folder = group, host, folder
+        self.group, self.host, self.folder, self.shared = group, host, folder, shared
         place = place or {'hosts': 1, 'node': 0, 'local_rank': rank, 'local_size': world, 'interface': 'lo'}
         self.hosts, self.node, self.interface = place['hosts'], place['node'], place['interface']
         self.local_rank, self.local_world = place['local_rank'], place['local_size']

@@ -36,7 +36,7 @@ class Session(object):
         group = Group(rank, plan['processes'], plan['rendezvous'])
         devices = [plan['devices'][rank]] if plan['processes'] > 1 else plan['devices']
         self.ctx = Context(rank, plan['processes'], plan['device'], devices, plan['n'], plan['threads'], plan['options'],
-                           plan['seed'], group, folder=plan['folder'], *_where(plan, rank))
+                           plan['seed'], group, folder=plan['folder'], shared=plan['shared'], *_where(plan, rank))
 
     def of(self, workload):
         """The session of one workload: the same ranks, with the sections of its own in the plan."""

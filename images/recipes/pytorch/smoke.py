@@ -21,6 +21,7 @@ class Adapter(object):
     name = 'pytorch'
     style = 'process'
     collective_types = ('float32', 'float64', 'int64', 'float16')
+    shares_gpus = True          # by Gloo: NCCL refuses two ranks on one GPU
     compile_needs = ('compiler', 'headers', 'setuptools')
 
     def setup(self, ctx):
@@ -39,7 +40,7 @@ class Adapter(object):
         if not self.on_gpu and self.version < (1, 1):
             self.collective_types = self.collective_types[:3]       # "_th_view is not implemented for type CPUHalfType"
         self.semantics = {
-            'gradient': 'mean', 'backend': 'nccl' if self.on_gpu else 'gloo',
+            'gradient': 'mean', 'backend': 'nccl' if self.on_gpu and not ctx.shared else 'gloo',
             'exchange': 'DistributedDataParallel' if self.wraps else 'one flat buffer by all_reduce: '
                         'DistributedDataParallel of this release trains no CPU modules',
         }
