@@ -1,0 +1,329 @@
+"""What the reference check sees on one GPU (or CPU): healthy runs, planted faults; and what a plain loop reaches.
+
+    python benchmarks/gpu/calibrate.py reference|faults|plain --adapter images/recipes/pytorch/smoke.py --json FILE
+
+`reference` trains the guest's reference network from many seeds, with the arithmetic that a GPU may be set to. `faults` does it
+with faults that are planted in PyTorch itself, below the adapter. Both write down what the guest's own judge says of each run.
+`plain` is a training loop as a user writes it, without anything of the guest, timed by another clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import guest
+
+guest.load()
+from envbuild_smoke import adapters, plan  # noqa: E402
+from envbuild_smoke.datasets import synth  # noqa: E402
+from envbuild_smoke.judging import checks, diagnose  # noqa: E402
+from envbuild_smoke.networks import nets, refnet  # noqa: E402
+from envbuild_smoke.rank.context import Context  # noqa: E402
+
+SCHEMA = "envbuild-gpu-calibration/1"
+# Arithmetic that PyTorch may be set to on a GPU → how many of the 300 healthy runs are made with it.
+SETTINGS = {"float32": 100, "tf32": 70, "bf16": 60, "cudnn.benchmark": 70}
+FIRST_SEED = 1000
+FAULT_SEEDS = (7, 8, 9)
+BATCH, ROUNDS, ROUND_S, WARM_S = 256, 9, 0.5, 3.0
+
+
+def case(seed: int, replicas: int = 1) -> tuple[Any, dict[str, np.ndarray]]:
+    """What the guest trains from ``seed``, and the weights that must come out (a second of one core)."""
+    batch, steps = plan.global_batch(replicas), plan.ORACLE["steps"]
+    images, labels = synth.digits(steps * batch, seed + 100)
+    start = refnet.initial(seed)
+    made = diagnose.Case(start, images, labels, steps, batch, replicas, plan.ORACLE["lr"], plan.MOMENTUM)
+    return made, refnet.train(start, images, labels, steps, batch, plan.ORACLE["lr"], plan.MOMENTUM)[0]
+
+
+def cases(seeds: range) -> Iterator[tuple[int, tuple[Any, dict[str, np.ndarray]]]]:
+    """Of every seed its case, worked out on all cores, before this process has touched the GPU."""
+    with ProcessPoolExecutor(max(1, len(os.sched_getaffinity(0))), mp_context=get_context("spawn")) as pool:
+        yield from zip(seeds, pool.map(case, seeds, chunksize=4), strict=True)
+
+
+class Trainer:
+    """The adapter of a framework, set up for one device."""
+
+    def __init__(self, path: str) -> None:
+        self.adapter = adapters.load(path)()
+        kind = "cuda" if _has_gpu() else "cpu"
+        self.adapter.setup(Context(0, 1, kind, [0], 1, len(os.sched_getaffinity(0)), {}, 7, None))
+
+    def train(self, made: Any) -> dict[str, np.ndarray]:
+        """The weights after the steps of a case."""
+        rate = plan.ORACLE["lr"]
+        handle = self.adapter.make(NETWORK, made.start, rate, plan.MOMENTUM, [0], "mean")
+        for step in range(made.steps):
+            part = slice(step * made.batch, (step + 1) * made.batch)
+            self.adapter.step(handle, self.adapter.put(handle, made.images[part], made.labels[part]), rate)
+        self.adapter.drain()
+        weights: dict[str, np.ndarray] = self.adapter.weights(handle, 0)
+        return weights
+
+
+NETWORK = getattr(nets, "REFERENCE", nets.LENET)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def judged(made: Any, want: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What the guest's judge says, in short: status, error of the worst parameter, and the fault that it names."""
+    (said,) = checks.oracle(made.replicas, made, want, [(0, weights)])
+    cause = (said["detail"] or {}).get("hypothesis") or {}
+    return {
+        "status": said["status"],
+        "error": said["value"],
+        "parameter": said["detail"]["worst_parameter"],
+        "named": cause.get("id", ""),
+        "message": said["message"],
+    }
+
+
+@contextlib.contextmanager
+def arithmetic(setting: str) -> Iterator[None]:
+    """PyTorch with the arithmetic of that name."""
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    try:
+        matmul.allow_tf32 = cudnn.allow_tf32 = setting == "tf32"
+        if setting == "cudnn.benchmark":
+            cudnn.benchmark, cudnn.deterministic = True, False
+        with torch.autocast("cuda" if _has_gpu() else "cpu", torch.bfloat16, enabled=setting == "bf16"):
+            yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+
+
+def reference(path: str, runs: float) -> dict[str, Any]:
+    """Healthy runs; ``runs`` is the share of the 300 that are made."""
+    wanted = [setting for setting, count in SETTINGS.items() for _ in range(max(1, round(count * runs)))]
+    seeds = range(FIRST_SEED, FIRST_SEED + len(wanted))
+    ready = list(cases(seeds))
+    trainer, found = Trainer(path), []
+    for setting, (seed, (made, want)) in zip(wanted, ready, strict=True):
+        with arithmetic(setting):
+            weights = trainer.train(made)
+        found.append({"setting": setting, "seed": seed, **judged(made, want, weights)})
+    return {"runs": found}
+
+
+def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]:
+    """``change`` is given the gradient of each parameter and its number, before the optimizer sees it."""
+
+    def patch(optimizer: Any) -> None:
+        number = 0
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                change(parameter.grad, number)
+                number += 1
+
+    return patch
+
+
+def _group(**settings: Callable[[float], float]) -> Callable[[Any], None]:
+    """Settings of the optimizer, each changed by a function, for every step."""
+
+    def patch(optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for name, change in settings.items():
+                group[name] = change(group[name])
+
+    return patch
+
+
+def faults() -> dict[str, tuple[str, Callable[[Any], None] | None]]:
+    """Twelve faults of PyTorch: name → (the cause that the judge ought to name, what happens before each optimizer step).
+
+    The last three are planted elsewhere; see `planted`.
+    """
+    import torch
+
+    kept: list[Any] = []
+
+    def noise(gradient: Any, _: int) -> None:
+        gradient.mul_(1 + 1e-3 * torch.randn_like(gradient))
+
+    def halves(gradient: Any, _: int) -> None:
+        gradient.copy_(gradient.half().float())
+
+    def no_bias(gradient: Any, number: int) -> None:
+        if number == 1:
+            gradient.zero_()
+
+    def late(optimizer: Any) -> None:
+        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+        now = [gradient.clone() for gradient in gradients]
+        for gradient, old in zip(gradients, kept or [torch.zeros_like(each) for each in now], strict=True):
+            gradient.copy_(old)
+        kept[:] = now
+
+    late.fresh = kept.clear  # type: ignore[attr-defined]
+    return {
+        "learning rate +1 %": ("learning-rate", _group(lr=lambda rate: rate * 1.01)),
+        "momentum 0.95": ("momentum", _group(momentum=lambda _: 0.95)),
+        "no momentum": ("no-momentum", _group(momentum=lambda _: 0.0)),
+        "Nesterov": ("nesterov", _group(nesterov=lambda _: True)),
+        "weight decay 1e-3": ("weight-decay", _group(weight_decay=lambda _: 1e-3)),
+        "gradients with noise of 1e-3": ("", _every_gradient(noise)),
+        "gradients as fp16": ("", _every_gradient(halves)),
+        "a bias without a gradient": ("", _every_gradient(no_bias)),
+        "late gradients": ("late-gradients", late),
+        "one label of 64 wrong": ("labels", None),
+        "loss summed": ("loss-summed", None),
+        "one image of 64 twice": ("", None),
+    }
+
+
+@contextlib.contextmanager
+def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
+    """PyTorch with that fault."""
+    import torch
+
+    sgd, functional = torch.optim.SGD, torch.nn.functional
+    step, entropy = sgd.step, functional.cross_entropy
+    if hasattr(before, "fresh"):
+        before.fresh()  # type: ignore[union-attr]
+
+    def faulty_step(self: Any, *rest: Any, **more: Any) -> Any:
+        if before is not None:
+            before(self)
+        return step(self, *rest, **more)
+
+    def faulty_entropy(logits: Any, labels: Any, *rest: Any, **more: Any) -> Any:
+        if name == "one label of 64 wrong":
+            labels = labels.clone()
+            labels[0] = (labels[0] + 1) % 10
+        if name == "one image of 64 twice":
+            order = torch.arange(len(labels), device=labels.device)
+            order[1] = 0
+            logits, labels = logits[order], labels[order]
+        if name == "loss summed":
+            more["reduction"] = "sum"
+        return entropy(logits, labels, *rest, **more)
+
+    try:
+        sgd.step, functional.cross_entropy = faulty_step, faulty_entropy
+        yield
+    finally:
+        sgd.step, functional.cross_entropy = step, entropy
+
+
+def planted_faults(path: str) -> dict[str, Any]:
+    """Each fault from several seeds, and the same seeds without one."""
+    ready = [(seed, case(seed)) for seed in FAULT_SEEDS]
+    trainer, found = Trainer(path), []
+    for name, (expected, before) in {"none": ("", None), **faults()}.items():
+        for seed, (made, want) in ready:
+            start = time.perf_counter()
+            with planted(name, before):
+                weights = trainer.train(made)
+            said = judged(made, want, weights)
+            found.append({"fault": name, "expected": expected, "seed": seed, "seconds": time.perf_counter() - start, **said})
+    return {"runs": found}
+
+
+def plain(path: str) -> dict[str, Any]:
+    """Images per second of the guest's network for CIFAR-10 in a loop of a few lines, each round by itself."""
+    del path
+    import torch
+    from torch import nn
+
+    device = torch.device("cuda" if _has_gpu() else "cpu")
+
+    def block(inside: int, outside: int, stride: int) -> nn.Module:
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.main = nn.Sequential(
+                    nn.Conv2d(inside, outside, 3, stride, 1, bias=False),
+                    nn.BatchNorm2d(outside),
+                    nn.ReLU(),
+                    nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
+                    nn.BatchNorm2d(outside),
+                )
+                short = [nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)]
+                self.short = nn.Sequential(*(short if stride > 1 else []))
+
+            def forward(self, x: Any) -> Any:
+                return nn.functional.relu(self.main(x) + self.short(x))
+
+        return Block()
+
+    widths = [(16, 16, 1)] * 3 + [(16, 32, 2), (32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 64, 1)]
+    head = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    model = nn.Sequential(
+        *head, *(block(*each) for each in widths), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
+    ).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    torch.backends.cudnn.benchmark = True
+    images, labels = torch.rand(BATCH, 3, 32, 32, device=device), torch.randint(0, 10, (BATCH,), device=device)
+
+    def steps(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    steps(3)
+    until = time.perf_counter() + WARM_S
+    while time.perf_counter() < until:
+        one = steps(5) / 5
+    count = max(1, round(ROUND_S / one))
+    rates = [BATCH * count / steps(count) for _ in range(ROUNDS)]
+    return {
+        "network": "resnet20",
+        "batch": BATCH,
+        "steps_per_round": count,
+        "images_per_s": rates,
+        "median": float(np.median(rates)),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("reference", "faults", "plain"))
+    parser.add_argument("--adapter", required=True)
+    parser.add_argument("--json", required=True, type=Path)
+    parser.add_argument("--runs", type=float, default=1.0, metavar="SHARE", help="of the healthy runs (default: all 300)")
+    options = parser.parse_args()
+    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # `tf32` is one of the settings
+    work = {"reference": functools.partial(reference, runs=options.runs), "faults": planted_faults, "plain": plain}
+    start = time.perf_counter()
+    answer = work[options.what](options.adapter)
+    import torch
+
+    device = torch.cuda.get_device_name(0) if _has_gpu() else "cpu"
+    framework = {"name": "pytorch", "version": torch.__version__, "cuda": torch.version.cuda}
+    facts = {"schema": SCHEMA, "device": device, "framework": framework, "seconds": time.perf_counter() - start}
+    options.json.write_text(json.dumps({**facts, **answer}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
