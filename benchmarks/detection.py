@@ -1,0 +1,165 @@
+"""Which faults does the smoke test find, in which framework, under which name, after how long?
+
+    python benchmarks/detection.py --python numpy=PYTHON --python pytorch=PYTHON … [--fault WORDS] [--write]
+
+Runs the smoke test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
+framework (detection_adapter.py), and once without. Exits with 1 where a fault passed or a healthy run did not. With --write the
+table goes to docs/explanation/detection.json, from which docs/explanation/detection.md is rendered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import guest
+
+HERE = Path(__file__).resolve().parent
+DOCS = guest.ROOT / "docs" / "explanation"
+DATA, PAGE = DOCS / "detection.json", DOCS / "detection.md"
+SCHEMA = "envbuild-detection/1"
+LIMIT_S = 400
+BEGIN, END = "<!-- detection.json begins -->", "<!-- detection.json ends -->"
+EXCHANGE = ("--phases", "coll,oracle")
+TRAINING = ("--phases", "train", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
+SAVING = ("--phases", "save", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
+TIMING = ("--phases", "bench", "--rounds", "3", "--round-seconds", "0.3", "--batch", "32")
+# Fault → the phases that are run. What is not `warn` must fail.
+FAULTS: dict[str, tuple[str, ...]] = {
+    "none": ("--rounds", "3", "--round-seconds", "0.2"),
+    "no exchange": EXCHANGE,
+    "every replica reads the first shard": EXCHANGE,
+    "an all-reduce is wrong by one": EXCHANGE,
+    "learning rate +1 %": EXCHANGE,
+    "learning rate +10 %": EXCHANGE,
+    "momentum 0.95 for 0.9": EXCHANGE,
+    "no momentum": EXCHANGE,
+    "weight decay 1e-3": EXCHANGE,
+    "weight decay 5e-3": EXCHANGE,
+    "one label of 64 wrong": EXCHANGE,
+    "labels shifted by one": EXCHANGE,
+    "updates with noise of 1e-3": EXCHANGE,
+    "one rank skips its biases": EXCHANGE,
+    "no update": EXCHANGE,
+    "the loss is not a number": TRAINING,
+    "no exchange in the benchmark only": TIMING,
+    "the first shard after 20 steps": TIMING,
+    "saving loses a bias": SAVING,
+    "the framework cannot be imported": EXCHANGE,
+    "one rank is killed": EXCHANGE,
+    "one rank stands still": (*EXCHANGE, "--stall", "15"),
+    "one rank runs out of memory": EXCHANGE,
+}
+# Fault → the check that says that it has no place in this framework, such as collectives where there is one process.
+NO_PLACE = {"an all-reduce is wrong by one": "COLL"}
+NONE = "does not apply"
+
+
+def run(python: str, framework: str, fault: str) -> dict[str, Any]:
+    """One run of the smoke test: verdict, the checks that are no pass, the cause that was named, seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "report.json"
+        argv = [
+            python,
+            str(guest.GUEST),
+            "run",
+            "--adapter",
+            str(HERE / "detection_adapter.py"),
+            "--counts",
+            "2",
+            *FAULTS[fault],
+        ]
+        env = {**os.environ, "DETECTION_OF": guest.adapter_of(framework), "DETECTION_FAULT": "" if fault == "none" else fault}
+        start = time.monotonic()
+        done = subprocess.run(
+            [*argv, "--workload", "mnist", "--json", str(target)],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        seconds = time.monotonic() - start
+        if not target.exists():
+            sys.exit(f"{framework}, {fault}: no report:\n{done.stderr[-2000:]}")
+        report = json.loads(target.read_text())
+    bad = [check for check in report["checks"] if check["status"] in ("fail", "warn", "inconclusive")]
+    named = next((cause for check in bad if (cause := ((check.get("detail") or {}).get("hypothesis") or {}).get("id"))), "")
+    told = {check["status"] for check in report["checks"] if check["id"] == NO_PLACE.get(fault)}
+    version = report["framework"]["version"] if report["framework"] else ""
+    return {
+        "fault": fault,
+        "framework": framework,
+        "version": version,
+        "verdict": NONE if told == {"skip"} else report["status"],
+        "checks": sorted({check["id"] for check in bad}),
+        "named": named,
+        "message": bad[0]["message"] if bad else "",
+        "seconds": round(seconds, 1),
+    }
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """The runs as a table, a row for each fault."""
+    frameworks = list(dict.fromkeys(run["framework"] for run in runs))
+    versions = {run["framework"]: run["version"] for run in runs if run["version"]}
+    lines = ["| planted fault | " + " | ".join(f"{each} {versions.get(each, '')}".strip() for each in frameworks) + " |"]
+    lines.append("|---" * (1 + len(frameworks)) + "|")
+    for fault in dict.fromkeys(run["fault"] for run in runs):
+        cells = []
+        for framework in frameworks:
+            found = next((run for run in runs if (run["fault"], run["framework"]) == (fault, framework)), None)
+            cells.append(_cell(found) if found else "not run")
+        lines.append(f"| {fault} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(run: dict[str, Any]) -> str:
+    if run["verdict"] == NONE:
+        return NONE
+    words = [run["verdict"], ", ".join(f"`{key}`" for key in run["checks"]), run["named"], f"{run['seconds']:.0f} s"]
+    return ": ".join(filter(None, [words[0], ", ".join(filter(None, words[1:]))]))
+
+
+def page(text: str, content: dict[str, Any]) -> str:
+    """The page with the table of ``content`` between its two marks."""
+    made = f"{BEGIN}\nMeasured on {content['date']}, two CPU workers.\n\n{table(content['runs'])}\n{END}"
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PYTHON", help="may be repeated")
+    parser.add_argument("--fault", action="append", default=[], metavar="WORDS", help="one of them alone; may be repeated")
+    parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
+    options = parser.parse_args()
+    chosen = dict(word.split("=", 1) for word in options.python) or {"numpy": sys.executable}
+    strangers = set(options.fault) - FAULTS.keys()
+    if strangers:
+        parser.error(f"there is no fault {sorted(strangers)[0]!r}; there are: {'; '.join(FAULTS)}")
+    runs = []
+    for framework, python in chosen.items():
+        for fault in options.fault or FAULTS:
+            runs.append(run(python, framework, fault))
+            print(f"{framework}: {fault}: {_cell(runs[-1])}", flush=True)
+    wrong = [run for run in runs if run["verdict"] not in ("pass" if run["fault"] == "none" else "fail", NONE)]
+    for each in wrong:
+        print(f"WRONG: {each['framework']}: {each['fault']}: {each['verdict']}: {each['message']}")
+    if options.write:
+        content = {"schema": SCHEMA, "date": datetime.now(UTC).strftime("%Y-%m-%d"), "runs": runs}
+        DATA.write_text(json.dumps(content, indent=1) + "\n")
+        PAGE.write_text(page(PAGE.read_text(), content))
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""An adapter with a fault, loaded by the guest for detection.py: DETECTION_OF names the adapter, DETECTION_FAULT the fault.
+
+The faults use nothing but what every adapter offers, so each can be planted in every framework.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+from . import load  # the guest's, where this file is loaded
+
+FAULT = os.environ.get("DETECTION_FAULT", "")
+TIMED = 1e-3  # the benchmark trains with a smaller rate than this, all else with a larger one
+LATER = 20  # steps
+RATES = {"learning rate +1 %": 1.01, "learning rate +10 %": 1.1}
+MOMENTA = {"momentum 0.95 for 0.9": 0.95, "no momentum": 0.0}
+DECAYS = {"weight decay 1e-3": 1e-3, "weight decay 5e-3": 5e-3}
+
+
+class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
+    """The same adapter with the fault."""
+
+    def setup(self, ctx: Any) -> None:
+        if FAULT == "the framework cannot be imported":
+            raise ImportError("libexample.so.9: cannot open shared object file: No such file or directory")
+        self.steps: dict[int, int] = {}
+        self.others: dict[int, Any] = {}
+        super().setup(ctx)
+        # TensorFlow's adapters hand their methods over to the object of one version, which would hide those below.
+        for name in ("make", "put", "step", "assign", "weights", "restore", "predict", "loss"):
+            inner = self.__dict__.pop(name, None)
+            if inner is not None:
+                self.__dict__[f"inner_{name}"] = inner
+
+    def _inner(self, name: str) -> Any:
+        return self.__dict__.get(f"inner_{name}") or getattr(super(), name)
+
+    def weights(self, handle: Any, copy: int) -> Any:
+        return self._inner("weights")(handle, copy)
+
+    def assign(self, handle: Any, copy: int, weights: Any) -> None:
+        self._inner("assign")(handle, copy, weights)
+
+    def predict(self, handle: Any, images: Any) -> Any:
+        return self._inner("predict")(handle, images)
+
+    def loss(self, token: Any) -> Any:
+        found = self._inner("loss")(token)
+        return float("nan") if FAULT == "the loss is not a number" else found
+
+    @property
+    def last(self) -> bool:
+        """Whether this process is the one that the fault befalls."""
+        return bool(self.ctx.rank == self.ctx.world - 1)
+
+    def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
+        alone = FAULT == "no exchange" or (FAULT == "no exchange in the benchmark only" and lr < TIMED)
+        changed = "none" if alone and sync == "mean" else sync
+        handle = self._inner("make")(net, weights, lr * RATES.get(FAULT, 1.0), MOMENTA.get(FAULT, momentum), replicas, changed)
+        self.steps[id(handle)] = 0
+        self.__dict__.setdefault("alone", set())
+        if changed != sync:
+            self.alone.add(id(handle))
+        return handle
+
+    def put(self, handle: Any, images: Any, labels: Any) -> Any:
+        if id(handle) in self.alone and self.ctx.world > 1:
+            images, labels = (self.ctx.shard(each, self.ctx.rank, self.ctx.world) for each in (images, labels))
+        if FAULT == "every replica reads the first shard":
+            images, labels = self._first(images), self._first(labels)
+        if FAULT == "one label of 64 wrong":
+            labels = np.array(labels)
+            labels[::64] = (labels[::64] + 1) % 10
+        if FAULT == "labels shifted by one":
+            labels = (np.array(labels) + 1) % 10
+        batch = self._inner("put")(handle, images, labels)
+        if FAULT == "the first shard after 20 steps":
+            self.others[id(batch)] = batch, self._inner("put")(handle, self._first(images), self._first(labels))
+        return batch
+
+    def _first(self, array: Any) -> Any:
+        """The first replica's shard in the place of each."""
+        count = self.ctx.replicas
+        return np.concatenate([array[: len(array) // count]] * count) if len(array) % count == 0 else array
+
+    def step(self, handle: Any, batch: Any, lr: float) -> Any:
+        number = self.steps[id(handle)] = self.steps.get(id(handle), 0) + 1
+        if self.last and number == 3:
+            self._disaster()
+        if FAULT == "the first shard after 20 steps" and number > LATER:
+            batch = self.others[id(batch)][1] if id(batch) in self.others else batch
+        if FAULT == "one rank is slow" and self.last:
+            time.sleep(0.1)
+        before = self._weights(handle) if FAULT in DECAYS or FAULT in CHANGES else []
+        token = self._inner("step")(handle, batch, lr * RATES.get(FAULT, 1.0))
+        for copy, old in enumerate(before):
+            new = self.weights(handle, copy)
+            change = CHANGES.get(FAULT, _decay)
+            self.assign(handle, copy, {name: change(self, name, old[name], new[name], lr) for name in new})
+        return token
+
+    def _weights(self, handle: Any) -> list[Any]:
+        return [
+            {name: np.array(value) for name, value in self.weights(handle, copy).items()} for copy in range(self.copies(handle))
+        ]
+
+    def _disaster(self) -> None:
+        if FAULT == "one rank is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "one rank stands still":
+            time.sleep(10_000)
+        if FAULT == "one rank runs out of memory":
+            raise MemoryError("out of memory")
+
+    def restore(self, handle: Any, folder: str) -> None:
+        self._inner("restore")(handle, folder)
+        if FAULT == "saving loses a bias":
+            for copy in range(self.copies(handle)):
+                weights = dict(self.weights(handle, copy))
+                name = sorted(weights)[0]
+                self.assign(handle, copy, {**weights, name: np.zeros_like(weights[name])})
+
+    def collective(self, op: str, array: Any, root: int) -> Any:
+        out = super().collective(op, array, root)
+        if FAULT == "an all-reduce is wrong by one" and op == "allreduce" and self.last and array.size > 1:
+            out = np.array(out)
+            out.reshape(-1)[-1] += 1
+        return out
+
+
+def _decay(_self: Any, _name: str, old: Any, new: Any, lr: float) -> Any:
+    return new - np.float32(lr * DECAYS[FAULT]) * old
+
+
+def _noise(self: Any, name: str, old: Any, new: Any, _lr: float) -> Any:
+    draw = np.random.RandomState(sum(map(ord, name)) + self.steps.get(0, 0))  # the same on every rank
+    return old + (new - old) * (1 + 1e-3 * draw.standard_normal(new.shape)).astype("float32")
+
+
+def _stays(_self: Any, _name: str, old: Any, _new: Any, _lr: float) -> Any:
+    return old
+
+
+def _bias_stays(self: Any, name: str, old: Any, new: Any, _lr: float) -> Any:
+    return old if name.endswith("_b") and self.last else new
+
+
+CHANGES = {
+    "updates with noise of 1e-3": _noise,
+    "no update": _stays,
+    "one rank skips its biases": _bias_stays,
+}
