@@ -11,6 +11,9 @@ from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageE
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import newest_first
 
+NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # as packages are named
+# What may follow a framework's name in a condition: a version, a device, a CUDA, a library, a Python.
+_PART = re.compile(r"v?\d.*|cpu|gpu|cuda.*|cu\d.*|cudnn.*|nccl.*|(py|cp)\d.*|python.*")
 _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
 # Between a framework's name and its version other tools write these: images' tags, npm, file names.
 _SEPARATOR = r"[@:_=]?v?"
@@ -43,6 +46,11 @@ def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, s
         return None
     found = [variant for variant in _builds(table) if canonical(variant.package) == best]
     return _said_by(table, found), word[len(best) + 1 :]
+
+
+def is_another(table: FrameworkTable, word: str, rest: str) -> bool:
+    """Whether ``word``, which begins with a name of ``table``, is a package of its own."""
+    return bool(rest) and not _PART.match(rest) and read_distribution(table, word) is None
 
 
 def read_extras(table: FrameworkTable, word: str, extras: str) -> Distribution:
@@ -116,7 +124,7 @@ def init_command(packages: Sequence[str], words: Sequence[str]) -> str:
 
 def with_pip(error: UnknownNameError, word: str, words: Sequence[str]) -> UnknownNameError:
     """``error`` of a word that may be a package, with the command that installs one."""
-    if not re.fullmatch(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*", word):
+    if not NAME.fullmatch(word):
         return error
     command = init_command([word], words)
     return UnknownNameError(

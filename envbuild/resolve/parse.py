@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import get_args
 
-from envbuild.errors import Alternative, UnknownNameError, UsageError
+from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageError
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER
 from envbuild.model import PythonFrom
@@ -56,7 +56,9 @@ def parse(
     ]
     conditions = [word for word in words if _is_of_a_package(matrix, word)]
     if conditions:
-        raise packages.own_environment(conditions, [word for word in words if word not in conditions])
+        rest = [word for word in words if word not in conditions]
+        beside = [word for place, word in enumerate(rest) if _names_a_package(matrix, word, rest[:place])]
+        raise packages.own_environment([*conditions, *beside], [word for word in rest if word not in beside])
     for place, word in enumerate(words):
         _read_word(matrix, draft, word, words[:place])
     if not draft.pieces:
@@ -93,9 +95,26 @@ def _is_of_a_package(matrix: Matrix, word: str) -> bool:
     if match is None or match["clauses"] is None or match["name"] in _SHARED:
         return False
     name = match["name"]
-    if names.find_framework(matrix, packages.canonical(name)):
-        return False
+    if found := names.find_framework(matrix, packages.canonical(name)):
+        first = found[1].split("-")[0]
+        said = first in PROVIDERS or bool(names.find_systems(matrix, first))
+        return not said and packages.is_another(found[0], packages.canonical(name), found[1])
     return names.is_package(matrix, name) or not names.nearest(name, names.all_names(matrix))
+
+
+def _names_a_package(matrix: Matrix, word: str, before: Sequence[str]) -> bool:
+    """Whether a word without a condition, after a framework, is nothing that a request can say, and can be a package's name."""
+    if not before or not packages.NAME.fullmatch(word) or names.find_framework(matrix, word):
+        return False
+    draft = Draft(" ".join((*before, word)))
+    try:
+        for place, each in enumerate((*before, word)):
+            _read_word(matrix, draft, each, before[:place])
+    except UnknownNameError:
+        return True
+    except EnvbuildError:
+        return False
+    return False
 
 
 def _read_word(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:

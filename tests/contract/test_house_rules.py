@@ -224,3 +224,9 @@ def test_committed_files_hold_no_path_of_the_machine():
         text = path.read_bytes().decode("utf-8", "replace")
         hits += [f"{path.relative_to(ROOT)}: {m.group(0)}" for m in [home.search(text)] if m]
     assert not hits, "\n".join(hits)
+
+
+def test_each_decision_has_a_number_of_its_own():
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert len(numbers) > 10
+    assert sorted(numbers) == sorted(set(numbers))

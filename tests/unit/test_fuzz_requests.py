@@ -123,7 +123,6 @@ def test_the_command_answers_in_one_document_and_with_the_right_code(asked: Any,
     assert ("error" in document) == bool(code)
 
 
-@pytest.mark.prove  # it asks each request several times, and pairs take seconds each
 @fuzz(280, st.deferred(lambda: requests().asked()), st.integers(0, 9))
 def test_asking_for_less_never_loses_a_solution(asked: Asked, at: int) -> None:
     """Nor does asking again give another answer. An image of one's own needs its system and Python said: they stay with it."""
