@@ -26,7 +26,7 @@ INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def _phases(text):
-    known = ('coll', 'oracle', 'train', 'save', 'bench', 'compile')
+    known = ('coll', 'oracle', 'buckets', 'train', 'save', 'bench', 'compile')
     chosen = text.split(',')
     if not set(chosen) <= set(known):
         raise argparse.ArgumentTypeError('phases are %s' % ', '.join(known))
@@ -148,8 +148,8 @@ def _inner(verbs):
 
 def _run_options(parser):
     add = parser.add_argument
-    add('--phases', type=_phases, default='coll,oracle,train,save,bench,compile',
-        help='some of coll,oracle,train,save,bench,compile')
+    add('--phases', type=_phases, default='coll,oracle,buckets,train,save,bench,compile',
+        help='some of coll,oracle,buckets,train,save,bench,compile')
     add('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help='what to train (default: mnist; on GPUs both)')
     add('--net', type=_nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
     add('--data', default='', metavar='DIR', help='files of MNIST or CIFAR-10 (default: /data if there is one; else images '

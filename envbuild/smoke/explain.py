@@ -32,6 +32,13 @@ TEXTS = {
         parameters is at most 1e-3 in single precision (1e-6 is usual). Up to 0.2 means that a reduced precision such as TF32
         is active: a warning. More is a fault of arithmetic or of averaging, and the nearest of the known faults is named.
         Accuracy cannot see these faults: without any exchange it stays at 98 %.'''),
+    'BUCKETS': ('a network larger than one exchange bucket gets the weights that it must get', '''
+        Frameworks exchange gradients in buckets (25 MB in DistributedDataParallel), one while the backward pass still computes the
+        next. A small network fits into the first, and shows nothing of what happens to a second. So a dense network of 40 MB
+        trains three steps on several devices, and its weights are compared with those of float64 NumPy: at most 1e-4 apart, and
+        the same bits in every replica. Where they are not, the parameters are named that are wrong in the first step that goes
+        wrong, and what was done to their gradients, if it is known: not exchanged, lost, late by a step, summed, averaged twice, those of
+        one replica, or rounded.'''),
     'REPLICA': ('all replicas hold the same bits', '''
         After every step, after training and after the last timed lap the bits of all parameters are compared between replicas.
         If they drift apart, the exchange misses something.'''),

@@ -12,6 +12,7 @@ from .networks import nets
 MOMENTUM = 0.9
 LR = 0.05
 ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
+BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
 WARM_UP_S = 10                                      # of one way to step, where steps are long
 GLOBAL_BATCH = 64                                   # held for every count: accuracy then means the same on 1 and N devices
 EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one
@@ -153,11 +154,13 @@ def phases(options, kind, n, counts, parts, places):
     once, in the smallest launch.
     """
     wanted = [phase for phase in options['phases'] if not (phase == 'bench' and n == 1 and max(counts) > 1) and
-              not (phase == 'save' and n < max(counts)) and not (phase == 'compile' and n > min(counts))]
+              not (phase == 'save' and n < max(counts)) and not (phase == 'compile' and n > min(counts)) and
+              not (phase == 'buckets' and n == 1)]
     sizes = set(options['coll_bytes']) | set(part.net.bytes for part in parts)
     return {
         'phases': wanted, 'data': {'oracle': places['oracle']} if 'oracle' in places else {},
         'coll': {'bytes': sorted(sizes), 'all_types': options['all_types']}, 'oracle': dict(ORACLE, batch=global_batch(n)),
+        'buckets': dict(BUCKETS, batch=global_batch(n)),
         'workloads': [_workload(part, options, kind, n, places[part.name]) for part in parts],
     }
 

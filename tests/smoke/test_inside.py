@@ -19,6 +19,7 @@ MEASURING = [
     "check_hosts",
     "check_nets",
     "check_mpi",
+    "check_buckets",
 ]
 JUDGING = [
     "check_diagnose",

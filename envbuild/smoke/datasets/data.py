@@ -36,7 +36,7 @@ class Prepared(object):
     def __init__(self, options, parts, folder, batches, largest):
         self._folder, self._seed = folder, options['seed']
         self.places, self.entries, self.checks, self.oracle = {}, [], [], None
-        if 'oracle' in options['phases']:
+        if set(('oracle', 'buckets')) & set(options['phases']):
             self.oracle = synth.digits(batches, self._seed + 100)
             self.places['oracle'] = self._keep('oracle', *self.oracle)
         for part in parts:

@@ -17,7 +17,7 @@ class Limits(object):
         """The phases that apply: in place of training, the framework's own work."""
         if not self.training:
             return wanted
-        return (['work'] if set(wanted) & set(('oracle', 'train')) else []) + [phase for phase in wanted if phase == 'compile']
+        return (['work'] if set(wanted) & set(('oracle', 'buckets', 'train')) else []) + [phase for phase in wanted if phase == 'compile']
 
     def counts(self, fits, left_out):
         """(counts that apply, those that do not fit the machine, those that do not apply)."""

@@ -11,7 +11,7 @@ from ..environment import limits
 from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
-from . import checks, compiling, endings, precision, schemes, speed, timed
+from . import buckets, checks, compiling, endings, precision, schemes, speed, timed
 from .simulate import Case
 
 
@@ -21,7 +21,7 @@ class Judge(object):
     def __init__(self, report, options, image, device, parts, prepared):
         self.report, self.options, self.image, self.device = report, options, image, device
         self.parts, self._prepared = parts, prepared
-        self._net, self._wanted = nets.of(plans.ORACLE['net']), {}
+        self._net, self._wanted, self._larger = nets.of(plans.ORACLE['net']), {}, None
         self._start = self._net.initial(options['seed'])
 
     def launch(self, n, plan, outcome):
@@ -58,7 +58,20 @@ class Judge(object):
         if 'oracle' in done:
             case, wanted = self._reference(n)
             report['checks'] += checks.oracle(n, case, wanted, _saved(results), self._alone(), self._precisions(plan))
+        if 'buckets' in done:
+            report['checks'] += buckets.judge(n, self._buckets(plan['buckets']), results, self._reduced(n))
         report['checks'] += checks.replicas(n, results)
+
+    def _buckets(self, plan):
+        """What must come out of phase `buckets`; equal batches are trained once."""
+        if self._larger is None or self._larger.plan != plan:
+            net = nets.of(plan['net'])
+            self._larger = buckets.Wanted(plan, net.initial(self.options['seed']), *self._prepared.oracle, momentum=plans.MOMENTUM)
+        return self._larger
+
+    def _reduced(self, n):
+        """Whether ORACLE saw a reduced precision, and nothing worse, on so many devices."""
+        return any(each['status'] == 'warn' for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == n)
 
     def _precisions(self, plan):
         """The reduced precisions that a launch can be in."""

@@ -26,7 +26,7 @@ BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or
 # happened to lie there, a process was up to a third slower than the next, for as long as it ran. 32 MiB is the most that the second
 # may be: https://man7.org/linux/man-pages/man3/mallopt.3.html
 KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
-COMPILING = ('oracle', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
+COMPILING = ('oracle', 'buckets', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
 KILL_S = 10.0           # how long the kernel may take to end a killed rank: one that it cannot end must not hold up the report
 # Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)

@@ -159,6 +159,19 @@ def _reference():
     return net
 
 
+def _wide():
+    """Larger than one bucket of an exchange, which holds 25 MB for DistributedDataParallel and 64 MB for older Horovods' fusion:
+    there are several, and they overlap with the backward pass. Dense layers alone, so that NumPy trains it in a second.
+    """
+    net = Net('wide', (1, 28, 28), 'mnist')
+    net.flatten('flat')
+    for number in range(1, 4):
+        net.dense('fc%d' % number, 2048)
+        net.tanh('tanh%d' % number)
+    net.dense('fc4', CLASSES)
+    return net
+
+
 def _resnet(blocks, name):
     """A residual network for 32 x 32 images, with three stages of `blocks` pairs of convolutions: https://arxiv.org/abs/1512.03385.
 
@@ -201,10 +214,10 @@ def _vgg19():
     return net
 
 
-LENET, REFERENCE = _lenet(), _reference()
+LENET, REFERENCE, WIDE = _lenet(), _reference(), _wide()
 _MAKERS = {'lenet': lambda: LENET, 'resnet20': lambda: _resnet(3, 'resnet20'), 'vgg19_bn': _vgg19}
 NAMES = tuple(sorted(_MAKERS))                          # what --net offers
-_MAKERS['reference'] = lambda: REFERENCE
+_MAKERS.update(reference=lambda: REFERENCE, wide=lambda: WIDE)
 DEFAULT = {'mnist': 'lenet', 'cifar': 'resnet20'}       # workload -> the network that it trains unless another is asked for
 
 

@@ -9,7 +9,7 @@ from __future__ import absolute_import, division, print_function
 TOLERANCE = 0.1
 ACCURACY_DROP = 0.02        # healthy runs of other seeds differ by less than a point
 # Checks that say whether the framework is right; the others are about the machine.
-CORRECTNESS = ('IMPORT', 'RUN', 'VERSION', 'BUILD', 'DEVICE', 'COLL', 'ORACLE', 'REPLICA', 'EXCHANGE', 'LOSS', 'ACC', 'SAVE', 'WORK',
+CORRECTNESS = ('IMPORT', 'RUN', 'VERSION', 'BUILD', 'DEVICE', 'COLL', 'ORACLE', 'BUCKETS', 'REPLICA', 'EXCHANGE', 'LOSS', 'ACC', 'SAVE', 'WORK',
                'SYNC')
 RUN_KEY = ('workload', 'net', 'scaling', 'precision', 'sync', 'batch_per_device', 'n')
 NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'better', 'worse', 'no interval: not judged'

@@ -1,0 +1,144 @@
+"""BUCKETS: a network larger than one exchange bucket gets the weights that it must get.
+
+Frameworks exchange gradients in buckets: one after the other, while the backward pass still computes the next. A network that fits
+into one cannot show what goes wrong with a second. In the first step that goes wrong, a parameter is wrong by its own gradient
+alone: so the parameters that are wrong then are those of the bucket at fault, and what was done to their gradients can be read off.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..networks import nets, refnet
+from ..verdict import check
+
+LIMIT = 1e-4            # single precision gives up to 6e-6, a bucket in half precision 3e-4
+NEAR = 0.05             # a gradient that is as near as this to what a known fault gives was made by it
+KNOWN = (
+    ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
+    ('bucket-lost', 'are lost: zeros arrive'),
+    ('bucket-late', 'are those of the step before'),
+    ('bucket-summed', 'are summed, not averaged'),
+    ('bucket-averaged-twice', 'are averaged twice'),
+    ('bucket-of-replica-0', 'are those of replica 0 alone'),
+    ('bucket-rounded', 'are nearly right, as if rounded to half precision'),
+)
+
+
+class Wanted(object):
+    """What must come out, for one size of the global batch. It keeps the last weights only; what lies before is trained again."""
+
+    def __init__(self, plan, start, images, labels, momentum):
+        self.net, self.start, self.plan, self.momentum = nets.of(plan['net']), start, plan, momentum
+        self._images, self._labels = images, labels
+        for self.last, _ in self.steps():
+            pass
+
+    def steps(self):
+        """(weights, gradient) after each step; the same arrays are used again for the next."""
+        weights = dict((name, self.start[name].astype('float64')) for name in self.net.names)
+        past = dict((name, np.zeros_like(each)) for name, each in weights.items())
+        for step in range(self.plan['steps']):
+            gradient = self.gradient(weights, step, 0, 1)
+            refnet.update(weights, past, gradient, self.plan['lr'], self.momentum)
+            yield weights, gradient
+
+    def gradient(self, weights, step, part, parts):
+        """That of one part of a step's batch."""
+        size = self.plan['batch'] // parts
+        low = step * self.plan['batch'] + part * size
+        return refnet.loss_and_gradient(self.net, weights, refnet.scaled(self._images[low:low + size]), self._labels[low:low + size])[1]
+
+
+def judge(n, wanted, results, precision):
+    """[BUCKETS] of one launch. `precision` says that ORACLE saw a reduced precision on these devices, which shows here too."""
+    measured = [result['phases']['buckets'] for result in results]
+    if measured[0]['reason']:
+        return [check('BUCKETS', n, 'skip', 'does not apply: ' + measured[0]['reason'])]
+    saved = [entry for phase in measured for entry in phase['weights']]
+    step, differing = _apart(measured)
+    each = _worst([_load(entry['path']) for entry in saved if entry['step'] == wanted.plan['steps']], wanted.last, wanted.start)
+    value, size = max(each.values()), 'with %d MB of gradients ' % (wanted.net.bytes // 10 ** 6)
+    detail = {'parameters': each, 'wrong': [], 'step': None, 'hypothesis': None, 'differ_from_step': step, 'bytes': wanted.net.bytes}
+    common = dict(value=value, limit=LIMIT, unit='relative', detail=detail)
+    if value <= LIMIT and not differing:
+        return [check('BUCKETS', n, 'pass', size + 'weights agree with the reference to %.1e' % value, **common)]
+    if precision and not differing:
+        return [check('BUCKETS', n, 'warn', size + 'weights agree to %.1e only: see ORACLE' % value, severity='warn', **common)]
+    detail['step'], detail['wrong'], detail['hypothesis'], words = _blame(wanted, n, saved) or (step, differing, None, 'differ between replicas')
+    right = [name for name in wanted.net.names if name not in detail['wrong']]
+    words = '%sthose of %s %s, from step %d on' % (size, ', '.join(detail['wrong']), words, detail['step'])
+    return [check('BUCKETS', n, 'fail', words + ('; those of %s are right' % ', '.join(right) if right else ''), next_step=(
+        'These parameters share a bucket of the exchange: look at what is done to it, such as a hook, a compression, or a view of it.'
+        if right else 'Where ORACLE passes, only large exchanges go wrong.'), **common)]
+
+
+def _apart(measured):
+    """(the first step after which copies differ, the parameters that do); (0, []) where none do."""
+    for step in range(len(measured[0]['digests'])):
+        copies = sum((phase['digests'][step] for phase in measured), [])
+        names = sorted(name for name in copies[0] if any(copy[name] != copies[0][name] for copy in copies))
+        if names:
+            return step + 1, names
+    return 0, []
+
+
+def _load(path):
+    with np.load(path) as stored:
+        return dict((name, stored[name]) for name in stored.files)
+
+
+def _worst(copies, want, start):
+    """{parameter: its largest error in any copy}, a large number in place of one that is not finite."""
+    found = [refnet.errors(weights, want, start)[1] for weights in copies]
+    return dict((name, float(max(each[name] if np.isfinite(each[name]) else 1e9 for each in found))) for name in want)
+
+
+def _blame(wanted, n, saved):
+    """(step, parameters, fault, words) of the first step that went wrong; None where none did by more than LIMIT."""
+    before, past, previous = None, None, None
+    for number, (weights, gradient) in enumerate(wanted.steps()):
+        copies = [(entry['replica'], _load(entry['path'])) for entry in saved if entry['step'] == number + 1]
+        worst = _worst([copy for _, copy in copies], weights, wanted.start)
+        wrong = [name for name in wanted.net.names if worst[name] > LIMIT]
+        if wrong:
+            if before is None:
+                before = dict((name, wanted.start[name].astype('float64')) for name in weights)
+                past = previous = dict((name, np.zeros_like(each)) for name, each in weights.items())
+            fault, words = _named(_Step(wanted, n, number, before, past, gradient, previous), copies, wrong)
+            return number + 1, wrong, fault, words
+        past = dict((name, gradient[name] + (wanted.momentum * past[name] if past else 0)) for name in weights)
+        before, previous = dict((name, each.copy()) for name, each in weights.items()), gradient
+    return None
+
+
+class _Step(object):
+    """One step that went wrong: the weights, speeds and gradient before it, and the gradient that it should have used."""
+
+    def __init__(self, wanted, n, number, before, past, gradient, previous):
+        self._wanted, self._n, self._number = wanted, n, number
+        self._before, self._past, self._right, self._previous = before, past, gradient, previous
+
+    def used(self, weights, name):
+        """The gradient that led to these weights."""
+        wanted = self._wanted
+        return (self._before[name] - weights[name]) / wanted.plan['lr'] - wanted.momentum * self._past[name]
+
+    def faults(self, replica, weights, wrong):
+        """Those of KNOWN that give this copy its weights, in all the parameters that are wrong."""
+        own, first = (self._wanted.gradient(self._before, self._number, part, self._n) for part in (replica, 0))
+        fits = set(fault for fault, _ in KNOWN)
+        for name in wrong:
+            used, right = self.used(weights, name), self._right[name]
+            models = {'bucket-not-exchanged': own[name], 'bucket-lost': 0 * right, 'bucket-late': self._previous[name],
+                      'bucket-summed': self._n * right, 'bucket-averaged-twice': right / self._n, 'bucket-of-replica-0': first[name], 'bucket-rounded': right}
+            fits -= set(fault for fault in models if not np.linalg.norm(used - models[fault]) < NEAR * np.linalg.norm(right))
+        return fits
+
+
+def _named(step, copies, wrong):
+    """(fault, words) that explain every copy; (None, words) where nothing known does."""
+    # Where replicas agree there is one copy, of replica 0, whose own gradient is also that of replica 0.
+    fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
+    for replica, weights in copies:
+        fits &= step.faults(replica, weights, wrong)
+    return next(((fault, words) for fault, words in KNOWN if fault in fits), (None, 'are wrong, by no known fault'))
