@@ -77,6 +77,7 @@ class Guest:
     executable: str
     numpy: Path
     environment: dict[str, str] = field(default_factory=dict)
+    guest: Path = GUEST
 
     def env(self, **more: str) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "ENVBUILD", "OMP_"))}
@@ -84,7 +85,7 @@ class Guest:
         return {**kept, "ENVBUILD_SMOKE": str(GUEST), **more}
 
     def start(self, *arguments: str | Path, prefix: tuple[str, ...] = (), **how: Any) -> subprocess.Popen[str]:
-        argv = [*prefix, self.executable, str(GUEST), *map(str, arguments)]
+        argv = [*prefix, self.executable, str(self.guest), *map(str, arguments)]
         how.setdefault("env", self.env())
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
 

@@ -41,6 +41,14 @@ def test_a_fault_of_averaging_is_caught_and_named(guest: Guest, tmp_path: Path, 
     assert oracle["message"] in answer.out
 
 
+def test_a_fault_of_the_second_bucket_is_named_though_the_small_network_is_right(guest: Guest, tmp_path: Path) -> None:
+    answer = _fault(guest, tmp_path, "second-bucket", "--phases", "oracle,buckets")
+    assert (answer.code, answer.failed()) == (1, {"BUCKETS"}), answer.err
+    buckets = answer.check("BUCKETS", 2)
+    assert (buckets["detail"]["hypothesis"], buckets["detail"]["step"]) == ("bucket-not-exchanged", 1)
+    assert "those of fc1_w, fc1_b, fc2_w, fc2_b are not exchanged" in valid(answer)["reason"]
+
+
 def test_reduced_precision_is_a_warning_where_it_was_asked_for_and_strict_makes_it_count(guest: Guest, tmp_path: Path) -> None:
     asked = ("--phases", "oracle", "--option", "precision=bf16")
     lenient = _fault(guest, tmp_path, "bf16-layers", *asked)

@@ -1,0 +1,51 @@
+"""Faults that real PyTorch can have in a bucket after the first: planted in DistributedDataParallel by its own hooks."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import GUEST, INSIDE, PYTHONS, REPOSITORY, Guest
+
+TORCH = ("torch==1.12.1", "numpy==1.23.5")  # one wheel that holds all that it needs
+SECOND = ["fc1_w", "fc1_b", "fc2_w", "fc2_b"]
+FAULTS = {
+    "": None,
+    "not-exchanged": "bucket-not-exchanged",
+    "lost": "bucket-lost",
+    "late": "bucket-lost",  # in the first step that has a second bucket nothing came before
+    "half-precision": "bucket-rounded",
+    "views-swapped": None,
+}
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """PyTorch under Python 3.10, and a guest that holds its adapter and the faulty one."""
+    if "3.10" not in PYTHONS:
+        pytest.skip("this machine has no Python 3.10")
+    folder = tmp_path_factory.mktemp("torch")
+    install = [PYTHONS["3.10"], "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", str(folder), *TORCH]
+    subprocess.run(install, check=True)
+    guest = tmp_path_factory.mktemp("guest") / "smoke"
+    shutil.copytree(GUEST, guest, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "images/recipes/pytorch/smoke.py", guest / "adapters/pytorch.py")
+    shutil.copy(INSIDE / "faulty_ddp.py", guest / "adapters/faulty_ddp.py")
+    return Guest("3.10", PYTHONS["3.10"], folder, guest=guest)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_later_bucket_fails_with_its_parameters(with_torch: Guest, tmp_path: Path, fault: str) -> None:
+    chosen = ("--adapter", "faulty_ddp", "--option", f"fault={fault}", "--counts", "2", "--phases", "oracle,buckets")
+    answer = with_torch.run("run", *chosen, folder=tmp_path)
+    buckets = answer.check("BUCKETS", 2)
+    assert answer.check("ORACLE", 2)["status"] == "pass"
+    if not fault:
+        assert (answer.code, buckets["status"]) == (0, "pass"), answer.out
+        return
+    assert (answer.code, answer.failed()) == (1, {"BUCKETS"}), answer.out
+    assert (buckets["detail"]["hypothesis"], buckets["detail"]["wrong"]) == (FAULTS[fault], SECOND)
