@@ -37,6 +37,12 @@ classes names them in `sides`.
         shares_gpus = False
         # optional: what takes long once, such as running a compiler; calling beat() is news, for there may be a limit on silence
         def prepare(self, beat)
+        # optional: called with True before the phases that are compared with the reference, with False after them. Between the two,
+        # handles are made and stepped by deterministic algorithms, chosen by rules and not by timing, wherever the framework
+        # offers both and can go back: what is trained and timed later must be what every user gets. Left as they are: CNTK's
+        # force_deterministic_algorithms, XLA_FLAGS, TF_CUDNN_DETERMINISTIC and CUBLAS_WORKSPACE_CONFIG, which count for the whole
+        # process. Caffe and Torch 7 choose by rules anyway. No check compares bits of batches of different shapes.
+        def exact(self, wanted)
         # optional: networks that it cannot build, {name: why not}
         without = {}
         # optional: why the framework uses one device only ('devices'), or trains nothing ('training'), under these options

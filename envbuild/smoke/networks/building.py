@@ -1,8 +1,14 @@
 """A network in the words of TensorFlow and of Keras, whose modules are handed in: what the adapters upon them share."""
 from __future__ import absolute_import, division, print_function
 
+import os
+
 from . import nets
 from .layouts import shape_nhwc, shapes_hwio
+
+
+AUTOTUNE = 'TF_CUDNN_USE_AUTOTUNE'
+_own = []           # what the variable was, while it is ours
 
 
 def through(net, images, give):
@@ -116,3 +122,25 @@ def keras_parameters(model, net):
                   if layer.op in ('conv', 'norm', 'dense'))
     return [variable for layer in net.layers if layer.name in counts
             for variable in model.get_layer(layer.name).weights[:counts[layer.name]]]
+
+
+def exact(tf, wanted):
+    """TensorFlow's part of the contract's `exact`: kernels that are made from now on.
+
+    The variable is read whenever a kernel is made: https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/core/util/use_cudnn.cc
+    Since 2.9 there is a switch as well; only a module that is not public turns it off again.
+    """
+    if wanted:
+        _own.append(os.environ.get(AUTOTUNE))
+        os.environ[AUTOTUNE] = '0'
+    else:
+        before = _own.pop()
+        os.environ.pop(AUTOTUNE)
+        os.environ.update({AUTOTUNE: before} if before is not None else {})
+    try:
+        from tensorflow.python.framework import config
+        switch = config.enable_op_determinism if wanted else config.disable_op_determinism
+    except (ImportError, AttributeError):
+        return
+    if tf.executing_eagerly():
+        switch()

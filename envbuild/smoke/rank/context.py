@@ -39,3 +39,15 @@ class Context(object):
         """The contiguous part number `place` of an array cut into `parts` equal ones."""
         size = len(array) // parts
         return array[place * size:(place + 1) * size]
+
+
+def exactly(measure):
+    """The measuring of a phase during which the adapter uses deterministic algorithms, if it can."""
+    def measured(session):
+        switch = getattr(session.adapter, 'exact', lambda wanted: None)
+        switch(True)
+        try:
+            return measure(session)
+        finally:
+            switch(False)
+    return measured

@@ -15,11 +15,12 @@ from ..clock import now
 from ..machine import contexts, mapped
 from ..networks import nets
 from . import bench, buckets, compiling, exchange, match, save, schemes, train
-from .context import Context
+from .context import Context, exactly
 from .group import Group, PeerLost
 from .heartbeat import Heart
 
-COMMON = (('coll', exchange.measure), ('oracle', match.measure), ('buckets', buckets.measure), ('work', lambda session: session.adapter.exercise()))
+COMMON = (('coll', exchange.measure), ('oracle', exactly(match.measure)), ('buckets', exactly(buckets.measure)),
+          ('work', lambda session: session.adapter.exercise()))
 OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
 LAST = (('compile', compiling.measure),)        # what compilers load must not be taken for the framework's own libraries
 PR_SET_PDEATHSIG = 1

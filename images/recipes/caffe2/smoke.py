@@ -22,6 +22,7 @@ SAVED = 'model.minidb'
 class Adapter(object):
     name = 'caffe2'
     style = 'single'
+    deterministic = {}          # arguments of convolutions
 
     def setup(self, ctx):
         with warnings.catch_warnings():
@@ -35,6 +36,9 @@ class Adapter(object):
         self.numbers = itertools.count()
         workspace.GlobalInit(['caffe2', '--caffe2_log_level=2'])
         self.semantics = {'gradient': 'sum of losses that are scaled by 1/devices', 'exchange': 'data_parallel_model'}
+
+    def exact(self, wanted):
+        self.deterministic = {'deterministic': 1} if wanted else {}
 
     def versions(self):
         version, cuda = _by_itself() if 'repository' in self.ctx.options else _in_torch()
@@ -165,7 +169,7 @@ class _Group(object):
         brew, shapes, known = self.adapter.brew, dict(self.net.parameters), {'images': images}
         run = {
             'conv': lambda layer, x: brew.conv(model, x, layer.name, shapes[layer.name + '_w'][1], layer.shape[0], layer.kernel,
-                                               stride=layer.stride, pad=layer.pad, **({} if layer.bias else {'no_bias': 1})),
+                                               stride=layer.stride, pad=layer.pad, **dict(self.adapter.deterministic, **({} if layer.bias else {'no_bias': 1}))),
             # What Caffe2 calls the momentum of a running mean is the share that is kept.
             'norm': lambda layer, x: brew.spatial_bn(
                 model, x, layer.name, layer.shape[0], epsilon=EPSILON, momentum=KEPT, is_test=test),

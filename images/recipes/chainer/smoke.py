@@ -37,6 +37,9 @@ class Adapter(object):
             'exchange': 'ParallelUpdater',
         }
 
+    def exact(self, wanted):
+        self.chainer.global_config.cudnn_deterministic = wanted
+
     def versions(self):
         cuda = self.chainer.cuda
         found = {'name': 'chainer', 'version': self.chainer.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}

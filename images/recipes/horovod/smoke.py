@@ -16,7 +16,7 @@ from ..launching import mpi
 from . import mxnet, pytorch, tensorflow
 
 METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
-           'collective', 'close')
+           'collective', 'close', 'exact')
 
 
 class Adapter(object):

@@ -7,6 +7,7 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.8+, a
 """
 from __future__ import absolute_import, division, print_function
 
+import inspect
 import os
 
 import numpy as np
@@ -21,6 +22,7 @@ RUNNING = 'running:'        # before the names of running means and variances in
 class Adapter(object):
     name = 'jax'
     style = {'cpu': 'process', 'cuda': 'single'}
+    deterministic = False
     collective_types = ('float32', 'int32', 'float16')          # JAX has no 64 bits unless it is told to
 
     def setup(self, ctx):
@@ -85,6 +87,9 @@ class Adapter(object):
             return None, None
         return '%d.%d' % (cuda // 1000, cuda % 1000 // 10), '%d.%d.%d' % (cudnn // 10000, cudnn % 10000 // 100, cudnn % 100)
 
+    def exact(self, wanted):
+        self.deterministic = wanted
+
     def make(self, net, weights, lr, momentum, replicas, sync):
         """One model for all devices that train together, of all processes; or one for each device of this process."""
         places = [self.places[replica] for replica in replicas]
@@ -100,9 +105,9 @@ class Adapter(object):
 
     def _functions(self, net, places):
         """What is compiled once for each network and set of devices."""
-        key = (net.name, tuple(place.id for place in places))
+        key = (net.name, self.deterministic, tuple(place.id for place in places))
         if key not in self.compiled:
-            self.compiled[key] = _Functions(self.jax, net, places)
+            self.compiled[key] = _Functions(self.jax, net, places, _options(self.jax) if self.deterministic else {})
         return self.compiled[key]
 
     def _mean_of_processes(self, gradient):
@@ -242,13 +247,13 @@ class _Model(object):
 class _Functions(object):
     """The network and its step, compiled for a set of devices."""
 
-    def __init__(self, jax, net, places):
+    def __init__(self, jax, net, places, options):
         self.jax, self.net = jax, net
         self.mesh = jax.sharding.Mesh(np.array(places), (AXIS,))
         all_of_it, share = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
         self.step = _mapped(jax, self._step, self.mesh, (all_of_it, all_of_it, share, share, share, all_of_it, all_of_it),
-                            (all_of_it, all_of_it, share, share))
-        self.gradient, self.update = jax.jit(self._gradient), jax.jit(self._update)
+                            (all_of_it, all_of_it, share, share), **options)
+        self.gradient, self.update = jax.jit(self._gradient, **options), jax.jit(self._update, **options)
         self.answer = jax.jit(lambda p, r, x: self._logits(p, x, lambda layer, x: r[layer.name]))
 
     def _step(self, p, v, r, x, y, lr, momentum):
@@ -302,14 +307,21 @@ class _Functions(object):
         return known[self.net.layers[-1].name]
 
 
-def _mapped(jax, function, mesh, reads, gives):
+def _options(jax):
+    """For jax.jit: XLA's deterministic operations, none of them chosen by timing. Older releases take no such options."""
+    if 'compiler_options' not in inspect.signature(jax.jit).parameters:  # novm: Python 3, as JAX
+        return {}
+    return {'compiler_options': {'xla_gpu_deterministic_ops': True, 'xla_gpu_autotune_level': 0}}
+
+
+def _mapped(jax, function, mesh, reads, gives, **options):
     """Compiled: each device calls the function with its own part of what is spread; only what it asks for is exchanged."""
     if hasattr(jax, 'shard_map'):
         mapped = jax.shard_map(function, mesh=mesh, in_specs=reads, out_specs=gives, check_vma=False)
     else:
         from jax.experimental.shard_map import shard_map
         mapped = shard_map(function, mesh=mesh, in_specs=reads, out_specs=gives, check_rep=False)
-    return jax.jit(mapped)
+    return jax.jit(mapped, **options)
 
 
 def _placed(jax, mesh, axis, parts, places):

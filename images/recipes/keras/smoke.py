@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from ..networks.building import keras_network, keras_parameters
+from ..networks.building import exact, keras_network, keras_parameters
 from ..networks.layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 from . import tensorflow
 
@@ -157,6 +157,9 @@ class _MultiGpu(Compiled):
         config.gpu_options.allow_growth = True
         keras.backend.set_session(tf.Session(config=config))
         keras.backend.gradients = self._gradients
+
+    def exact(self, wanted):
+        exact(self.tf, wanted)
 
     def _gradients(self, loss, variables):
         return self.tf.gradients(loss, variables, colocate_gradients_with_ops=True, gate_gradients=True)

@@ -22,6 +22,7 @@ FILE = 'network.params'
 class Adapter(object):
     name = 'mxnet'
     style = 'single'
+    chosen = None               # how cuDNN's algorithms are chosen where it is said for each layer
 
     def setup(self, ctx):
         self.on_gpu = ctx.kind == 'cuda'
@@ -50,6 +51,10 @@ class Adapter(object):
         site = os.path.dirname(os.path.dirname(self.mx.__file__))
         found = [re.match(r'mxnet_cu(\d+)(\d)', entry) for entry in sorted(os.listdir(site))]
         return next(('%s.%s' % match.groups() for match in found if match), None)
+
+    def exact(self, wanted):
+        """Said for each layer: what the variable MXNET_CUDNN_AUTOTUNE_DEFAULT leads to is kept for all layers of the same shapes."""
+        self.chosen = 'off' if wanted else None
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         places = [self.places[replica] for replica in replicas]
@@ -144,6 +149,7 @@ class _Model(object):
     def __init__(self, adapter, net, weights, lr, momentum, places):
         self.mx, self.entropy, self.store, self.places = adapter.mx, adapter.entropy, adapter.store, places
         self.net = adapter.network(net)
+        self.net.choose(adapter.chosen)
         self.net.initialize(ctx=places)
         self.give(weights, places)
         self.net.hybridize()
@@ -224,6 +230,11 @@ def _network_class(mx):
                 for layer in plan.layers:
                     if layer.op in parts:       # what is set as an attribute becomes a part of the network
                         setattr(self, layer.name, parts[layer.op](layer, shapes[layer.name + '_w']))
+
+        def choose(self, how):
+            for layer in self.plan.layers:
+                if how and layer.op == 'conv':
+                    getattr(self, layer.name)._kwargs['cudnn_tune'] = how
 
         def hybrid_forward(self, F, images):
             values = {'images': images}

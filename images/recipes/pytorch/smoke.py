@@ -53,6 +53,9 @@ class Adapter(object):
             self.semantics['backend'], init_method='tcp://%s:%d' % self.ctx.meeting_place(), rank=self.ctx.rank,
             world_size=self.ctx.world)
 
+    def exact(self, wanted):
+        self.torch.backends.cudnn.deterministic, self.torch.backends.cudnn.benchmark = wanted, self.on_gpu and not wanted
+
     def _full_precision(self):
         for owner in (getattr(self.torch.backends.cuda, 'matmul', None), self.torch.backends.cudnn):
             if hasattr(owner, 'allow_tf32'):

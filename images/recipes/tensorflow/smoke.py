@@ -12,11 +12,11 @@ from __future__ import absolute_import, division, print_function
 import math
 import os
 
-from ..networks.building import graph_network, keras_network, keras_parameters
+from ..networks.building import exact, graph_network, keras_network, keras_parameters
 from ..networks.layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 
 CONTRACT = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
-            'close')
+            'close', 'exact')
 
 
 class Adapter(object):
@@ -122,6 +122,9 @@ class Towers(object):
             self.assign(handle, copy, weights)
         return handle
 
+    def exact(self, wanted):
+        exact(self.tf, wanted)
+
     def _tower(self, net, x, y):
         tf = self.tf
         variables, running, logits = self.network(net)
@@ -199,6 +202,9 @@ class Mirrored(object):
         else:
             self._split_cpu(len(ctx.devices))
         self.places = ['/%s:%d' % ('gpu' if self.on_gpu else 'cpu', number) for number in ctx.devices]
+
+    def exact(self, wanted):
+        exact(self.tf, wanted)
 
     def _split_cpu(self, count):
         """Several logical CPU devices (the names without `experimental` came in 2.4)."""

@@ -39,7 +39,7 @@ class Adapter(object):
         import theano
         import theano.tensor
         self.theano, self.T = theano, theano.tensor
-        self.programs = {}
+        self.programs, self.usual = {}, {}
 
     def prepare(self, beat):
         """Compiling takes C++ compilers most of a minute for each new network, in make()."""
@@ -63,6 +63,14 @@ class Adapter(object):
             return '%d.%d.%d' % tuple(dnn.version() // part % 10 for part in (1000, 100, 1)) if self.where != 'cpu' else None
         except (ImportError, RuntimeError):
             return None
+
+    def exact(self, wanted):
+        """For what is compiled from now on. Forward there is nothing that is not deterministic."""
+        conv = self.theano.config.dnn.conv
+        for name in ('algo_bwd_filter', 'algo_bwd_data') if self.where != 'cpu' else ():
+            if wanted:
+                self.usual[name] = getattr(conv, name)
+            setattr(conv, name, 'deterministic' if wanted else self.usual[name])
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         if net.name not in self.programs:

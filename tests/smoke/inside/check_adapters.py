@@ -11,7 +11,9 @@ import boot  # noqa: F401
 import numpy as np
 
 from envbuild_smoke import adapters
-from envbuild_smoke.networks import nets
+from envbuild_smoke.networks import building, nets
+from envbuild_smoke.rank import schemes, worker
+from envbuild_smoke.rank.context import exactly
 
 RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', '..', 'images', 'recipes')
 FOLDER = tempfile.mkdtemp(prefix='envbuild-smoke-adapters-')
@@ -64,6 +66,70 @@ class WrittenNetworksTest(unittest.TestCase):
             for layer in net.layers:
                 if layer.op in ('pool', 'average'):
                     self.assertEqual([size % 2 for size in shapes[layer.of[0]][1:]], [0, 0])
+
+
+class _Named(object):
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+class ExactTest(unittest.TestCase):
+    """Deterministic algorithms between exact(True) and exact(False), and afterwards what was there before."""
+
+    def test_the_phases_of_the_reference_ask_for_it_and_take_it_back_whatever_happens(self):
+        asked = []
+        session = _Named(adapter=_Named(exact=asked.append))
+        self.assertEqual(exactly(lambda session: list(asked))(session), [True])
+        self.assertRaises(ZeroDivisionError, exactly(lambda session: 1 / 0), session)
+        self.assertEqual(asked, [True, False, True, False])
+        self.assertEqual(exactly(lambda session: 7)(_Named(adapter=object())), 7)
+        for phase, measure in worker.COMMON + schemes.PHASES:
+            self.assertEqual(measure.__name__ == 'measured', phase in ('oracle', 'buckets'), phase)
+
+    def test_pytorch_chooses_by_timing_only_outside_and_only_on_gpus(self):
+        side = _of('pytorch')()
+        for on_gpu in (True, False):
+            cudnn = _Named()
+            side.on_gpu, side.torch = on_gpu, _Named(backends=_Named(cudnn=cudnn))
+            side.exact(True)
+            self.assertEqual((cudnn.deterministic, cudnn.benchmark), (True, False))
+            side.exact(False)
+            self.assertEqual((cudnn.deterministic, cudnn.benchmark), (False, on_gpu))
+
+    def test_tensorflow_s_variable_is_what_it_was(self):
+        self.addCleanup(os.environ.pop, building.AUTOTUNE, None)
+        for before in (None, '1'):
+            os.environ.update({building.AUTOTUNE: before} if before else {})
+            building.exact(None, True)
+            self.assertEqual(os.environ[building.AUTOTUNE], '0')
+            building.exact(None, False)
+            self.assertEqual(os.environ.get(building.AUTOTUNE), before)
+
+    def test_mxnet_says_it_for_each_convolution(self):
+        side = _of('mxnet')()
+        self.assertIsNone(side.chosen)
+        side.exact(True)
+        self.assertEqual(side.chosen, 'off')
+        side.exact(False)
+        self.assertIsNone(side.chosen)
+
+    def test_theano_compiles_with_the_deterministic_ones_and_then_as_it_was_told(self):
+        side = _of('theano')()
+        conv = _Named(algo_bwd_filter='none', algo_bwd_data='time_once')
+        side.where, side.usual, side.theano = 'cuda0', {}, _Named(config=_Named(dnn=_Named(conv=conv)))
+        side.exact(True)
+        self.assertEqual((conv.algo_bwd_filter, conv.algo_bwd_data), ('deterministic',) * 2)
+        side.exact(False)
+        self.assertEqual((conv.algo_bwd_filter, conv.algo_bwd_data), ('none', 'time_once'))
+
+    def test_jax_s_options_go_only_to_what_is_compiled_for_it(self):
+        module = sys.modules[_of('jax').__module__]
+        try:
+            options = module._options(_Named(jit=lambda function, compiler_options=None: None))
+        except AttributeError:
+            return                          # Python 2, which JAX has never known
+        self.assertTrue(options['compiler_options']['xla_gpu_deterministic_ops'])
+        self.assertEqual(module._options(_Named(jit=lambda function: None)), {})
 
 
 class OpenCvTest(unittest.TestCase):
