@@ -158,10 +158,10 @@ class Adapter(Healthy):
             lr *= self.size
         if self.fault == 'momentum':
             handle = dict(handle, momentum=self.size)
-        kept = handle['p']['conv1_b'].copy()
+        kept = dict((name, handle['p'][name].copy()) for name in ('conv1_b',) if name in handle['p'])
         Healthy.update(self, handle, gradient, lr)
         if self.fault == 'frozen-conv1_b-on-rank-1' and self.ctx.rank == 1:
-            handle['p']['conv1_b'][:] = kept
+            handle['p'].update(kept)
 
     def collective(self, op, array, root):
         out = Healthy.collective(self, op, array, root)
