@@ -235,7 +235,8 @@ def _spec(lock: Lock) -> dict[str, Any]:
     for package in (*base.packages, *base.build_packages):
         debs.setdefault(package.repository, {})[package.name] = package.version
     text = render(lock, recipes.load(_HERE), recipes.templates(_HERE))["Dockerfile"]
-    for line in re.findall(r"apt-get install -y --no-install-recommends ([^;\\]+);", text):
+    # Not the step that only tries whether the base's own sources still answer.
+    for line in re.findall(r"apt-get install -y --no-install-recommends (?!--)([^;\\]+);", text):
         for word in line.split():
             name, _, version = word.partition("=")
             if name not in REAL and not name.startswith("-"):
