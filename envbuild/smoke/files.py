@@ -33,7 +33,7 @@ def choose_scratch(beside=''):
     /dev/shm comes last, and only where it has room: NCCL exchanges through it.
     """
     tried = []
-    for folder, needed in [(folder, 0) for folder in (os.environ.get('TMPDIR'), '/tmp', '/var/tmp', beside, os.environ.get('HOME'), os.getcwd())
+    for folder, needed in [(folder, 0) for folder in (os.environ.get('TMPDIR'), '/tmp', '/var/tmp', beside, os.environ.get('HOME'))
                            ] + [('/dev/shm', SHM_SPARE)]:
         if folder and folder not in tried:
             tried.append(folder)

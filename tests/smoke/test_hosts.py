@@ -37,7 +37,14 @@ class Job:
     """Ranks started as a launcher does: two on each machine."""
 
     def __init__(
-        self, guest: Guest, machines: Machines, folder: Path, *arguments: str | Path, clock: int = 0, **of_bee: str
+        self,
+        guest: Guest,
+        machines: Machines,
+        folder: Path,
+        *arguments: str | Path,
+        clock: int = 0,
+        beside: str = "",
+        **of_bee: str,
     ) -> None:
         self._target = folder / "report.json"
         self.started = time.monotonic()
@@ -45,7 +52,8 @@ class Job:
         for rank in range(4):
             variables = {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}
             variables |= of_bee if rank > 1 else {}
-            env = guest.env(MASTER_ADDR=machines.address("ant"), MASTER_PORT="29700", **variables)
+            there = beside if beside and rank == 1 else machines.address("ant")
+            env = guest.env(MASTER_ADDR=there, MASTER_PORT="29700", **variables)
             words = ("run", *arguments, "--json", self._target) if rank == 0 else ("run", *arguments)
             self.ranks.append(
                 guest.start(
@@ -125,6 +133,15 @@ def test_the_clocks_of_two_machines_need_not_agree(guest: Guest, machines: Machi
     assert (answer.code, others) == (1, [0, 0, 0]), answer.err
     assert "rank 3 failed in phase" in answer.check("RUN", 4)["message"]
     assert 0 < valid(answer)["duration_s"] < 120
+
+
+def test_a_rank_that_met_rank_0_within_its_host_is_not_sent_to_the_loopback(
+    guest: Guest, machines: Machines, tmp_path: Path
+) -> None:
+    """Debian gives a host's own name the address 127.0.1.1, so its connection to rank 0 says nothing of the network."""
+    planted = ("--adapter", FAULTY, "--option", "fault=tells-interface", "--option", "on-rank=1", "--counts", "4")
+    answer, _others = Job(guest, machines, tmp_path, *planted, "--phases", "oracle", beside="127.0.1.1").answer()
+    assert 'NCCL is told "eth0"' in answer.check("RUN", 4)["message"], answer.err
 
 
 def _asleep(guest: Guest, machines: Machines, folder: Path) -> Job:

@@ -93,6 +93,8 @@ class Adapter(Healthy):
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == 'asleep':
             time.sleep(1000)
+        if self.fault == 'tells-interface':
+            raise RuntimeError('NCCL is told "%s"' % os.environ.get('NCCL_SOCKET_IFNAME', ''))
         if self.fault == 'exits':
             os._exit(0)
         if self.fault == 'exits-politely':
