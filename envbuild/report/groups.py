@@ -27,6 +27,7 @@ def groups(
             members,
             tuple(check for check in checks if _is_of(check.workload, key)),
             tuple(training for training in trainings if _is_of(training.workload, key)),
+            plain=_plain(report, key),
             verdict=verdict,
             on_cpu=on_cpu,
         )
@@ -45,14 +46,16 @@ def _group(
     checks: tuple[Check, ...],
     trainings: tuple[Training, ...],
     *,
+    plain: Mapping[int, float | None],
     verdict: Verdict,
     on_cpu: bool,
 ) -> Group:
     by_workers = {workers: run for run in runs if (workers := workers_of(run)) is not None}
     trained = {training.workers: training for training in trainings}
+    alone = _yardstick(by_workers)
     counts = set(by_workers) | set(trained) | ({1} if by_workers else set())
     rows = tuple(
-        _row(n, by_workers.get(n), _yardstick(by_workers), trained.get(n), checks, verdict=verdict, on_cpu=on_cpu)
+        _row(n, by_workers.get(n), alone, trained.get(n), checks, plain=plain.get(n), verdict=verdict, on_cpu=on_cpu)
         for n in sorted(counts)
     )
     return Group(
@@ -60,6 +63,15 @@ def _group(
         rows=rows,
         rounds=tuple(r for n in sorted(by_workers) for r in _rounds(n, by_workers[n])),
     )
+
+
+def _plain(report: Mapping[str, Any], key: tuple[str, ...]) -> dict[int, float | None]:
+    """Workers → images a second without the smoke test's allocator settings."""
+    for run in mappings(report.get("plain_runs")):
+        workers, rates = workers_of(run), mapping(run.get("images_per_s"))
+        if workers is not None and tuple(text(run.get(part)) for part in _GROUPED_BY[:3]) == key[:3]:
+            return {1: number(rates.get("solo")), **({workers: number(rates.get("dp"))} if workers > 1 else {})}
+    return {}
 
 
 def _group_title(key: tuple[str, ...], runs: list[Mapping[str, Any]]) -> str:
@@ -87,6 +99,7 @@ def _row(
     training: Training | None,
     checks: tuple[Check, ...],
     *,
+    plain: float | None,
     verdict: Verdict,
     on_cpu: bool,
 ) -> Row:
@@ -121,6 +134,7 @@ def _row(
         slowest=number(rate.get("lo")),
         fastest=number(rate.get("hi")),
         split=tuple(_split(mapping(source.get("split")))) if n > 1 else (),
+        plain_per_s=plain,
     )
 
 

@@ -34,7 +34,8 @@ class Row:
     """What one number of workers did. ``solo_per_s`` is what one worker did in the same rounds.
 
     ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
-    ``split`` is what a step's milliseconds go to.
+    ``split`` is what a step's milliseconds go to, ``plain_per_s`` what a script gets without the
+    allocator settings of the smoke test.
     """
 
     workers: int
@@ -57,6 +58,7 @@ class Row:
     slowest: float | None = None
     fastest: float | None = None
     split: tuple[tuple[str, float], ...] = ()
+    plain_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

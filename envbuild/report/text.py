@@ -12,6 +12,7 @@ from envbuild.report.view import sentence, speedup, view
 
 _HEADINGS = ("workers", "images/s", "speedup", "efficiency", "accuracy", "verdict")
 _SOLO = "1 worker in the same rounds"
+_PLAIN = "plain script"
 
 
 def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
@@ -62,7 +63,7 @@ def headings(group: Group) -> tuple[str, ...]:
     """The column titles of ``group``; the interval's level stands with the speedup."""
     level = next((row.level for row in group.rows if row.level is not None), None)
     titles = [f"speedup [{percent(level, 0)}]" if title == "speedup" and level else title for title in _HEADINGS]
-    return (*titles[:2], _SOLO, *titles[2:]) if _several(group) else tuple(titles)
+    return (*titles[:2], *((_PLAIN,) if _has_plain(group) else ()), *((_SOLO,) if _several(group) else ()), *titles[2:])
 
 
 def cells(group: Group) -> list[tuple[str, ...]]:
@@ -70,15 +71,23 @@ def cells(group: Group) -> list[tuple[str, ...]]:
     rows = []
     for row in group.rows:
         solo = (short(row.solo_per_s),) if _several(group) else ()
-        rates = (str(row.workers), short(row.images_per_s), *solo)
+        plain = (short(row.plain_per_s),) if _has_plain(group) else ()
+        rates = (str(row.workers), short(row.images_per_s), *plain, *solo)
         rows.append((*rates, speedup(row), percent(row.efficiency, 0), percent(row.accuracy), row.verdict))
     return rows
 
 
 def footnote(group: Group) -> str:
-    """Where the figure of one worker comes from, empty where that needs no word."""
+    """Where the figure of one worker and that of a plain script come from, empty where that needs no word."""
     most = max((row.workers for row in group.rows if row.solo_per_s is not None), default=1)
-    return f"1 worker: measured between the rounds of {plural(most, 'worker')}." if most > 1 else ""
+    words = [f"1 worker: measured between the rounds of {plural(most, 'worker')}."] if most > 1 else []
+    if _has_plain(group):
+        words.append("Plain script: images/s in a short launch without the allocator settings of the smoke test.")
+    return " ".join(words)
+
+
+def _has_plain(group: Group) -> bool:
+    return any(row.plain_per_s is not None for row in group.rows)
 
 
 def _several(group: Group) -> bool:

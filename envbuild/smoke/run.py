@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, environment, sync
+from . import adapters, environment, plain, sync
 from . import image as images
 from . import plan as plans
 from .clock import now
@@ -122,7 +122,17 @@ class Run(object):
                 gpus = [self.found['devices'][place] for place in plan['devices']] if self.device.kind == 'cuda' else []
                 self.report['checks'] += environment.after(n, self.image, self.report['framework'], outcome.results, gpus, watch.take())
             if outcome.kind in ('stalled', 'timeout'):
-                break
+                return
+        if self.counts and outcome.kind == 'done':
+            self._plain(judge, plan, deadline)
+
+    def _plain(self, judge, largest, deadline):
+        """The largest launch once more, in short, without the settings that ranks get from the smoke test."""
+        plan = plain.plan(largest, os.path.join(self.folder, 'plain'))
+        if plan is not None and now() - self.began < self.options['timeout'] / 2:
+            os.mkdir(plan['folder'])
+            with self.team.launch(plan, self._progress) as launch:
+                judge.plain(plan['n'], plan, launch.watch(deadline))
 
     def _measuring(self, n, plan):
         """What measuring adds to a plan, and what of it does not apply to n devices."""

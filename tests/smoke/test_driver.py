@@ -132,6 +132,17 @@ def test_a_framework_with_one_process_cannot_share_a_gpu(
     assert "--devices names a GPU twice, and tensorflow cannot have several ranks on one GPU" in answer.err
 
 
+def test_warm_up_waits_for_the_clocks_of_the_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    stubs = driver(devices=TWO, driver="550.54", count="2", near="3", lanes="16", links="4", rise="25")
+    quick = ("--counts", "2", "--workload", "mnist", "--batch", "4", "--rounds", "2", "--round-seconds", "0.2")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "bench", *quick)
+    (run,) = valid(answer)["runs"]
+    assert {mode["clocks_settled"] for mode in run["warmup"].values()} == {True}, answer.err
+    assert run["warmup"]["solo"]["steps"] > run["warmup"]["indep"]["steps"]  # its clock had settled by then
+    assert {gpu["sm_clock_mhz"] for lap in run["rounds"] for gpu in lap.get("gpus", ())} == {1380}
+    assert "clocks" in run["warmup_rule"]
+
+
 # One machine with everything wrong at once: each is told by its own check, before anything is started.
 WRONG = {
     "devices": ";".join([*["A|8|0|40"] * 4, *["B|8|0|16"] * 2]), "count": "6", "apart": "0-1", "level": "50", "mig_5": "1",

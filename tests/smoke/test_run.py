@@ -52,6 +52,11 @@ def test_a_healthy_framework_passes_on_one_and_two_workers(runs: Callable[[str],
     assert [training["n"] for training in report["training"]] == [1, 2]
     assert [run["n"] for run in report["runs"]] == [2]  # which times one worker in its own rounds
     assert answer.check("SPEED", 2)["status"] == "skip"
+    assert report["allocator"]["set_by_test"] == sorted(report["allocator"]["variables"]) != []
+    (plain,) = report["plain_runs"]  # a launch whose ranks have none of it
+    assert (plain["n"], plain["allocator"]) == (2, {})
+    assert all(plain["images_per_s"][mode] > 0 for mode in ("solo", "dp"))
+    assert "a plain script, without MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_:" in answer.out
     assert "1 CPU worker" in answer.out and "2 CPU workers" in answer.out and "PASS" in answer.out
     assert "2 workers: train" in answer.err
     assert (answer.out + answer.err).isascii()

@@ -57,6 +57,17 @@ def test_with_several_numbers_of_workers_each_row_tells_its_own_yardstick() -> N
     assert "same rounds" not in report.table(load("pass"))
 
 
+def test_what_a_plain_script_gets_stands_beside_what_the_test_gets() -> None:
+    content = load("pass")
+    key = {name: content["runs"][-1][name] for name in ("workload", "net", "scaling")}
+    content["plain_runs"] = [{**key, "n": 2, "images_per_s": {"solo": 1234.0, "dp": 1456.0}}]
+    for shown in (report.table(content), report.markdown(content), report.html(content)):
+        assert "plain script" in shown and "1,234" in shown and "1,456" in shown
+        assert "without the allocator settings of the smoke test" in shown
+    content["plain_runs"][0]["net"] = "another"
+    assert "1,234" not in report.table(content)
+
+
 def test_a_failed_check_comes_with_its_next_step() -> None:
     text = report.table(load("fail"))
     assert text.startswith("FAIL  ")

@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from .. import environment
+from .. import plain as plains
 from .. import plan as plans
 from ..environment import limits
 from ..networks import nets, refnet
@@ -37,6 +38,7 @@ class Judge(object):
             report['timing']['%dx_%s' % (n, name)] = round(seconds, 3)
         if report['framework'] is None:
             report['framework'] = reports.framework(plan['adapter'], results[0])
+            report['allocator'] = {'variables': results[0]['allocator'], 'set_by_test': plains.set_by_test(os.environ)}
             report['checks'] += environment.of_framework(self.image, report['framework'], self.device.kind == 'cuda')
         evidence = [phase['evidence'] for result in results for phase in _phases(result) if 'evidence' in phase]
         if evidence:
@@ -44,6 +46,14 @@ class Judge(object):
         self._common(n, plan, results)
         for part, section in zip(self.parts, plan['workloads']):
             self._workload(n, part, dict(plan, **section), results)
+
+    def plain(self, n, plan, outcome):
+        """The launch without the settings of the smoke test: its figures, or how it ended."""
+        if outcome.kind != 'done':
+            self.report['checks'] += endings.ending(n, outcome)
+            return
+        done = outcome.results[0]['workloads'][plan['workloads'][0]['workload']]
+        self.report['plain_runs'].append(plains.entry(n, done['bench'][0], outcome.results[0]['allocator']))
 
     def _common(self, n, plan, results):
         """What is the same whatever is trained: collectives, the reference network, work of those that do not train."""

@@ -27,6 +27,8 @@ def standing(n, run, kind, options):
         why = 'one device is the yardstick'
     elif kind == 'cpu':
         why = 'CPU workers share cores'
+    elif _launches(run) and not floors:
+        why = 'a step of %.1f ms is bound by launches, not by arithmetic' % run['step_ms']['solo']
     elif run['workload'] != JUDGED and not floors:
         why = 'a network as small as %s is bound by launches and exchange, not by arithmetic' % run['net']
     else:
@@ -141,7 +143,12 @@ def culprits(run):
     """What stands in the way, the largest loss first, in words."""
     n, found = run['n'], []
     share = run['ceiling'] / n if run['scaling'] == 'weak' else min(1.0, run['ceiling'] / n)
-    if run['comm_efficiency'] < EXCHANGING:
+    if _launches(run):
+        # What an exchange adds to such a step is launches, too: nothing follows about links.
+        found.append((1 - run['launch_bound']['share'], 'launch-bound: %.0f %% of a step of %.1f ms does not depend on the batch: the GPU '
+                      'waits for the host between kernels (a larger --batch tells more)' % (
+                          100 * run['launch_bound']['share'], run['step_ms']['solo'])))
+    elif run['comm_efficiency'] < EXCHANGING:
         found.append((run['comm_efficiency'], 'communication-bound: the exchange takes %.0f %% of a step%s' % (
             100 * (1 - run['comm_efficiency']), _path(run))))
     if share < CONTENDED:
@@ -155,6 +162,10 @@ def culprits(run):
     if held:
         found.append((1.0, 'the clock was held down: ' + ', '.join(held)))
     return [words for _, words in sorted(found)]
+
+
+def _launches(run):
+    return bool(run['launch_bound'] and run['launch_bound']['bound'])
 
 
 def _path(run):

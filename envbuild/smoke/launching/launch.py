@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from .. import files
+from .. import files, plain
 from ..clock import now
 from ..rank.heartbeat import Monitor
 from . import mpi, processes, ranks
@@ -22,10 +22,6 @@ POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
-# glibc gives memory at the end of its heap back whenever 128 KiB of it are free, and has it zeroed again in the next step: by what
-# happened to lie there, a process was up to a third slower than the next, for as long as it ran. 32 MiB is the most that the second
-# may be: https://man7.org/linux/man-pages/man3/mallopt.3.html
-KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
 COMPILING = ('oracle', 'buckets', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
 KILL_S = 10.0           # how long the kernel may take to end a killed rank: one that it cannot end must not hold up the report
 # Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
@@ -129,7 +125,7 @@ def environment(plan, rank, base):
     if interface(plan):
         for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
             env.setdefault(name, interface(plan))
-    for name, value in KEPT_MEMORY.items():
+    for name, value in plain.KEPT_MEMORY.items() if not plan.get('plain') else ():
         env.setdefault(name, value)
     env.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')        # the same numbers as NVML and nvidia-smi
     home = env.get('HOME', '')

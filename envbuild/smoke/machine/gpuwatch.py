@@ -5,13 +5,16 @@ without the identity of the GPUs that are used (their numbers mean other ones un
 """
 from __future__ import absolute_import, division, print_function
 
+import collections
 import ctypes
 import threading
 import time
 
+from ..clock import now
 from . import probe_nvml
 
 EVERY_S = 0.2
+KEPT = 50           # looks whose clocks are kept: ten seconds
 
 
 class Watch(object):
@@ -20,6 +23,7 @@ class Watch(object):
     def __init__(self, uuids):
         self._uuids, self._nvml, self._handles = [uuid for uuid in uuids if uuid], None, []
         self._seen, self._lock, self._over, self._thread = [], threading.Lock(), threading.Event(), None
+        self._clocks = collections.deque(maxlen=KEPT)
 
     def __enter__(self):
         self._nvml = probe_nvml.opened() if self._uuids else None
@@ -43,10 +47,19 @@ class Watch(object):
 
     def _watch(self):
         while not self._over.is_set():
-            now = [handle and _look(self._nvml, handle) for handle in self._handles]
+            looks = [handle and _look(self._nvml, handle) for handle in self._handles]
             with self._lock:
-                self._seen.append(now)
+                self._seen.append(looks)
+                self._clocks.append((now(), [look and look['sm_clock_mhz'] for look in looks]))
             time.sleep(EVERY_S)         # not Event.wait: that of Python 2.7 measures by the time of day
+
+    def clocks(self, since):
+        """Of each GPU its SM clocks in MHz at the looks since a time of clock.now(); [] where nothing watches."""
+        if self._thread is None:
+            return []
+        with self._lock:
+            seen = [looks for when, looks in self._clocks if when >= since]
+        return [[looks[place] for looks in seen] for place in range(len(self._handles))]
 
     def take(self):
         """Of each GPU what was seen since the last call: peaks, the lowest clock, what held it down. [] where nothing watches."""

@@ -27,15 +27,28 @@ EMPTY_LAPS = 9
 EXCHANGING = ('dp', 'input')
 WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two successive medians of five steps agree to 5 %%, '
            'at most %(warmup_max)d steps or %(warmup_seconds)g s')
+# The clock of an idle GPU rises for about a second once there is work, and steps of a few milliseconds are over before that.
+CLOCK_LOOKS, CLOCK_STEADY, CLOCK_S = 6, 0.03, 8.0
+ON_GPUS = '; on GPUs until the clocks of all that work stay within %d %% at %d looks of %.1f s, at most %d s more' % (
+    100 * CLOCK_STEADY, CLOCK_LOOKS, gpuwatch.EVERY_S, CLOCK_S)
+SHORT_STEP_S = 0.010    # below it half a batch is timed, too: is a step bound by launches?
+HALF_LAPS = 5
 
 
 class Mode(object):
-    """One of the ways: the handle that this process steps, None if it only waits; `feed(i)` is the batch of step i."""
+    """One of the ways: the handle that this process steps, None if it only waits; `feed(i)` is the batch of step i.
+
+    `clocks_settled` says whether the clocks of the GPUs did during warm-up, None where they are not watched.
+    """
 
     def __init__(self, name, handle=None, feed=None):
-        self.name, self.handle, self.feed = name, handle, feed
+        self.name, self.handle, self.feed, self.clocks_settled = name, handle, feed, None
         self.first_s, self.warmup_steps, self.busy = None, 0, []
         self.token, self.losses = None, []      # of the last step of a lap, and of all measured laps
+
+    def warmed(self):
+        """What the report says of its warm-up."""
+        return {'steps': self.warmup_steps, 'first_s': self.first_s, 'clocks_settled': self.clocks_settled}
 
 
 class _Nothing(object):
@@ -59,6 +72,8 @@ def _modes(session, per_device):
     ctx, plan = session.ctx, session.plan['bench']
     solo, fed = session.make('none', LR, [0]), plan.get('input', True)
     modes = [_mode(session, 'solo', solo if ctx.rank == 0 else None, plan['batch'])]
+    if plan.get('plain'):
+        return modes + ([_mode(session, 'dp', session.make('mean', LR), per_device * ctx.replicas)] if ctx.replicas > 1 else [])
     if ctx.replicas == 1:
         return modes + ([_mode(session, 'input', solo, plan['batch'])] if fed else [])
     indep = session.make('none', LR) if len(ctx.devices) > 1 else solo
@@ -98,16 +113,25 @@ def lap(group, adapter, mode, steps):
     return now() - start
 
 
-def _warm(session, mode):
-    """Step until the time per step has settled; rank 0 decides for all. The median of the last five steps."""
-    plan, times = session.plan['bench'], []
+def _warm(session, mode, watch):
+    """Step until the time per step has settled, and the clocks of GPUs; rank 0 decides for all. The median of the last five steps."""
+    plan, times, start, settled = session.plan['bench'], [], now(), None
     while True:
         times.append(lap(session.ctx.group, session.adapter, mode, 1))
         session.heart.beat()
-        if session.ctx.group.broadcast(_is_warm(times, plan)):
+        settled = settled or (_is_warm(times, plan) and now()) or None
+        clocks = watch.clocks(start)[:1 if mode.name == 'solo' else None]
+        if session.ctx.group.broadcast(settled is not None and (clocks_settled(clocks) or now() - settled > CLOCK_S)):
             break
+    mode.clocks_settled = clocks_settled(clocks) if clocks else None
     mode.first_s, mode.warmup_steps, mode.busy = times[0], len(times), []
     return stats.median(times[-5:])
+
+
+def clocks_settled(clocks):
+    """Whether the SM clocks of each GPU have stopped to change; GPUs that do not tell theirs are not waited for."""
+    last = [seen[-CLOCK_LOOKS:] for seen in clocks]
+    return all(len(seen) == CLOCK_LOOKS and (None in seen or max(seen) - min(seen) <= CLOCK_STEADY * max(seen)) for seen in last)
 
 
 def _is_warm(times, plan):
@@ -124,9 +148,10 @@ def _scaling(session, scaling, watch):
     per_device = plan['batch'] if scaling == 'weak' else plan['batch'] // ctx.replicas
     session.heart.enter('bench %s warm-up' % scaling)
     modes = _modes(session, per_device)
-    step_s = [_warm(session, mode) for mode in modes][0]
+    step_s = [_warm(session, mode, watch) for mode in modes][0]
     steps = ctx.group.broadcast(max(1, min(MOST_STEPS, int(round(plan['round_seconds'] / step_s)))))
     session.heart.enter('bench %s' % scaling)
+    watch.take()                # what was seen of warm-up belongs to no round
     rounds, wanted = [], plan['rounds']
     while len(rounds) < wanted:
         rounds.append(_round(session, modes, steps, len(rounds), wanted, watch))
@@ -135,16 +160,30 @@ def _scaling(session, scaling, watch):
             wanted = plan['rounds'] * (2 if ctx.group.broadcast(noisy) else 1)
     empty = Mode('empty', _Nothing(), lambda i: None)
     harness_s = stats.median([lap(ctx.group, empty.handle, empty, steps) for _ in range(EMPTY_LAPS)])
+    busy_s = dict((mode.name, ctx.group.gather(stats.median(mode.busy) / steps)) for mode in modes if mode.name != 'solo')
     session.heart.enter('bench %s check' % scaling)
+    short = ctx.kind == 'cuda' and step_s < SHORT_STEP_S and plan.get('checked', True)
+    half_s = _half(session, modes[0], steps, watch) if ctx.group.broadcast(short) else None
+    checked = _checked(session, modes, per_device * ctx.replicas) if ctx.replicas > 1 and plan.get('checked', True) else None
     return {
-        'checked': _checked(session, modes, per_device * ctx.replicas) if ctx.replicas > 1 and plan.get('checked', True) else None,
+        'half_s': half_s, 'checked': checked,
         'workload': plan['workload'], 'net': plan['net'], 'scaling': scaling, 'batch_per_device': per_device,
         'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
-        'warmup': dict((mode.name, {'steps': mode.warmup_steps, 'first_s': mode.first_s}) for mode in modes),
-        'warmup_rule': WARM_UP % plan,
-        'harness_s': harness_s,
-        'busy_s': dict((mode.name, ctx.group.gather(stats.median(mode.busy) / steps)) for mode in modes if mode.name != 'solo'),
+        'warmup': dict((mode.name, mode.warmed()) for mode in modes),
+        'warmup_rule': WARM_UP % plan + (ON_GPUS if ctx.kind == 'cuda' else ''),
+        'harness_s': harness_s, 'busy_s': busy_s,
     }
+
+
+def _half(session, solo, steps, watch):
+    """[seconds of a lap with the whole batch, with half of it] of one device, in turn: does a step know how large its batch is?"""
+    size = session.plan['bench']['batch'] // 2
+    if size < 1:
+        return None
+    half = _mode(session, 'solo', solo.handle, size)
+    _warm(session, half, watch)
+    pairs = [[lap(session.ctx.group, session.adapter, mode, max(1, steps // 2)) for mode in (solo, half)] for _ in range(HALF_LAPS)]
+    return [stats.median(seconds) for seconds in zip(*pairs)]
 
 
 def _round(session, modes, steps, number, of, watch):

@@ -10,7 +10,7 @@ import traceback
 
 import numpy as np
 
-from .. import adapters, files, shadows
+from .. import adapters, files, plain, shadows
 from ..clock import now
 from ..machine import contexts, mapped
 from ..networks import nets
@@ -112,6 +112,7 @@ def _run(plan, rank, heart, result):
     result['timing']['import_s'] = now() - start
     result['framework'] = session.adapter.versions()
     result['semantics'] = session.adapter.semantics
+    result['allocator'] = plain.steering(os.environ)
     if plan['phases'] and hasattr(session.adapter, 'prepare'):
         heart.enter('prepare')
         start = now()

@@ -7,6 +7,7 @@ from .. import stats
 from ..networks import nets
 
 CURVE = 200         # points of a loss curve in the report
+LAUNCHES = .50      # share of a short step that does not depend on the batch, from which on the step is bound by launches
 # Bus bandwidth over algorithm bandwidth, for n ranks: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 BUS = {'allreduce': lambda n: 2.0 * (n - 1) / n, 'allgather': lambda n: (n - 1.0) / n, 'broadcast': lambda n: 1.0}
 MODES = ('solo', 'indep', 'dp', 'input')
@@ -33,9 +34,22 @@ def run(n, measured, exchange_s=None):
         'sync_overhead_ratio': None, 'noise_rel_iqr': stats.relative_iqr(laps['solo']), 'split': _split(laps, steps),
         'busy_ms': dict((name, [1e3 * s for s in each]) for name, each in measured['busy_s'].items()),
         'harness_share': measured['harness_s'] / stats.median(laps['dp'] or laps['solo']),
-        'judged': False, 'why_not_judged': '',
+        'launch_bound': _launch_bound(measured.get('half_s'), steps), 'judged': False, 'why_not_judged': '',
     }
     return dict(out, **_gain(n, laps, step_s, exchange_s, measured['scaling'])) if n > 1 else out
+
+
+def _launch_bound(half_s, steps):
+    """How much of a step is there whatever the batch: time = a + b * batch, so a = 2 * time of half a batch - time of the whole.
+
+    That much is the host, which launches one kernel after the other, and it does not shrink on a faster GPU. None where it was
+    not measured.
+    """
+    if not half_s:
+        return None
+    whole, half = half_s
+    share = min(1.0, max(0.0, 2 * half / whole - 1))
+    return {'share': share, 'half_batch_ms': 1e3 * half / max(1, steps // 2), 'bound': share > LAUNCHES}
 
 
 def _rate_interval(laps, images):

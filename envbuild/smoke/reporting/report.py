@@ -29,6 +29,7 @@ def new(options, image, found, argv, started):
         'host': host, 'variables': found['variables'], 'framework': None, 'devices': found['devices'], 'topology': found['topology'],
         'checks': [],
         'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'data': None, 'datasets': [], 'timing': {}, 'logs': {},
+        'allocator': {'variables': {}, 'set_by_test': []}, 'plain_runs': [],
     }
 
 

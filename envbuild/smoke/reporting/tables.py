@@ -1,7 +1,7 @@
 """What was measured, as lines for people: speed and where its time goes, other schemes, collectives. Plain ASCII for any locale."""
 from __future__ import absolute_import, division, print_function
 
-from .. import stats, sync
+from .. import plain, stats, sync
 from . import diff
 
 
@@ -26,7 +26,7 @@ def _speed(report):
         last = report['runs'][-1]
         lines.append('  not measured: %s. The harness takes %.2g %% of a lap.' % (
             last['warmup_rule'], 100 * max(run['harness_share'] for run in report['runs'])))
-    return lines
+    return lines + plain.words(report)
 
 
 def _speed_line(run):

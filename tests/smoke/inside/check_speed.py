@@ -86,6 +86,115 @@ class WarmUp(unittest.TestCase):
         self.assertFalse(bench._is_warm([60.0], self.plan))             # of which the first may be a compiler
 
 
+class Simulated(object):
+    """A session whose time is counted, not passed: a step takes `launch_s` and `image_s` for each image."""
+
+    def __init__(self, launch_s, image_s=0.0, clocks=None, batch=64):
+        self.time, self.launch_s, self.image_s = 0.0, launch_s, image_s
+        self.rising, self.adapter, self.batch = clocks, self, batch
+        self.plan = {'bench': dict(WarmUp.plan, batch=batch)}
+        self.ctx = self.group = self.heart = self
+        self.rank, self.world = 0, 1
+
+    def data(self, _part):
+        return np.zeros(512), np.zeros(512)
+
+    def put(self, _handle, images, _labels):
+        return len(images)
+
+    def step(self, _handle, batch, _lr):
+        self.time += self.launch_s + self.image_s * batch
+
+    def clocks(self, since):
+        """What gpuwatch would have seen since then: a look every 0.2 s."""
+        looks = int((self.time - since) / .2)
+        return [[self.rising(since + .2 * i) for i in range(looks)]] if self.rising else []
+
+    def drain(self):
+        pass
+
+    barrier = beat = drain
+
+    def broadcast(self, value):
+        return value
+
+    def __enter__(self):
+        self._now, bench.now = bench.now, lambda: self.time
+        return self
+
+    def __exit__(self, *_):
+        bench.now = self._now
+
+
+class Clocks(unittest.TestCase):
+    def warm(self, clocks, launch_s=.002):
+        with Simulated(launch_s, clocks=clocks) as session:
+            mode = bench.Mode('solo', object(), lambda i: 64)
+            bench._warm(session, mode, session)
+        return session.time, mode
+
+    def test_without_clocks_the_time_of_steps_decides(self):
+        self.assertEqual(self.warm(None)[1].warmup_steps, 10)
+        self.assertIsNone(self.warm(None)[1].clocks_settled)
+
+    def test_warm_up_lasts_until_the_clocks_have_settled(self):
+        """Steps of 2 ms take the same time from the first on, for the host makes them wait; the clock rises for three seconds."""
+        took, mode = self.warm(lambda t: min(1980, 345 + 545 * t))
+        self.assertTrue(3.0 < took < 4.5, took)
+        self.assertTrue(mode.clocks_settled)
+
+    def test_clocks_that_never_settle_are_not_waited_for_without_end(self):
+        took, mode = self.warm(lambda t: 1000 + 500 * (int(t / .4) % 2))
+        self.assertTrue(bench.CLOCK_S < took < bench.CLOCK_S + 1, took)
+        self.assertFalse(mode.clocks_settled)
+
+    def test_a_gpu_that_does_not_tell_its_clock(self):
+        self.assertLess(self.warm(lambda t: None)[0], 2)
+
+    def test_rule(self):
+        steady = [1980] * bench.CLOCK_LOOKS
+        self.assertTrue(bench.clocks_settled([steady, [345] * 9 + steady]))
+        self.assertFalse(bench.clocks_settled([steady, steady[1:]]))
+        self.assertFalse(bench.clocks_settled([steady, [1980, 1980, 1900, 1980, 1980, 1980]]))
+        self.assertTrue(bench.clocks_settled([]))
+
+
+class Launches(unittest.TestCase):
+    def bound(self, launch_s, image_s):
+        """What is said of one GPU whose steps are so long."""
+        with Simulated(launch_s, image_s) as session:
+            solo = bench.Mode('solo', object(), lambda i: 64)
+            half_s = bench._half(session, solo, 100, session)
+        whole = 100 * (launch_s + 64 * image_s)
+        run = figures.run(2, dict(measured(whole, whole, 2 * whole), steps_per_round=100, half_s=half_s))
+        run.update(speed.standing(2, run, 'cuda', ASKED))
+        return run, speed.verdict(2, run, ASKED)[0]
+
+    def test_a_step_that_does_not_know_its_batch_is_launch_bound_and_the_exchange_is_not_blamed(self):
+        run, made = self.bound(.002, .000002)
+        self.assertTrue(run['launch_bound']['bound'])
+        self.assertAlmostEqual(run['launch_bound']['share'], .002 / .002128, 3)
+        self.assertAlmostEqual(run['launch_bound']['half_batch_ms'], 2.064, 3)
+        self.assertEqual((made['status'], run['judged']), ('skip', False))
+        self.assertIn('launch-bound: 94 % of a step of 2.1 ms does not depend on the batch', made['message'])
+        self.assertNotIn('communication-bound', made['message'])
+
+    def test_a_step_of_arithmetic_is_not(self):
+        run, made = self.bound(.0003, .00005)
+        self.assertFalse(run['launch_bound']['bound'])
+        self.assertEqual((made['status'], run['judged']), ('warn', True))
+        self.assertIn('communication-bound', made['next_step'])
+
+    def test_with_a_floor_it_is_judged_and_named(self):
+        run = figures.run(2, dict(measured(1.0, 1.0, 2.0), half_s=[.5, .49]))
+        asked = dict(ASKED, min_speedup={'2': 1.5})
+        run.update(speed.standing(2, run, 'cuda', asked))
+        made = speed.verdict(2, run, asked)[0]
+        self.assertEqual(made['status'], 'fail')
+        self.assertTrue(made['next_step'].startswith('launch-bound'))
+        self.assertNotIn('communication-bound', made['next_step'])
+
+
 class Judgement(unittest.TestCase):
     def status(self, **how):
         return judge(**how)[1]['status']

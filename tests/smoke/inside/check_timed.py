@@ -110,9 +110,9 @@ class Session(object):
 
         @staticmethod
         def step(handle, batch, lr):
-            parts = [refnet.loss_and_gradient(handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
+            parts = [refnet.loss_and_gradient(nets.LENET, handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
                      for place in range(handle['n'])]
-            mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in refnet.NAMES)
+            mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in nets.LENET.names)
             refnet.update(handle['p'], handle['v'], mean, np.float32(lr), np.float32(0.9))
 
         @staticmethod

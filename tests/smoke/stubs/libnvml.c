@@ -3,11 +3,13 @@
    What is asked again once the work has begun has changed by then, as of GPUs that work; STUB_ASLEEP=1: it has not.
    Of each GPU, by the same number for all, or for one alone as STUB_USED_2=... : USED (MB at the start), TOTAL (MB), LOAD (%),
    PROCESSES, MODE (compute mode), MIG, HELD (mask of clocks held down), ECC, REMAP (row remapping failed), LANES, NEAR (mask of cores),
-   LINKS (NVLinks, to a switch), VIRTUAL (2: a vGPU), MEMORY (-1: not told), and what is told once the work has begun: WORK (MB more),
-   LOAD_THEN (%, -1: not supported), PROCESSES_THEN, ECC_THEN. STUB_LEVEL: common ancestor of every pair. */
+   LINKS (NVLinks, to a switch), VIRTUAL (2: a vGPU), MEMORY (-1: not told), RISE (tenths of a second that the clock takes from idle to
+   full, from the first question on), and what is told once the work has begun: WORK (MB more), LOAD_THEN (%, -1: not supported),
+   PROCESSES_THEN, ECC_THEN. STUB_LEVEL: common ancestor of every pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned gpu, memory; } utilization_t;
@@ -120,7 +122,22 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *
 }
 
 int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *value) { (void)handle; (void)sensor; *value = 61; return 0; }
-int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *value) { (void)handle; (void)kind; *value = 1380; return 0; }
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *value) {
+  static double first;
+  double rise = (double)setting("RISE", handle, 0) / 10, since;
+  (void)kind;
+  first = first > 0 ? first : seconds();
+  since = seconds() - first;
+  *value = since < rise ? 345 + (unsigned)(1035 * since / rise) : 1380;
+  return 0;
+}
 int nvmlDeviceGetMaxClockInfo(void *handle, int kind, unsigned *value) { (void)handle; (void)kind; *value = 1410; return 0; }
 
 int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, unsigned long long *value) {

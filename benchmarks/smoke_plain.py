@@ -1,0 +1,84 @@
+"""Are the images a second that the smoke test reports those of a plain loop?
+
+    python benchmarks/smoke_plain.py --python PYTHON_WITH_TORCH [--times 5] [--limit 0.05]
+
+The smoke test reports two figures of one device: with the allocator settings that it gives its ranks, and without them
+(`plain_runs`). plain_loop.py, a training loop that knows nothing of the smoke test, is timed with the same settings and without
+any. All of it takes turns, so that what else the machine does meets all alike. Prints the medians and exits with 1 where one of
+the two figures is further from the loop's than the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import guest
+
+HERE = Path(__file__).resolve().parent
+THREADS = 1
+
+
+def data(python: str, target: Path) -> None:
+    """What the smoke test trains on, in the form that the loop reads: its first 512 images and its starting weights."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import guest; guest.load(); import numpy\n"
+        "from envbuild_smoke.datasets import synth; from envbuild_smoke.networks import nets\n"
+        "images, labels = synth.digits(512, 407)\n"
+        "numpy.savez(sys.argv[2], images=images, labels=labels, **nets.LENET.initial(7))"
+    )
+    subprocess.run([python, "-c", code, str(HERE), str(target)], check=True)
+
+
+def loop(python: str, target: Path, settings: dict[str, str]) -> float:
+    """Images a second of the plain loop."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    kept |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
+    argv = [python, str(HERE / "plain_loop.py"), str(target), "--threads", str(THREADS)]
+    return float(subprocess.run(argv, env={**kept, **settings}, capture_output=True, text=True, check=True).stdout)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="one with PyTorch and NumPy")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=0.05)
+    options = parser.parse_args()
+    guest.load()
+    from envbuild_smoke.plain import KEPT_MEMORY
+
+    seen: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "data.npz"
+        data(options.python, target)
+        for number in range(options.times):
+            report = guest.run(
+                options.python,
+                guest.adapter_of("pytorch"),
+                ["--workload", "mnist", "--counts", "1", "--threads", str(THREADS)],
+            )
+            figures = {
+                "with the settings: smoke test": report["runs"][0]["images_per_s"]["solo"],
+                "with the settings: plain loop": loop(options.python, target, KEPT_MEMORY),
+                "without: smoke test": report["plain_runs"][0]["images_per_s"]["solo"],
+                "without: plain loop": loop(options.python, target, {}),
+            }
+            for name, value in figures.items():
+                seen.setdefault(name, []).append(value)
+            print(f"{number + 1}: " + ", ".join(f"{name} {value:.0f}" for name, value in figures.items()), flush=True)
+    code = 0
+    for what in ("with the settings", "without"):
+        ratios = [a / b for a, b in zip(seen[f"{what}: smoke test"], seen[f"{what}: plain loop"], strict=True)]
+        apart = statistics.median(ratios) - 1
+        print(f"{what}: the smoke test reports {100 * apart:+.1f} % of the loop's images a second (median of {len(ratios)})")
+        code |= abs(apart) > options.limit
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
