@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import boot  # noqa: F401
+import numpy as np
 
 from envbuild_smoke import adapters
 
@@ -78,6 +79,35 @@ class BeforeGloo(object):
     """Releases before 0.17: no question whether there is Gloo, and no operation `Sum`."""
 
 
+class _Array(object):
+    """One of MXNet's, as far as collectives go."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def asnumpy(self):
+        return self.values
+
+    def expand_dims(self, axis):
+        return _Array(np.expand_dims(self.values, axis))
+
+
+class _ByMXNet(object):
+    """horovod.mxnet between two processes that have the same array; its all-reduce is a mean unless told otherwise."""
+
+    def allreduce(self, given, average=True):
+        return _Array(given.values * (1 if average else 2))
+
+    def broadcast(self, given, root):
+        return _Array(given.values + root)
+
+    def allgather(self, given):
+        return _Array(np.concatenate([given.values] * 2))
+
+    def DistributedTrainer(self, *_):
+        raise AssertionError('made with the model only')
+
+
 class HorovodTest(unittest.TestCase):
     def setUp(self):
         loaded = adapters.load(os.path.join(RECIPES, 'horovod', 'smoke.py'))
@@ -100,6 +130,29 @@ class HorovodTest(unittest.TestCase):
         self.assertEqual(places, ['2', '4', '0', '2', '1', '2'])
         names = ('CONTROLLER', 'CPU_OPERATIONS', 'GLOO_IFACE', 'GLOO_RENDEZVOUS_ADDR', 'GLOO_RENDEZVOUS_PORT')
         self.assertEqual([hvd.told['HOROVOD_' + name] for name in names], ['gloo', 'gloo', 'eth7', ADDRESS, '4711'])
+
+    def test_nccl_exchanges_gradients_on_gpus_where_it_was_built_with_it_and_the_processes_still_meet_over_gloo(self):
+        hvd = Horovod()
+        for on_gpu, built, wanted in ((True, True, 'nccl'), (True, False, 'gloo'), (False, True, 'gloo')):
+            hvd.nccl_built = lambda built=built: built
+            meeting = self.module.Meeting(Context(), hvd, on_gpu)
+            self.assertEqual((meeting.backend, meeting.controller), (wanted, 'gloo'))
+            self.assertEqual(meeting.semantics('x')['backend'], wanted)
+        self.assertEqual(self.module.Meeting(Context(), BeforeGloo(), True).backend, 'mpi')
+
+    def test_with_mxnet_sums_are_sums_and_each_process_has_its_own_part(self):
+        side = object.__new__(self.module.OnMXNet)
+        side.ctx, side.places, side.meeting = Context(), [None], self.meeting(_ByMXNet())
+        side.mx = type('MXNet', (), {'nd': type('Nd', (), {'array': staticmethod(lambda array, ctx, dtype: _Array(array))})})
+        array = np.arange(3, dtype='float32')
+        np.testing.assert_array_equal(side.collective('allreduce', array, 0), 2 * array)
+        np.testing.assert_array_equal(side.collective('broadcast', array, 1), array + 1)
+        np.testing.assert_array_equal(side.collective('allgather', array, 0), [array, array])
+        Context.shard = staticmethod(lambda array, place, parts: array[place * len(array) // parts:(place + 1) * len(array) // parts])
+        self.addCleanup(delattr, Context, 'shard')
+        for together, wanted in ((True, [4, 5]), (False, list(range(8)))):
+            images, labels = self.module._own(side.ctx, {'shard': together}, np.arange(8), np.arange(8))
+            self.assertEqual((images.tolist(), labels.tolist()), (wanted, wanted))
 
     def test_one_that_takes_itself_for_another_is_an_error(self):
         for place in ((0, 4), (2, 2)):
