@@ -1,0 +1,183 @@
+"""How far are healthy trainings from the reference, and how faint may a fault be? The figures behind ORACLE_PASS.
+
+    python benchmarks/reference_distribution.py healthy [--adapter pytorch] [--runs 1000] [--out FILE]
+    python benchmarks/reference_distribution.py faults [--runs 8] [--out FILE]
+
+``healthy`` trains the reference network in single precision, each run with other weights, images and orders of summation:
+with NumPy as 1, 2, 3, 4 or 8 replicas, with another adapter as one device in this process. Prints quantiles of the largest error
+of a parameter. ``faults`` simulates each kind of fault in single precision, finds the size at which its error reaches
+the limit in every run, and asks for its name at ten times that size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import guest
+
+guest.load()
+
+from envbuild_smoke import adapters, plan  # noqa: E402
+from envbuild_smoke.datasets import synth  # noqa: E402
+from envbuild_smoke.judging import checks, simulate  # noqa: E402
+from envbuild_smoke.networks import nets, refnet  # noqa: E402
+from envbuild_smoke.rank.context import Context  # noqa: E402
+from envbuild_smoke.rank.group import Group  # noqa: E402
+
+NET = nets.REFERENCE
+STEPS, LR, MOMENTUM = plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
+REPLICAS = (1, 2, 3, 4, 8)
+NOISE = 1e-7  # relative, of each gradient: another order of summation, another library
+QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
+
+
+def case(seed, replicas):
+    batch = plan.global_batch(replicas)
+    images, labels = synth.digits(STEPS * batch, seed + 100)
+    return simulate.Case(NET, NET.initial(seed), images, labels, STEPS, batch, replicas, LR, MOMENTUM)
+
+
+def reference(one):
+    return refnet.train(NET, one.start, one.images, one.labels, STEPS, one.batch, LR, MOMENTUM)[0]
+
+
+def error(got, want, one):
+    return max(refnet.errors(got, want, one.start)[1].values())
+
+
+def single(one, draw, lr=1.0, momentum=MOMENTUM, decay=0.0, noise=0.0, relabel=0, half=None):
+    """The weights after a training in float32, with a fault or without."""
+    p = {name: array.astype("float32") for name, array in one.start.items()}
+    v = {name: np.zeros_like(array) for name, array in p.items()}
+    per = one.batch // one.replicas
+    for step in range(STEPS):
+        gradients = []
+        for replica in range(one.replicas):
+            order = step * one.batch + replica * per + draw.permutation(per)
+            labels = one.labels[order].copy()
+            if replica == 0 and step < relabel:
+                labels[0] = (labels[0] + 3) % 10
+            _, g = refnet.loss_and_gradient(NET, p, refnet.scaled(one.images[order], "float32"), labels)
+            gradients.append({name: half(array) if half else array for name, array in g.items()})
+        mean = {}
+        for name in NET.names:
+            total = gradients[0][name]
+            for each in gradients[1:]:
+                total = half(total + each[name]) if half else total + each[name]
+            total = total / np.float32(one.replicas)
+            total = total * (1 + (noise or NOISE) * draw.normal(0, 1, total.shape))
+            mean[name] = (total + decay * p[name]).astype("float32")
+        refnet.update(p, v, mean, np.float32(lr * LR), np.float32(momentum))
+    return p
+
+
+def half(array):
+    return array.astype("float16").astype("float32")
+
+
+class InProcess:
+    """An adapter that trains the cases one after the other, as one device of this process."""
+
+    def __init__(self, name, threads):
+        self.adapter = adapters.load(guest.adapter_of(name))()
+        folder = tempfile.mkdtemp(prefix="reference-distribution-")
+        self.adapter.setup(Context(0, 1, "cpu", [0], 1, threads, {}, 7, Group(0, 1), folder=folder))
+        if hasattr(self.adapter, "prepare"):
+            self.adapter.prepare(lambda: None)
+
+    def train(self, one):
+        handle = self.adapter.make(NET, one.start, LR, MOMENTUM, [0], "mean")
+        for step in range(STEPS):
+            part = slice(step * one.batch, (step + 1) * one.batch)
+            token = self.adapter.step(handle, self.adapter.put(handle, one.images[part], one.labels[part]), LR)
+            self.adapter.loss(token)
+        self.adapter.drain()
+        return self.adapter.weights(handle, 0)
+
+
+def healthy(options):
+    framework = None if options.adapter == "numpy" else InProcess(options.adapter, options.threads)
+    found = []
+    for seed in range(options.first, options.first + options.runs):
+        one = case(seed, 1 if framework else REPLICAS[seed % len(REPLICAS)])
+        got = framework.train(one) if framework else single(one, np.random.RandomState(seed))
+        found.append(error(got, reference(one), one))
+        if len(found) % 50 == 0:
+            print(f"{len(found)} runs, largest {max(found):.2e}", file=sys.stderr, flush=True)
+    version = framework.adapter.versions()["version"] if framework else np.__version__
+    quantiles = {f"{q:g}": float(f"{np.quantile(found, q):.3g}") for q in QUANTILES}
+    return {"what": "healthy", "adapter": options.adapter, "version": version, "runs": len(found), "quantiles": quantiles,
+            "above the limit": sum(value > checks.ORACLE_PASS for value in found), "limit": checks.ORACLE_PASS}  # fmt: skip
+
+
+# kind: (switches of `single` for a size, a size at which the error is far above the limit, the unit)
+FAULTS = {
+    "learning rate higher by": (lambda size: {"lr": 1 + size}, 1e-2),
+    "momentum higher by": (lambda size: {"momentum": MOMENTUM + size}, 1e-2),
+    "weight decay": (lambda size: {"decay": size}, 5e-4),
+    "relative noise of gradients": (lambda size: {"noise": size}, 1e-4),
+}
+WHOLE = {
+    "one label of a batch wrong, in one step": {"relabel": 1},
+    "one label of each batch wrong": {"relabel": STEPS},
+    "all-reduce in float16": {"half": half},
+}
+
+
+def faults(options):
+    rows = []
+    for kind, (switches, size) in FAULTS.items():
+        slopes = []
+        for seed in range(options.runs):
+            one = case(seed, 2)
+            slopes.append(error(single(one, np.random.RandomState(seed), **switches(size)), reference(one), one) / size)
+        faintest = 1.25 * checks.ORACLE_PASS / min(slopes)
+        caught = 0
+        for seed in range(options.runs):
+            one = case(seed, 2)
+            caught += error(single(one, np.random.RandomState(seed), **switches(faintest)), reference(one), one) > checks.ORACLE_PASS
+        rows.append({"kind": kind, "faintest": float(f"{faintest:.2g}"), "caught": f"{caught} of {options.runs}",
+                     "named": named(switches(10 * faintest))})  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
+    for kind, switches in WHOLE.items():
+        found = []
+        for seed in range(options.runs):
+            one = case(seed, 2)
+            found.append(error(single(one, np.random.RandomState(seed), **switches), reference(one), one))
+        rows.append({"kind": kind, "error": float(f"{min(found):.2g}"), "named": named(switches),
+                     "caught": f"{sum(value > checks.ORACLE_PASS for value in found)} of {options.runs}"})  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
+    return {"what": "faults", "runs": options.runs, "limit": checks.ORACLE_PASS, "faults": rows}
+
+
+def named(switches):
+    one = case(3, 2)
+    weights = single(one, np.random.RandomState(3), **switches)
+    made = checks.oracle(2, one, reference(one), [(0, weights), (1, weights)])[0]
+    return f"{made['status']}: {(made['detail']['hypothesis'] or {}).get('id') or 'no known fault'}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["healthy", "faults"])
+    parser.add_argument("--adapter", default="numpy")
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    found = {"healthy": healthy, "faults": faults}[options.what](options)
+    print(json.dumps(found, indent=2))
+    if options.out:
+        options.out.write_text(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
