@@ -3,24 +3,22 @@
 The faults are in PyTorch's own parts: its optimizer, its exchange (DistributedDataParallel) and the labels it is given.
 """
 
-from __future__ import absolute_import, division, print_function
-
-import os
+from pathlib import Path
 
 import numpy as np
 
 from . import load
 
-RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "images", "recipes")
+RECIPE = Path(__file__).resolve().parent.parent / "images" / "recipes" / "pytorch" / "smoke.py"
 
 
-class Adapter(load(os.path.join(RECIPES, "pytorch", "smoke.py"))):
+class Adapter(load(str(RECIPE))):
     name = "faulty-pytorch"
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         self.fault, _, size = self.ctx.options.get("fault", "").partition("=")
         self.size = float(size or 0)
-        handle = super(Adapter, self).make(net, weights, lr, momentum, replicas, sync)
+        handle = super().make(net, weights, lr, momentum, replicas, sync)
         for group in handle["sgd"].param_groups:
             if self.fault in ("momentum", "weight_decay"):
                 group[self.fault] = self.size
@@ -43,18 +41,18 @@ class Adapter(load(os.path.join(RECIPES, "pytorch", "smoke.py"))):
     def put(self, handle, images, labels):
         if self.fault == "label":
             labels = np.concatenate([(labels[:1] + 3) % 10, labels[1:]])
-        return super(Adapter, self).put(handle, images, labels)
+        return super().put(handle, images, labels)
 
     def step(self, handle, batch, lr):
         if self.fault == "lr":
             lr *= self.size
-        skipped = handle["tensors"].get(self.fault[len("frozen-"):]) if self.fault.startswith("frozen-") else None
+        skipped = handle["tensors"].get(self.fault[len("frozen-") :]) if self.fault.startswith("frozen-") else None
         before = skipped.detach().clone() if skipped is not None else None
         if self.fault == "autocast":
             with self.torch.autocast("cpu", self.torch.bfloat16):
-                token = super(Adapter, self).step(handle, batch, lr)
+                token = super().step(handle, batch, lr)
         else:
-            token = super(Adapter, self).step(handle, batch, lr)
+            token = super().step(handle, batch, lr)
         if before is not None and self.ctx.rank == 1:
             with self.torch.no_grad():
                 skipped.copy_(before)

@@ -4,9 +4,9 @@
     python benchmarks/reference_distribution.py faults [--runs 8] [--out FILE]
 
 ``healthy`` trains the reference network in single precision, each run with other weights, images and orders of summation:
-with NumPy as 1, 2, 3, 4 or 8 replicas, with another adapter as one device in this process. Prints quantiles of the largest error
-of a parameter. ``faults`` simulates each kind of fault in single precision, finds the size at which its error reaches
-the limit in every run, and asks for its name at ten times that size.
+with NumPy as 1, 2, 3, 4 or 8 replicas, with another adapter as one device in this process. Prints quantiles of the
+largest error of a parameter. ``faults`` simulates each kind of fault in single precision, finds the size at which its error
+reaches the limit in every run, and asks for its name at ten times that size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 import guest
+import numpy as np
 
 guest.load()
 
@@ -141,7 +140,9 @@ def faults(options):
         caught = 0
         for seed in range(options.runs):
             one = case(seed, 2)
-            caught += error(single(one, np.random.RandomState(seed), **switches(faintest)), reference(one), one) > checks.ORACLE_PASS
+            caught += (
+                error(single(one, np.random.RandomState(seed), **switches(faintest)), reference(one), one) > checks.ORACLE_PASS
+            )
         rows.append({"kind": kind, "faintest": float(f"{faintest:.2g}"), "caught": f"{caught} of {options.runs}",
                      "named": named(switches(10 * faintest))})  # fmt: skip
         print(rows[-1], file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from ..networks import refnet
 from ..verdict import check
 from . import diagnose
 
-ORACLE_PASS = 4e-5          # from measured distributions: docs/explanation/detection.md
+ORACLE_PASS = 4e-5          # from measured distributions: docs/explanation/reference-check.md
 SAVED = 1e-6                # parameters come back bit by bit; a format that rounds to fewer digits is a fault
 ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs a library may choose another algorithm for the fresh model
 TRAINED = 1e-3              # by so much training must have changed the answers, for restoring to mean anything
