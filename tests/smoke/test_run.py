@@ -71,7 +71,10 @@ def test_figures_follow_from_the_laps(runs: Callable[[str], Answer], version: st
     run = next(run for run in valid(runs(version))["runs"] if run["n"] == 2)
     ratios = sorted(2 * lap["solo_s"] / lap["dp_s"] for lap in run["rounds"])
     assert run["speedup"]["median"] == pytest.approx((ratios[2] + ratios[3]) / 2)
-    assert (run["speedup"]["lo"], run["speedup"]["hi"]) == (ratios[0], ratios[-1])
+    if (run["speedup"]["autocorrelation"] or 0) > 0:  # rounds that resemble their neighbours widen it
+        assert run["speedup"]["lo"] < ratios[0] and ratios[-1] < run["speedup"]["hi"]
+    else:
+        assert (run["speedup"]["lo"], run["speedup"]["hi"]) == pytest.approx((ratios[0], ratios[-1]))
     assert [lap["order"] for lap in run["rounds"][:2]] == ["solo,indep,dp,input", "input,dp,indep,solo"]
     assert run["harness_share"] < 0.2
     assert not run["judged"]

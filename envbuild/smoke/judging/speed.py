@@ -108,7 +108,7 @@ def _by_itself(run, words, told, common):
     gain = run['speedup']
     noise = ' (noisy: one device alone varies by %.0f %%)' % (100 * run['noise_rel_iqr']) if _noisy(run) else ''
     if gain['lo'] is None:
-        status, comment = 'pass', 'one round has no interval and is not judged'
+        status, comment = 'skip', 'not judged, one round has no interval'
     elif run['scaling'] != 'weak':
         status, comment = ('warn', 'adding devices slows training') if gain['hi'] < 1 else ('pass', 'a fixed total batch')
     elif gain['lo'] > SUPERLINEAR * n:

@@ -175,7 +175,8 @@ class Choices(unittest.TestCase):
         self.assertEqual(plan.chosen_devices('all', gpus), [0, 1, 2, 3])
         self.assertEqual(plan.chosen_devices('2,0', gpus), [2, 0])
         self.assertEqual(plan.chosen_devices('GPU-33,1', gpus), [3, 1])
-        for wrong in ('4', 'GPU-', '1,1', 'GPU-9', 'x', ''):
+        self.assertEqual(plan.chosen_devices('1,1', gpus), [1, 1])      # two ranks share it
+        for wrong in ('4', 'GPU-', '1,4', 'GPU-9', 'x', ''):
             self.assertRaises(plan.Refusal, plan.chosen_devices, wrong, gpus)
 
 
