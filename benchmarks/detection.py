@@ -2,9 +2,9 @@
 
     python benchmarks/detection.py --python numpy=PYTHON --python pytorch=PYTHON … [--fault WORDS] [--write]
 
-Runs the smoke test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
+Runs the test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
 framework (detection_adapter.py), and once without. Exits with 1 where a fault passed or a healthy run did not. With --write the
-table goes to docs/explanation/detection.json, from which docs/explanation/detection.md is rendered.
+runs go to docs/explanation/detection.json, in place of those of the same frameworks, and the table to detection.md beside it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ def main() -> int:
     for each in wrong:
         print(f"WRONG: {each['framework']}: {each['fault']}: {each['verdict']}: {each['message']}")
     if options.write:
-        content = {"schema": SCHEMA, "date": datetime.now(UTC).strftime("%Y-%m-%d"), "runs": runs}
+        others = json.loads(DATA.read_text())["runs"] if DATA.exists() else []
+        kept = [run for run in others if run["framework"] not in chosen and run["fault"] in FAULTS]
+        content = {"schema": SCHEMA, "date": datetime.now(UTC).strftime("%Y-%m-%d"), "runs": kept + runs}
         DATA.write_text(json.dumps(content, indent=1) + "\n")
         PAGE.write_text(page(PAGE.read_text(), content))
     return int(bool(wrong))

@@ -98,11 +98,9 @@ def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: 
     [
         ("", "average the gradients of 2 devices to"),
         ("same-shard-later", "ranks 0 and 1 had the same images in"),
-        (
-            "unexchanged-in-bench",
-            "(dp) do not average the gradients of 2 devices (rank 0): nothing is exchanged",
-        ),
-        ("summed-later", "(dp) do not average the gradients of 2 devices (rank 0): gradients are summed"),
+        # Which rank and which way to step are the first to show it is a matter of chance.
+        ("unexchanged-in-bench", "): nothing is exchanged"),
+        ("summed-later", "): gradients are summed"),
     ],
 )
 def test_what_is_timed_is_checked_and_the_fault_is_named(guest: Guest, tmp_path: Path, fault: str, words: str) -> None:

@@ -35,13 +35,13 @@ class Adapter(Healthy):
             os.environ['STUB_NCCL'] = other
         for name in filter(None, ctx.options.get('load', '').split(',')):
             ctypes.CDLL(os.path.join(os.environ['STUB_LIBRARIES'], 'lib%s.so' % name))
-        self.steps = 0
+        self.steps = self.done = 0
 
     def versions(self):
         return dict(Healthy.versions(self), cuda_build=self.ctx.options.get('cuda_build'))
 
     def place(self):
-        later = self.fault == 'same-shard-later' and self.steps > LATER
+        later = self.fault == 'same-shard-later' and self.done >= LATER
         return 0 if later or self.fault == 'same-shard' else self.ctx.rank
 
     def scale(self, images):
@@ -49,6 +49,7 @@ class Adapter(Healthy):
         return images * np.float32(255 / 256.) if self.fault == 'input-by-256' else images
 
     def put(self, handle, images, labels):
+        self.done = handle['steps']
         if self.fault == 'labels':
             labels = (labels + 1) % 10
         if self.fault == 'one-label':
@@ -58,6 +59,7 @@ class Adapter(Healthy):
         return Healthy.put(self, handle, images, labels)
 
     def step(self, handle, batch, lr):
+        self.done = handle['steps']         # the same on every rank, where those of the process are not
         self.steps += 1
         if self.fault == 'raises-everywhere' and self.steps == 3:     # one after the other, the last rank first
             time.sleep(0.5 * (self.ctx.world - self.ctx.rank))
@@ -129,16 +131,16 @@ class Adapter(Healthy):
 
     def moved(self, batch):
         """The batch of rank 0, once some steps are done: a loader whose ranks all read the first part after a while."""
-        if self.steps <= LATER:
+        if self.done < LATER:
             return batch
         return tuple(self.ctx.group.broadcast_array(np.ascontiguousarray(array)) for array in batch)
 
     def average(self, flat):
-        if self.fault == 'no-exchange' or (self.fault == 'same-batch-unexchanged-later' and self.steps > LATER):
+        if self.fault == 'no-exchange' or (self.fault == 'same-batch-unexchanged-later' and self.done >= LATER):
             return flat
         if self.fault == 'unexchanged-in-bench' and self.lr < 1e-3:
             return flat
-        if self.fault == 'summed-later' and self.steps > LATER:
+        if self.fault == 'summed-later' and self.done >= LATER:
             return Healthy.average(self, flat) * np.float32(self.ctx.world)
         mean = Healthy.average(self, flat)
         if self.fault == 'gradients-summed':
