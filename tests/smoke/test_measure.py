@@ -94,12 +94,12 @@ def test_a_run_that_is_worse_than_its_baseline(guest: Guest, tmp_path: Path) -> 
     again = guest.run(*arguments, "--baseline", kept, folder=tmp_path)
     assert (again.code, again.check("BASELINE")["status"]) == (0, "pass"), again.out
     worse = _faulty(guest, tmp_path, "reduced-precision", "--phases", "oracle", "--counts", "2", "--baseline", str(kept))
-    assert (worse.code, worse.failed()) == (1, {"BASELINE"}), worse.out
-    assert "ORACLE with 2 devices: warn, was pass" in worse.check("BASELINE")["message"]
+    assert (worse.code, worse.failed()) == (1, {"BASELINE", "ORACLE"}), worse.out
+    assert "ORACLE with 2 devices: fail, was pass" in worse.check("BASELINE")["message"]
     process = guest.start("diff", kept, tmp_path / "report.json")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
-    assert "ORACLE with 2 devices: warn, was pass" in out
+    assert "ORACLE with 2 devices: fail, was pass" in out
 
 
 @pytest.mark.parametrize(
