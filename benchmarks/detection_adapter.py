@@ -28,6 +28,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
     def setup(self, ctx: Any) -> None:
         if FAULT == "the framework cannot be imported":
             raise ImportError("libexample.so.9: cannot open shared object file: No such file or directory")
+        self.context = ctx
         self.steps: dict[int, int] = {}
         self.others: dict[int, Any] = {}
         super().setup(ctx)
@@ -54,9 +55,9 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         return float("nan") if FAULT == "the loss is not a number" else found
 
     @property
-    def last(self) -> bool:
+    def befallen(self) -> bool:
         """Whether this process is the one that the fault befalls."""
-        return bool(self.ctx.rank == self.ctx.world - 1)
+        return bool(self.context.rank == self.context.world - 1)
 
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
         alone = FAULT == "no exchange" or (FAULT == "no exchange in the benchmark only" and lr < TIMED)
@@ -69,8 +70,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         return handle
 
     def put(self, handle: Any, images: Any, labels: Any) -> Any:
-        if id(handle) in self.alone and self.ctx.world > 1:
-            images, labels = (self.ctx.shard(each, self.ctx.rank, self.ctx.world) for each in (images, labels))
+        if id(handle) in self.alone and self.context.world > 1:
+            images, labels = (self.context.shard(each, self.context.rank, self.context.world) for each in (images, labels))
         if FAULT == "every replica reads the first shard":
             images, labels = self._first(images), self._first(labels)
         if FAULT == "one label of 64 wrong":
@@ -85,16 +86,16 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
 
     def _first(self, array: Any) -> Any:
         """The first replica's shard in the place of each."""
-        count = self.ctx.replicas
+        count = self.context.replicas
         return np.concatenate([array[: len(array) // count]] * count) if len(array) % count == 0 else array
 
     def step(self, handle: Any, batch: Any, lr: float) -> Any:
         number = self.steps[id(handle)] = self.steps.get(id(handle), 0) + 1
-        if self.last and number == 3:
+        if self.befallen and number == 3:
             self._disaster()
         if FAULT == "the first shard after 20 steps" and number > LATER:
             batch = self.others[id(batch)][1] if id(batch) in self.others else batch
-        if FAULT == "one rank is slow" and self.last:
+        if FAULT == "one rank is slow" and self.befallen:
             time.sleep(0.1)
         before = self._weights(handle) if FAULT in DECAYS or FAULT in CHANGES else []
         token = self._inner("step")(handle, batch, lr * RATES.get(FAULT, 1.0))
@@ -127,7 +128,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
 
     def collective(self, op: str, array: Any, root: int) -> Any:
         out = super().collective(op, array, root)
-        if FAULT == "an all-reduce is wrong by one" and op == "allreduce" and self.last and array.size > 1:
+        if FAULT == "an all-reduce is wrong by one" and op == "allreduce" and self.befallen and array.size > 1:
             out = np.array(out)
             out.reshape(-1)[-1] += 1
         return out
@@ -147,7 +148,7 @@ def _stays(_self: Any, _name: str, old: Any, _new: Any, _lr: float) -> Any:
 
 
 def _bias_stays(self: Any, name: str, old: Any, new: Any, _lr: float) -> Any:
-    return old if name.endswith("_b") and self.last else new
+    return old if name.endswith("_b") and self.befallen else new
 
 
 CHANGES = {

@@ -35,7 +35,7 @@ def test_two_workloads_in_one_run_are_told_apart(guest: Guest, tmp_path: Path) -
     report = valid(answer)
     assert (answer.code, answer.failed()) == (0, set()), answer.out + answer.err
     for workload in ("mnist", "cifar"):
-        passed = {"SAVE", "REPLICA"}
+        passed = {"SAVE", "REPLICA", "EXCHANGE"}
         assert {key for key, status in _of(answer, workload).items() if status == "pass"} == passed
     named = [("mnist", "lenet"), ("cifar", "resnet20")]
     assert [(run["workload"], run["net"]) for run in report["runs"]] == named
