@@ -1,6 +1,7 @@
 """Which faults does the smoke test find, in which framework, under which name, after how long?
 
-    python benchmarks/detection.py --python numpy=PYTHON --python pytorch=PYTHON … [--fault WORDS] [--write]
+    python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax [--fault WORDS] [--write]
+    python benchmarks/detection.py --python pytorch=PYTHON …
 
 Runs the test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
 framework (detection_adapter.py), and once without. Exits with 1 where a fault passed or a healthy run did not. With --write the
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,14 @@ DOCS = guest.ROOT / "docs" / "explanation"
 DATA, PAGE = DOCS / "detection.json", DOCS / "detection.md"
 SCHEMA = "envbuild-detection/1"
 LIMIT_S = 400
+# What --install installs with pip, each into a virtual environment of its own in the cache folder.
+PACKAGES = {
+    "numpy": ["numpy"],
+    "pytorch": ["torch", "numpy"],
+    "tensorflow": ["tensorflow-cpu"],
+    "jax": ["jax"],
+    "mxnet": ["mxnet"],
+}
 BEGIN, END = "<!-- detection.json begins -->", "<!-- detection.json ends -->"
 EXCHANGE = ("--phases", "coll,oracle")
 TRAINING = ("--phases", "train", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
@@ -136,13 +146,32 @@ def page(text: str, content: dict[str, Any]) -> str:
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
 
 
+def installed(framework: str) -> str:
+    """The Python of a virtual environment that holds the framework, made where there is none."""
+    home = os.environ.get("ENVBUILD_HOME") or Path.home() / ".cache" / "envbuild"
+    folder = Path(home) / "detection" / framework
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        venv.create(folder, clear=True, with_pip=True)
+        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[framework]]
+        subprocess.run(command, check=True)
+        (folder / "complete").touch()
+    return str(python)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PYTHON", help="may be repeated")
+    parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="install these, and run them")
     parser.add_argument("--fault", action="append", default=[], metavar="WORDS", help="one of them alone; may be repeated")
     parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
     options = parser.parse_args()
-    chosen = dict(word.split("=", 1) for word in options.python) or {"numpy": sys.executable}
+    wanted = [word for word in options.install.split(",") if word]
+    if unknown := sorted(set(wanted) - PACKAGES.keys()):
+        parser.error(f"--install knows {', '.join(PACKAGES)}, not {unknown[0]}; name its Python with --python")
+    chosen = {word: installed(word) for word in wanted} | dict(word.split("=", 1) for word in options.python)
+    if not chosen:
+        parser.error("name frameworks with --install or --python")
     strangers = set(options.fault) - FAULTS.keys()
     if strangers:
         parser.error(f"there is no fault {sorted(strangers)[0]!r}; there are: {'; '.join(FAULTS)}")
