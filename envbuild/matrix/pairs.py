@@ -31,7 +31,7 @@ def word_of(release: Release, variant: Variant) -> Word | None:
         return None
     name, version, _ = variant.upon[0]
     pairs = pairs_with(release, name)
-    return "allowed" if pairs is not None and version in pairs.allowed else "tested"
+    return "tested" if pairs is None or pairs.is_tested(version, variant.cuda) else "allowed"
 
 
 def source_of(release: Release, variant: Variant) -> str:
@@ -39,7 +39,9 @@ def source_of(release: Release, variant: Variant) -> str:
     pairs = pairs_with(release, variant.upon[0][0])
     if pairs is None:
         return variant.origin.source_of("upon")
-    return pairs.allows_source if word_of(release, variant) == "allowed" else pairs.source
+    if word_of(release, variant) == "allowed":
+        return pairs.allows_source
+    return (variant.upon[0][1] == pairs.takes(variant.cuda) and pairs.default_source) or pairs.source
 
 
 def bad_pair(pairs: Pairs, version: str) -> BadPair | None:
@@ -64,8 +66,8 @@ def other_builds(
         return
     known = {each.version: each for each in base.releases}
     for version in (*pairs.tested, *pairs.allowed):
-        if version != pairs.taken and version in known and accepts(known[version]):
-            yield from (make or upon)(pairs, known[version])
+        if {version} != {pairs.taken, pairs.taken_cuda} and version in known and accepts(known[version]):
+            yield from (built for built in (make or upon)(pairs, known[version]) if version != pairs.takes(built.cuda))
 
 
 def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:

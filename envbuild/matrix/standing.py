@@ -69,15 +69,16 @@ def standing(
         if framework is None or pairs is None:
             continue
         every.append(pairs)
-        version = pairs.taken
-        others = {version, *pairs.tested, *pairs.allowed} - {number}
+        others = {pairs.taken, *pairs.tested, *pairs.allowed} - {number}
         if not added.package and others:
             of["upon"].problem(f"without a package of its own it is {name} {max(others)}, and must have that version", "upon")
-        below = next(release for release in framework.releases if release.version == version)
-        if added.package and not all(variant.pins(version) for variant in below.variants):
-            of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
         taken = {(variant.cuda, variant.cuda_libraries) for variant in found}
-        found += [built for built in builds_upon(pairs, below) if (built.cuda, built.cuda_libraries) not in taken]
+        for version in dict.fromkeys((pairs.taken, pairs.taken_cuda)):
+            below = next(release for release in framework.releases if release.version == version)
+            if added.package and not all(variant.pins(version) for variant in below.variants):
+                of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
+            ours = [built for built in builds_upon(pairs, below) if version == pairs.takes(built.cuda)]
+            found += [built for built in ours if (built.cuda, built.cuda_libraries) not in taken]
     return found, tuple(every)
 
 
@@ -101,17 +102,20 @@ def _pairs(context: Context, levels: Sequence[Table], framework: FrameworkTable,
             table.problem(f"{name} {only} is in no row", name)
             return None
         source = added.origin.source_of("upon")
-        terms = {"taken": only, "tested": (only,), "allowed": (), "bad": (), "allows": ""}
+        terms = {"taken": only, "taken_cuda": only, "tested": (only,), "allowed": (), "bad": (), "allows": ""}
         return Pairs(framework=name, source=source, allows_source=source, added=added, **terms)  # type: ignore[arg-type]
     layers = [found for each in tables if not each.is_text(name) and (found := each.table(name)) is not None]
     return _ranged(context, layers, framework, added) if layers else None
 
 
-_UPON = ("default", "tested", "allows", "known_bad", "source", "allows_source")
+_TESTED = ("tested", "tested_cpu", "tested_cuda")
+_UPON = ("default", "default_source", *_TESTED, "allows", "known_bad", "source", "allows_source")
 
 
 def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
     of = {key: next((table for table in layers if key in table), layers[-1]) for key in _UPON}
+    of |= dict.fromkeys(_TESTED, next((table for table in layers if any(key in table for key in _TESTED)), layers[-1]))
+    of["default_source"] = of["default"]  # it tells of that default alone
     for table in layers:
         table.allow(*_UPON)
         table.finish()
@@ -119,12 +123,20 @@ def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable
     within = _versions_in(of["allows"], "allows", allows, framework) if allows else ()
     bad = tuple(_bad(context, table, framework) for table in of["known_bad"].tables("known_bad"))
     refused = {version for each in bad for version in each.releases}
-    named = of["tested"].texts("tested")
+    both, on_cpu, on_cuda = (of["tested"].texts(key) for key in _TESTED)
+    named = (*both, *on_cpu, *on_cuda)
     tested = tuple(release.version for release in framework.releases if release.version in named)
+    cpu_only = tuple(version for version in tested if version not in (*both, *on_cuda))
+    cuda_only = tuple(version for version in tested if version not in (*both, *on_cpu))
+    for version in (*cpu_only, *cuda_only):
+        if version not in within:
+            of["tested"].problem(f"{framework.name} {version} is tested on one device, and `allows` must name it for the other")
     for version in sorted(refused & set(named)):
         of["tested"].problem(f"{framework.name} {version} cannot be tested and known bad", "tested")
     allowed = tuple(version for version in within if version not in refused and version not in tested)
-    taken = of["default"].text("default", next(iter((*tested, *allowed)), ""))
+    default = of["default"].text("default", "")
+    for_cpu, for_cuda = ([version for version in tested if version not in other] for other in (cuda_only, cpu_only))
+    taken = default or next(iter((*for_cpu, *tested, *allowed)), "")
     if taken not in (*tested, *allowed):
         known = f"{framework.name} {taken} is neither tested nor allowed" if taken else f"no {framework.name} goes with it"
         of["default"].problem(known, "default")
@@ -140,6 +152,10 @@ def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable
         source=source,
         allows_source=context.document(of["allows_source"], "allows_source", source),
         added=added,
+        taken_cuda=default or next(iter((*for_cuda, *tested, *allowed)), ""),
+        cpu_only=cpu_only,
+        cuda_only=cuda_only,
+        default_source=context.document(of["default_source"], "default_source"),
     )
 
 

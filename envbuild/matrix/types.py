@@ -162,7 +162,9 @@ class Pairs:
     allows without a test. ``taken`` is the one where a request does not name the framework; ``release.variants`` are upon it.
 
     ``allows`` is upstream's range as written, empty where only the tested ones go. ``source`` tells of the tests,
-    ``allows_source`` of the range.
+    ``allows_source`` of the range, ``default_source`` of the default, where another document than ``source`` tells of it.
+    Of the tested ones, upstream tested ``cpu_only`` in no build for CUDA, and ``cuda_only`` in no build for CPU: in those they
+    are allowed. ``taken_cuda`` is the ``taken`` of builds for CUDA.
     """
 
     framework: str
@@ -174,6 +176,18 @@ class Pairs:
     source: str
     allows_source: str
     added: Added
+    taken_cuda: str
+    cpu_only: tuple[str, ...] = ()
+    cuda_only: tuple[str, ...] = ()
+    default_source: str = ""
+
+    def takes(self, cuda: str) -> str:
+        """The release where a request does not name the framework, for builds for ``cuda``; empty means for CPU."""
+        return self.taken_cuda if cuda else self.taken
+
+    def is_tested(self, version: str, cuda: str) -> bool:
+        """Whether upstream tested a release in builds for ``cuda``; empty means for CPU."""
+        return version in self.tested and version not in (self.cpu_only if cuda else self.cuda_only)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

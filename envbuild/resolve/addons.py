@@ -24,13 +24,13 @@ def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
             table for name in named for table in matrix.frameworks if (table.instead_of, table.beside) == (usual.name, name)
         ]
         fitting = next((table for table in others if _has_release(table, piece)), None)
-        bases = list(dict.fromkeys(pairs.framework for release in usual.releases for pairs in release.pairs)) if fitting else []
-        if fitting is None or set(bases) & set(named) or fitting.name in named:
+        bases = list(dict.fromkeys(pairs.framework for release in usual.releases for pairs in release.pairs)) if others else []
+        if not bases or set(bases) & set(named) or {table.name for table in others} & set(named):
             continue
-        if piece.name in (usual.name, usual.short):
-            piece.framework, said[fitting.name] = fitting, piece.name
-        else:
+        if piece.name not in (usual.name, usual.short):
             draft.piece(next(table for table in matrix.frameworks if table.name == bases[0]))
+        elif fitting is not None:
+            piece.framework, said[fitting.name] = fitting, piece.name
     return said
 
 

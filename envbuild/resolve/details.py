@@ -35,8 +35,8 @@ def _upon(matrix: Matrix, framework: Framework, variant: Variant) -> tuple[Upon,
         tables = (table for table in matrix.frameworks if table.name == above[0])
         release = next(release for table in tables for release in table.releases if release.version == above[1])
         pairs = pairs_with(release, name)
-        pair = "allowed" if pairs is not None and version in pairs.allowed else "tested"
-        found.append(Upon(name=name, version=version, variant=build, pair=pair))
+        is_tested = pairs is None or pairs.is_tested(version, variant.cuda)
+        found.append(Upon(name=name, version=version, variant=build, pair="tested" if is_tested else "allowed"))
         above = (name, version)
     return tuple(found)
 

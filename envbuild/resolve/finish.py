@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from envbuild.errors import Alternative, UsageError
-from envbuild.matrix.leftout import PRERELEASES, why_left_out
 from envbuild.matrix.platform import CudaRow
-from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
+from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import newest_first, within
 from envbuild.resolve import addons, names
 from envbuild.resolve.draft import Draft, Piece
 from envbuild.resolve.gpu_names import find_gpu
 from envbuild.resolve.local import read_base
 from envbuild.resolve.request import GpuWanted, Request, Wanted, around, version_matches, version_parts
+from envbuild.resolve.unsupported import refuse_unsupported
 
 
 def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str]], base: str | None) -> Request:
@@ -38,7 +38,7 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
     device: Any = _device(draft, bool(driver or gpus))
     if device == "cpu" and (driver or gpus):
         warnings = ["A CPU environment uses no GPU: the driver and the GPU that were named were not checked."]
-    return Request(
+    request = Request(
         text=draft.text,
         wanted=tuple(replace(each, cuda="") if each.cuda == cuda else each for each in asked),
         device=device,
@@ -55,6 +55,8 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
         gpus=tuple(gpus),
         warnings=(*doubts, *warnings),
     )
+    refuse_unsupported(matrix, request)
+    return request
 
 
 def _wanted(matrix: Matrix, draft: Draft, piece: Piece, doubts: list[str], said: str) -> Wanted:
@@ -113,7 +115,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)
     nearest = names.nearest_versions(list(near.values()), wanted)[:3]
     instead = [Alternative(name=f"{framework.short}-{version}", changes=f"version {version}") for version in nearest]
-    if rule := _why_left_out(framework, clauses):
+    if rule := names.rule_that_leaves_out(framework, clauses):
         from packaging.version import InvalidVersion, Version
 
         try:
@@ -122,17 +124,6 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
             final = ""
         raise names.left_out(framework, wanted, rule, sorted(instead, key=lambda each: each.name != final))
     raise names.unknown_version(framework.title, wanted, known, instead)
-
-
-def _why_left_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
-    """The rule that leaves out what was asked for: one version, or the newest of a condition's that a rule names."""
-    rules = framework.left_out
-    if re.fullmatch("=+[^,]+", clauses):
-        return why_left_out(rules, clauses.lstrip("="))
-    said = [text for rule in rules for text in rule.releases if text != PRERELEASES]
-    asked = {version for version in around(",".join((clauses, *said))) if version_matches(version, clauses)}
-    found = (why_left_out(rules, version) for version in sorted(asked, key=version_parts, reverse=True))
-    return next(filter(None, found), None)
 
 
 def _check_consistent(draft: Draft, what: str, clauses: str) -> None:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
+from envbuild.matrix.leftout import PRERELEASES, why_left_out
 from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
 from envbuild.resolve.packages import init_command, with_pip
 from envbuild.resolve.pins import packages_of
-from envbuild.resolve.request import version_parts
+from envbuild.resolve.request import around, version_matches, version_parts
 
 _SHOWN = 12
 _SHOWN_LINES = 8
@@ -117,6 +118,17 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
         alternatives=tuple(make),
         details=[f"{what} {major}: {', '.join(versions)}" for major, versions in majors.items()],
     )
+
+
+def rule_that_leaves_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
+    """The rule that leaves out what was asked for: one version, or the newest of a condition's that a rule names."""
+    rules = framework.left_out
+    if re.fullmatch("=+[^,]+", clauses):
+        return why_left_out(rules, clauses.lstrip("="))
+    said = [text for rule in rules for text in rule.releases if text != PRERELEASES]
+    asked = {version for version in around(",".join((clauses, *said))) if version_matches(version, clauses)}
+    found = (why_left_out(rules, version) for version in sorted(asked, key=version_parts, reverse=True))
+    return next(filter(None, found), None)
 
 
 def left_out(framework: FrameworkTable, wanted: str, rule: LeftOut, instead: Sequence[Alternative]) -> ConflictError:

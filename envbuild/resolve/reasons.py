@@ -120,6 +120,8 @@ def _version(request: Request, chosen: Candidate, build: Build) -> str:
     beside = f" beside {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
     if not matching or matching[0] == build.release.version:
         return f"{asked}, the newest"
+    if preferred := upon.preferred(chosen.builds, build, matching):
+        return f"{asked}, {preferred}"
     if narrowed := _narrowed(request, build):
         return f"{asked}, the newest with native code for the GPUs of its minor{narrowed}"
     native = " with native code for the GPU" if build.variant.cuda and _is_native(request, build.variant) else ""

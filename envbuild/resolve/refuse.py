@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from envbuild.errors import Conflict, ConflictError
@@ -48,10 +48,21 @@ def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part
     told = []
     for core in found:
         names = {part.partition(" ")[0] for part in core}
+        common = _common_bases(request, names)
+        names |= common
         kept = [part for part in always if " " not in part or part.partition(" ")[0] in names]
-        narrow = (restricted(request, {*core, *kept, *base}) for base in ((), ("base",)))
+        narrow = (restricted(request, {*core, *common, *kept, *base}) for base in ((), ("base",)))
         told += [(core, conflicts(search.facts, each, relieved)) for each in narrow]
     return min(told, key=lambda pair: len(pair[1]))
+
+
+def _common_bases(request: Request, names: Collection[str]) -> set[str]:
+    """The named frameworks upon which two or more of ``names`` stand: without them, each would stand upon its own default."""
+    found: list[str] = []
+    for wanted in request.wanted:
+        if wanted.framework.name in names:
+            found += {pairs.framework for release in wanted.framework.releases for pairs in release.pairs}
+    return {wanted.framework.name for wanted in request.wanted if found.count(wanted.framework.name) > 1}
 
 
 def _change(core: tuple[Part, ...]) -> str:

@@ -55,7 +55,9 @@ def is_tested(build: Build) -> bool:
 
 def is_usual(build: Build) -> bool:
     """Whether it is a pair that upstream tested, or the one that is taken by itself."""
-    return is_tested(build) or any(build.variant.upon[0][:2] == (each.framework, each.taken) for each in build.release.pairs)
+    name, version, _ = build.variant.upon[0] if build.variant.upon else ("", "", "")
+    taken = [(each.framework, each.takes(build.variant.cuda)) for each in build.release.pairs]
+    return is_tested(build) or (name, version) in taken
 
 
 def _both(*conditions: Only | None) -> Only | None:

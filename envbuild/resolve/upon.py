@@ -25,7 +25,7 @@ def siblings(matrix: Matrix, build: Build) -> Sequence[Variant]:
     """The builds of the same release upon the same release of what it stands upon."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
-    if pairs is None or variant.upon[0][1] == pairs.taken:
+    if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
         return release.variants
     below = _release(matrix, pairs.framework, variant.upon[0][1])
     return builds_upon(matrix, pairs, below) if below else ()
@@ -42,7 +42,7 @@ def held_variants(matrix: Matrix, framework: Framework) -> Iterator[Variant]:
 
 
 def _pinned(matrix: Matrix, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
-    for version in dict.fromkeys((pairs.taken, *pairs.tested, *pairs.allowed)) if pairs.added.package else ():
+    for version in dict.fromkeys((pairs.taken, pairs.taken_cuda, *pairs.tested, *pairs.allowed)) if pairs.added.package else ():
         below = _release(matrix, pairs.framework, version)
         if below is not None:
             yield from (built for built in builds_upon(matrix, pairs, below) if pins.issuperset(pins_upon(matrix, built)))
@@ -71,7 +71,37 @@ def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
         return
     rest = f" ({pairs.framework}{pairs.allows})" if word == "allowed" and pairs.allows else ""
     said = "tested by upstream" if word == "tested" else f"allowed, not tested by upstream{rest}"
-    yield _pair(build), said, source_of(build.release, build.variant)
+    yield _pair(build), f"{said}{_default(pairs, build)}", source_of(build.release, build.variant)
+
+
+def _default(pairs: Pairs, build: Build) -> str:
+    """That an untested pair is the row's default, with what upstream tested in its place."""
+    version, cuda = build.variant.upon[0][1], build.variant.cuda
+    tested = [each for each in pairs.tested if pairs.is_tested(each, cuda)]
+    if version in tested or version != pairs.takes(cuda) or not tested:
+        return ""
+    return f"; it is the default of {build.framework.name} {build.release.version}; upstream tested {', '.join(tested)}"
+
+
+def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) -> str:
+    """Why an add-on among ``builds`` is put upon ``below``, where it goes with a newer one of ``versions`` (newest first) too.
+
+    Empty where it goes with none.
+    """
+    ours = below.release.version
+    for build in builds:
+        pairs = pairs_with(build.release, below.framework.name)
+        if pairs is None or not build.variant.upon or build.variant.upon[0][:2] != (below.framework.name, ours):
+            continue
+        newer = [each for each in versions[: versions.index(ours)] if each in (*pairs.tested, *pairs.allowed)]
+        above, cuda = f"{build.framework.name} {build.release.version}", build.variant.cuda
+        tested = next((each for each in newer if pairs.is_tested(each, cuda)), "")
+        if newer and ours == pairs.takes(cuda):
+            rest = f"{tested} is tested too" if tested else f"{newer[0]} is allowed too, not tested"
+            return f"the default of {above}; {rest}"
+        if newer and pairs.is_tested(ours, cuda) and not tested:
+            return f"the newest that upstream tested with {above}; {newer[0]} is allowed, not tested"
+    return ""
 
 
 def _pair(build: Build) -> str:

@@ -5,6 +5,7 @@ They are written down from the documents, not from the matrix, so that a wrong r
     - ask: "tf-1.12-cuda9"                  # a request, with `options` (driver, gpu, python, system, base)
       is: {cuda: "9.0", frameworks.0.version: "1.12.0"}      # fields of `resolve --json`
       warns: ["words"]                      # optional
+      reasons: ["words"]                    # optional: words of "choice: reason [document]"
       source: "https://…"
     - ask: "tf-1.12-cuda9"
       options: {gpu: "RTX 3090"}
@@ -24,6 +25,7 @@ They are written down from the documents, not from the matrix, so that a wrong r
       source: "https://…"
     - pair: [keras, "2.2.4", tensorflow, "1.9.0"]            # two releases of which the first stands upon the second
       is: tested                            # or `allowed`, `refused`; `resolves`: the document leaves open which
+      device: cpu                           # optional; else CUDA where the pair has builds for it
       source: "https://…"
 """
 
@@ -46,10 +48,10 @@ from envbuild.resolve.gpu_names import find_gpu
 ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
 KINDS = {
-    "ask": {"is", "warns", "refused", "says", "options"},
+    "ask": {"is", "warns", "reasons", "refused", "says", "options"},
     "row": {"is"},
     "build": {"is"},
-    "pair": {"is"},
+    "pair": {"is", "device"},
     "gpu": {"is", "refused"},
 }
 
@@ -76,7 +78,7 @@ def test_question(facts: Matrix, question: dict[str, Any]) -> None:
         _ask(facts, question)
         return
     if kind == "pair":
-        _pair(facts, question["pair"], question["is"])
+        _pair(facts, question["pair"], question["is"], question.get("device", ""))
         return
     if kind == "gpu":
         _gpu(facts, question)
@@ -93,6 +95,9 @@ def _ask(facts: Matrix, question: dict[str, Any]) -> None:
         _compare(resolve.answer(resolution, []), question["is"])
         for part in question.get("warns", ()):
             assert any(part in warning for warning in resolution.warnings), (part, resolution.warnings)
+        told = [f"{each.choice}: {each.because} [{each.source}]" for each in resolution.reasons]
+        for part in question.get("reasons", ()):
+            assert any(part in each for each in told), (part, told)
         return
     with pytest.raises(EnvbuildError) as caught:
         resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
@@ -111,9 +116,9 @@ def _refused(error: EnvbuildError, wanted: dict[str, Any]) -> None:
         assert part in told, (part, told)
 
 
-def _pair(facts: Matrix, pair: list[str], expected: str) -> None:
+def _pair(facts: Matrix, pair: list[str], expected: str, device: str) -> None:
     above, version, below, under = pair
-    request = resolve.parse([f"{above}=={version}", f"{below}=={under}"], matrix=facts)
+    request = resolve.parse(list(filter(None, [f"{above}=={version}", f"{below}=={under}", device])), matrix=facts)
     if expected == "refused":
         with pytest.raises(EnvbuildError) as caught:
             resolve.resolve(facts, request)

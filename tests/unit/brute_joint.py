@@ -262,7 +262,7 @@ def _untested(judge: Judge, build: Build, warnings: tuple[str, ...]) -> Iterator
         said = any(each.startswith(f"{told}{framework} {version}: allowed, not tested") for each in warnings)
         if version in pairs.bad or version not in pairs.tested | pairs.allowed:
             yield f"{told}{framework} {version} does not work, or nobody allows it"
-        elif said != (version in pairs.allowed):
+        elif said != pairs.untested(version, build.cuda):
             yield f"{told}{framework} {version} was {'tested' if said else 'not tested'}, and the warnings say otherwise"
 
 

@@ -48,13 +48,24 @@ class Build(NamedTuple):
         return self.row.get("cuda_libraries") or "none"
 
 
-class Pairs(NamedTuple):
-    """Releases of another framework that one release goes with. ``taken`` is the one where a request says nothing of it."""
+_TESTED = ("tested", "tested_cpu", "tested_cuda")
 
-    taken: str
+
+class Pairs(NamedTuple):
+    """Releases of another framework that one release goes with. ``taken`` is the one where a request says nothing of it, first
+    for CPU, then for CUDA; ``cpu_only`` and ``cuda_only`` are tested on that device alone.
+    """
+
+    taken: tuple[str, str]
     tested: frozenset[str]
     allowed: frozenset[str]
     bad: frozenset[str]
+    cpu_only: frozenset[str] = frozenset()
+    cuda_only: frozenset[str] = frozenset()
+
+    def untested(self, version: str, cuda: str) -> bool:
+        """Whether a release is only allowed for ``cuda``, which is empty for CPU."""
+        return version in self.allowed | (self.cpu_only if cuda else self.cuda_only)
 
 
 class World:
@@ -145,7 +156,7 @@ class World:
             for build in self._build(other):
                 goes = build.version in pairs.tested | pairs.allowed and build.name not in levels[0].get("without", [])
                 own = self._standing(levels, name, version, status, build) if goes else None
-                if own is not None and build.version != pairs.taken:
+                if own is not None and build.version != pairs.taken[bool(build.cuda)]:
                     elsewhere.append(own)
                 elif own is not None and (build.cuda, build.libraries) not in taken:
                     found[build.cuda, build.libraries, build.name] = own
@@ -158,16 +169,20 @@ class World:
         """
         layers = [level["upon"][other] for level in levels if other in level.get("upon", {})]
         if isinstance(layers[0], str):
-            return Pairs(layers[0], frozenset(layers[:1]), frozenset(), frozenset())
+            return Pairs((layers[0], layers[0]), frozenset(layers[:1]), frozenset(), frozenset())
         said: Row = {}
         for layer in layers:
-            said = {**({} if isinstance(layer, str) else layer), **said}
+            ours = {} if isinstance(layer, str) else dict(layer)
+            if said.keys() & set(_TESTED):
+                ours = {key: value for key, value in ours.items() if key not in _TESTED}
+            said = {**ours, **said}
         known = list(dict.fromkeys(build.version for build in self._build(other)))
         bad = _within(known, [item["versions"] for item in said.get("known_bad", [])])
-        tested = frozenset(known) & frozenset(said.get("tested", []))
+        both, cpu, cuda = (frozenset(known) & frozenset(said.get(key, [])) for key in _TESTED)
+        tested = both | cpu | cuda
         allowed = _within(known, [said["allows"]] if said.get("allows") else []) - tested - bad
-        taken = said.get("default") or max(tested or allowed, key=Version)
-        return Pairs(taken, tested, allowed, bad)
+        first = [said.get("default") or max(ours or tested or allowed, key=Version) for ours in (both | cpu, both | cuda)]
+        return Pairs((first[0], first[1]), tested, allowed, bad, tested - both - cuda, tested - both - cpu)
 
     def _standing(self, levels: list[Row], name: str, version: str, status: str, build: Build) -> Build | None:
         """A release's build upon a build of another framework; None where no Python is left."""

@@ -72,7 +72,8 @@ def _asked(draw: st.DrawFn, requests: Requests) -> Asked:
 def meant(world: World, frameworks: Sequence[tuple[str, str, str]], said: Sequence[str]) -> list[tuple[str, str, str]]:
     """What frameworks mean beside each other: an add-on's usual name means its table upon what else is named.
 
-    Who says that table by a longer name means it; what it stands upon then comes along.
+    Who says that table by a longer name means it; what it stands upon then comes along. Where the other table has no such
+    release, the request means a release that there is not: it is refused.
     """
     found = list(frameworks)
     for at, ((usual, clauses, cuda), name) in enumerate(zip(frameworks, said, strict=True)):
@@ -83,10 +84,10 @@ def meant(world: World, frameworks: Sequence[tuple[str, str, str]], said: Sequen
             table for table in others if any(satisfies(build.version, clauses, Version) for build in world.builds[table])
         ]
         below = [build.holds[0][0] for build in world.builds[usual] if build.holds]
-        if not fitting or set(below) & set(names) or fitting[0] in names:
+        if not others or not below or set(below) & set(names) or set(others) & set(names):
             continue
         if name in (usual, world.heads[usual]["short"]):
-            found[at] = (fitting[0], clauses, cuda)
+            found[at] = ((fitting or others)[0], clauses, cuda)
         else:
             found.append((below[0], "", ""))
     return found

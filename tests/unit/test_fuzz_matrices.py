@@ -107,8 +107,9 @@ def same(found: Matrix, world: World) -> bool:
     assert ours == theirs, ours ^ theirs
     pairs = {
         (table.name, release.version, each.framework): (
-            *(each.taken, frozenset(each.tested), frozenset(each.allowed)),
+            *((each.taken, each.taken_cuda), frozenset(each.tested), frozenset(each.allowed)),
             frozenset(version for bad in each.bad for version in bad.releases),
+            *(frozenset(each.cpu_only), frozenset(each.cuda_only)),
         )
         for table in found.frameworks
         for release in table.releases

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import matrix, resolve
-from envbuild.errors import ConflictError, InvalidInputError
+from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model import Framework
 
@@ -312,3 +312,110 @@ def test_a_range_without_a_package_of_its_own_may_hold_its_own_version_alone(rea
     text = above(', upon: {below: {tested: ["2.0.0"], allows: ">=1"}}', "")
     below = base(TEN) + LATER.lstrip("\n") + '\n      - {version: "2.0.0", released: "2020-01-01"}\n'
     assert "it is below 1.0.5, and must have that version" in problems(read, text, below)
+
+
+# --- pairs that were tested on one device --------------------------------------------------------------------------------
+
+ON_ONE = ', upon: {below: {tested_cpu: ["1.0.3"], tested_cuda: ["1.0.2"], source: "https://example.org/tests"}}'
+
+
+def test_what_was_tested_on_one_device_is_allowed_on_the_other(read):
+    facts = read(above(ON_ONE, RANGE), base(TEN) + LATER.lstrip("\n") + "\n")
+    assert matrix.check(facts) == []
+    (found,) = framework(facts, "above").releases[0].pairs
+    assert (found.taken, found.taken_cuda) == ("1.0.3", "1.0.2")
+    assert [found.is_tested("1.0.3", cuda) for cuda in ("", "9.0")] == [True, False]
+    assert [found.is_tested("1.0.2", cuda) for cuda in ("", "9.0")] == [False, True]
+    assert chosen(facts, "above").requirements[1] == "below==1.0.3"
+    untested = ask(facts, "above", "below==1.0.2")
+    assert untested.details[0].upon[0].pair == "allowed"
+    assert untested.warnings == ("above 2.0.0 upon below 1.0.2: allowed, not tested by upstream [https://example.org/range].",)
+
+
+def test_what_was_tested_on_one_device_must_be_allowed(read):
+    only = above(ON_ONE, "package: above")
+    assert "`allows` must name it" in problems(read, only, base(TEN) + LATER.lstrip("\n") + "\n")
+
+
+def test_a_release_that_says_what_was_tested_replaces_all_that_its_series_says(read):
+    series = (
+        'package: above\n    upon: {below: {allows: ">=1.0.1", tested_cpu: ["1.0.4"], source: "https://example.org/tests"}}'
+    )
+    facts = read(above(', upon: {below: {tested: ["1.0.2"]}}', series), base(TEN) + LATER.lstrip("\n") + "\n")
+    (found,) = framework(facts, "above").releases[0].pairs
+    assert (found.tested, found.cpu_only, found.taken) == (("1.0.2",), (), "1.0.2")
+
+
+def test_the_document_of_a_default_tells_of_that_default_alone(read):
+    series = RANGE.replace("{allows", '{default: "1.0.2", default_source: "https://example.org/image", allows')
+    facts = read(above(TESTED, series), base(TEN) + LATER.lstrip("\n") + "\n")
+    told = {
+        version: [each.source for each in ask(facts, "above", f"below=={version}").reasons if " upon " in each.choice]
+        for version in ("1.0.2", "1.0.3")
+    }
+    assert told == {"1.0.2": ["https://example.org/image"], "1.0.3": ["https://example.org/tests"]}
+    other = read(above(TESTED.replace("{tested", '{default: "1.0.3", tested'), series), base(TEN) + LATER.lstrip("\n") + "\n")
+    (reason,) = (each for each in ask(other, "above", "below").reasons if " upon " in each.choice)
+    assert reason.source == "https://example.org/tests"
+
+
+# --- add-ons that support a named framework in other releases only -------------------------------------------------------
+
+LOW = f"""{HEAD}
+framework: {{name: low, title: Low, short: low, aliases: [low], recipe: low}}
+series:
+  - series: "5"
+    variants:
+      gpu: {{package: low, python: ["3.9"], cuda_libraries: none, glibc: "2.17"}}
+    releases:
+      - {{version: "5.0.0", released: "2020-01-01"}}
+"""
+OTHER = f"""{HEAD}
+framework: {{name: above-low, title: Above on Low, short: abovelow, aliases: [above-low], recipe: above,
+  instead_of: above, beside: low}}
+left_out:
+  - {{releases: ["<2.1"], status: known-bad, source: "https://example.org/notes", note: "Low is supported from 2.1 on"}}
+series:
+  - series: "2.1"
+    package: above
+    releases:
+      - {{version: "2.1.0", released: "2020-03-01", upon: {{low: "5.0.0"}}}}
+"""
+
+
+def test_an_add_on_is_not_put_upon_what_nobody_named(read):
+    facts = read(above(', upon: {below: "1.0.1"}'), BASE, LOW, OTHER)
+    with pytest.raises(ConflictError) as caught:
+        ask(facts, "above-2.0.0+low-5.0.0")
+    error = caught.value
+    assert error.exit_code == 3
+    assert error.message == "Above 2.0.0 does not support Low, and the request does not name Below, upon which it stands."
+    assert [(each.row, each.reason, each.source) for each in error.conflicts] == [
+        ("above-low 2.0.0", "Low is supported from 2.1 on", "https://example.org/notes"),
+        ("above-low", "the matrix has Above on Low from 2.1.0 to 2.1.0", "https://example.org/doc"),
+    ]
+    assert "above-2.1.0+low-5.0.0" in error.hint
+    assert "name Below too: above-2.0.0+below-1.0.1+low-5.0.0." in error.hint
+    for each in error.alternatives:
+        assert ask(facts, each.name).environment.name == each.name
+    assert len(error.alternatives) == 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "names"),
+    [
+        ("above-2.0.0+below+low", ["above", "below", "low"]),
+        ("above+below+low", ["above", "below", "low"]),
+        ("above+low", ["above-low", "low"]),
+        ("above-2.0.0", ["above"]),
+    ],
+)
+def test_what_names_its_base_or_is_supported_stays(read, request_, names):
+    facts = read(above(', upon: {below: "1.0.1"}'), BASE, LOW, OTHER)
+    assert [each.name for each in ask(facts, request_).environment.frameworks] == names
+
+
+def test_a_release_that_there_is_not_is_told_first(read):
+    facts = read(above(', upon: {below: "1.0.1"}'), BASE, LOW, OTHER)
+    with pytest.raises(UnknownNameError):
+        ask(facts, "above-9.0.0+low-5.0.0")
