@@ -29,6 +29,7 @@ def measure(session):
     adapter.drain()
     group.barrier()
     seconds = now() - start
+    session.heart.enter(session.heart.phase + ' check')
     losses = [adapter.loss(token) for token in tokens]
     right, asked = _score(session, handle)
     digests = timed.digests(adapter, handle)
