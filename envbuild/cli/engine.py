@@ -40,7 +40,7 @@ def up(session: Session) -> int:
 @options.common
 @click.pass_obj
 def down(session: Session, purge: bool) -> int:
-    """Stop the private engine; no process, mount or bridge of it stays. Images are kept, unless --purge."""
+    """Stop the private engine, and remove its processes, mounts and network. Images are kept, unless --purge is given."""
     from envbuild.engine import embedded
 
     with display(session) as shown:

@@ -17,7 +17,7 @@ from envbuild.cli.session import Session
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Look into the image of NAME and compare it with the lock; exit 8 lists every difference.
 
-    The packages that were asked for are imported in it, and what is installed is compared with its own requirements.
+    It imports the packages that the request names, and checks that the installed packages meet each other's requirements.
     """
     from envbuild import pipeline
 

@@ -103,7 +103,7 @@ def _is_of_a_package(matrix: Matrix, word: str) -> bool:
 
 
 def _names_a_package(matrix: Matrix, word: str, before: Sequence[str]) -> bool:
-    """Whether a word without a condition, after a framework, is nothing that a request can say, and can be a package's name."""
+    """Whether this part of a request can only be the name of a package: no framework, version, CUDA, system or Python."""
     if not before or not packages.NAME.fullmatch(word) or names.find_framework(matrix, word):
         return False
     draft = Draft(" ".join((*before, word)))

@@ -20,6 +20,7 @@ from archive_server import ArchiveServer, serve
 from program import Program, fresh_root
 
 from envbuild import lock as locks
+from envbuild import matrix
 from envbuild.engine import Engine, bootstrap
 from envbuild.model import DebianPackage, Lock
 
@@ -27,7 +28,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.
 
 NAME = "opencv-4.5.1.48-cpu-py39-debian11"
 SUITE = "bullseye"
-ADDRESS = "https://snapshot.debian.org/archive"
+ROOT = Path(__file__).parents[2]
+ADDRESS = next(row.snapshot for row in matrix.load_files(ROOT / "matrix.yaml").systems if row.codename == SUITE)
 
 
 @dataclass(kw_only=True)

@@ -50,7 +50,7 @@ def listen(port):
 
 
 def wait_for_any(links, seconds):
-    """Return when one of them has something to read, at the latest after so many seconds."""
+    """Wait until one of the streams has something to read, or until the time in seconds is over."""
     if not links:
         time.sleep(seconds)
         return

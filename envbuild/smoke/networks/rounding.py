@@ -1,4 +1,4 @@
-"""Reduced precision in float64 arithmetic: what TF32, bfloat16 and float16 do to the numbers of a network.
+"""Simulates TF32, bfloat16 and float16: rounds the numbers of a float64 network as these types would.
 
 Only the mantissa is cut. Mixed precision scales the loss so that exponents fit.
 """
