@@ -71,7 +71,8 @@ def _once(client: DockerClient, order: Order, on_line: Callable[[str], None] | N
     try:
         container = _create(client, order)
         _deliver(client, container, order.deliver)
-        stream = client.api.attach(container, stdout=True, stderr=True, stream=True, logs=True, demux=True)
+        # Without logs=True: attached before the start, the stream misses nothing, and the log would repeat the first lines.
+        stream = client.api.attach(container, stdout=True, stderr=True, stream=True, demux=True)
         with _limit(client, container, order.timeout_s) as passed:
             _start(client, container, order)
             output = _follow(stream, on_line)

@@ -129,16 +129,7 @@ class Net(object):
 
 def _lenet():
     """What the `mnist` workload trains, small enough for NumPy: two convolutions, two dense layers."""
-    net = Net('lenet', (1, 28, 28), 'mnist')
-    for number, out in ((1, 16), (2, 32)):
-        net.conv('conv%d' % number, out, 5)
-        net.relu('relu%d' % number)
-        net.pool('pool%d' % number)
-    net.flatten('flat')
-    net.dense('fc1', 128)
-    net.relu('relu3')
-    net.dense('fc2', CLASSES)
-    return net
+    return _two_and_two('lenet', 'relu', 'pool')
 
 
 def _reference():
@@ -147,21 +138,28 @@ def _reference():
     A ReLU or a maximum switches where its input is near zero or two inputs are nearly equal. One rounding error can throw the
     switch, and then a parameter moves by 1e-3 or more. Tanh and averages have no switches: errors stay as small as they begin.
     """
-    net = Net('reference', (1, 28, 28), 'mnist')
+    return _two_and_two('reference', 'tanh', 'average')
+
+
+def _two_and_two(name, activation, pooling):
+    """Two convolutions and two dense layers, with this activation and this pooling."""
+    net = Net(name, (1, 28, 28), 'mnist')
     for number, out in ((1, 16), (2, 32)):
         net.conv('conv%d' % number, out, 5)
-        net.tanh('tanh%d' % number)
-        net.average('average%d' % number)
+        getattr(net, activation)('%s%d' % (activation, number))
+        getattr(net, pooling)('%s%d' % (pooling, number))
     net.flatten('flat')
     net.dense('fc1', 128)
-    net.tanh('tanh3')
+    getattr(net, activation)(activation + '3')
     net.dense('fc2', CLASSES)
     return net
 
 
 def _wide():
-    """Larger than one bucket of an exchange, which holds 25 MB for DistributedDataParallel and 64 MB for older Horovods' fusion:
-    there are several, and they overlap with the backward pass. Dense layers alone, so that NumPy trains it in a second.
+    """40 MB of dense layers, which NumPy trains in a second.
+
+    A bucket of DistributedDataParallel holds 25 MB, so it exchanges several, during the backward pass. Horovod may still put all
+    into one: it fuses up to 64 MB or more.
     """
     net = Net('wide', (1, 28, 28), 'mnist')
     net.flatten('flat')
