@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from envbuild import codec, files
 from envbuild import lock as locks
-from envbuild.context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
+from envbuild.build_context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
 from envbuild.engine import Engine, apt, bases, bootstrap, debs, packages
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
@@ -161,7 +161,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
 def require_complete(lock: Lock) -> None:
     """Raise :class:`BuildError` (``incomplete-lock``) where the lock pins its base's packages and not those upon it.
 
-    The tools of the build must be pinned, too: see :func:`envbuild.context.require_tools`.
+    The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
     """
     require_tools(lock)
     if lock.base.bootstrap is not None and lock.apt is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import files, strictyaml
+from envbuild import files, yaml_reader
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.model import Framework
 from envbuild.workspace import Workspace
@@ -111,7 +111,7 @@ def load(workspace: Workspace) -> dict[str, Recipe]:
             found[recipe.name] = recipe
     for recipe in found.values():
         _check_adapters(recipe, found, workspace.recipes.relative_to(workspace.root), problems)
-    strictyaml.raise_for(problems, "The recipes")
+    yaml_reader.raise_for(problems, "The recipes")
     return found
 
 
@@ -148,11 +148,11 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
         return None
     if not (folder / _INSTALL).is_file():
         problems.append(Problem(where=str((folder / _INSTALL).relative_to(root)), line=0, message="is missing"))
-    table = strictyaml.load(content, where, problems)
+    table = yaml_reader.load(content, where, problems)
     return None if table is None else _recipe(table, folder.name, builds=(folder / _BUILD).is_file())
 
 
-def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
+def _recipe(table: yaml_reader.Table, folder: str, *, builds: bool) -> Recipe:
     table.schema(SCHEMA)
     name = table.own_name("recipe", pattern=_NAME, of=folder, place="folder")
     apt = table.table("apt")
@@ -180,7 +180,7 @@ def _recipe(table: strictyaml.Table, folder: str, *, builds: bool) -> Recipe:
     return recipe
 
 
-def _feature(name: str, table: strictyaml.Table) -> Feature:
+def _feature(name: str, table: yaml_reader.Table) -> Feature:
     apt = table.texts("apt", pattern=_APT)
     when = table.texts("when", required=True, pattern=_REQUIREMENT, one=True)
     feature = Feature(name=name, when=when, requirements=table.texts("requirements", pattern=_REQUIREMENT), apt=apt)
@@ -188,7 +188,7 @@ def _feature(name: str, table: strictyaml.Table) -> Feature:
     return feature
 
 
-def _environment(table: strictyaml.Table) -> dict[str, str]:
+def _environment(table: yaml_reader.Table) -> dict[str, str]:
     for key in table.keys():  # noqa: SIM118 - not a dict
         if not re.fullmatch(_VARIABLE, key):
             table.problem("names of environment variables are upper-case letters, digits and underscores", key)

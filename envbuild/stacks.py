@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import files, strictyaml
+from envbuild import files, yaml_reader
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.workspace import Workspace
 
@@ -68,7 +68,7 @@ def load(workspace: Workspace) -> dict[str, Stack]:
     """Every stack of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
     problems: list[Problem] = []
     found = [_read(path, workspace.root, problems) for path in sorted(workspace.stacks.glob("*.yaml"))]
-    strictyaml.raise_for(problems, "The stacks")
+    yaml_reader.raise_for(problems, "The stacks")
     return {stack.name: stack for stack in found if stack is not None}
 
 
@@ -79,7 +79,7 @@ def read(workspace: Workspace, name: str) -> Stack | None:
         return None
     problems: list[Problem] = []
     stack = _read(path, workspace.root, problems)
-    strictyaml.raise_for(problems, f"The stack {name}")
+    yaml_reader.raise_for(problems, f"The stack {name}")
     return stack
 
 
@@ -89,11 +89,11 @@ def _read(path: Path, root: Path, problems: list[Problem]) -> Stack | None:
         content = files.read_bytes(path)
     except OSError as error:
         raise InvalidInputError(f"Cannot read the stack {path}: {error.strerror}.", hint="Restore the file.") from error
-    table = strictyaml.load(content, where, problems)
+    table = yaml_reader.load(content, where, problems)
     return None if table is None else _stack(table, path.stem)
 
 
-def _stack(table: strictyaml.Table, stem: str) -> Stack:
+def _stack(table: yaml_reader.Table, stem: str) -> Stack:
     table.schema(SCHEMA)
     name = table.own_name("stack", pattern=_NAME, of=stem, place="file")
     pythons = table.texts("python", required=True, pattern=_SHORT)
@@ -125,13 +125,13 @@ def _stack(table: strictyaml.Table, stem: str) -> Stack:
     return stack
 
 
-def _request(table: strictyaml.Table, text: str) -> str:
+def _request(table: yaml_reader.Table, text: str) -> str:
     if not re.fullmatch(_REQUEST, text):
         table.problem(f"{text!r} is not a framework with conditions on its version, such as name==1.12.0", "frameworks")
     return text
 
 
-def _member(table: strictyaml.Table, pythons: tuple[str, ...]) -> Member:
+def _member(table: yaml_reader.Table, pythons: tuple[str, ...]) -> Member:
     own = table.texts("python", pattern=_SHORT)
     member = Member(
         request=table.text("request", pattern=_REQUEST),
@@ -143,7 +143,7 @@ def _member(table: strictyaml.Table, pythons: tuple[str, ...]) -> Member:
     return member
 
 
-def _apart(table: strictyaml.Table) -> Apart:
+def _apart(table: yaml_reader.Table) -> Apart:
     apart = Apart(framework=table.text("from"), because=table.text("because"), source=table.text("source", pattern=_SOURCE))
     table.finish()
     return apart

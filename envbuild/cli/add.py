@@ -13,7 +13,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import Added
+    from envbuild.pipeline.adding import Added
 
 
 @click.command("add")
@@ -38,14 +38,15 @@ def command(
     requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep their versions
     wherever the new ones allow it, and the new ones get a layer of their own.
     """
-    from envbuild import pipeline
+    from envbuild.pipeline import adding
+    from envbuild.pipeline.tools import Tools
 
     if not packages and not apt:
         raise UsageError("Name at least one package to add.", hint="Such as: envbuild add . pandas")
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
-        additions = pipeline.sort_words(tools, packages, apt=apt, newer=newer)
-        added = pipeline.add(tools, name, additions, folder)
+        tools = Tools(session.workspace, on_progress=shown.news)
+        additions = adding.sort_words(tools, packages, apt=apt, newer=newer)
+        added = adding.add(tools, name, additions, folder)
     _tell(session, added)
     return 0
 

@@ -38,16 +38,18 @@ def command(
     An old environment is old on purpose, so that findings alone are no failure. A service that does not answer is one.
     What could not be checked is listed; with --strict it is not clean.
     """
-    from envbuild import codec, pipeline
+    from envbuild import codec
     from envbuild.audit import audit
     from envbuild.errors import VulnerableError
     from envbuild.model import Progress
+    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline.tools import Tools
 
-    tools = pipeline.Tools(session.workspace).at([name])
-    locked = pipeline.require_lock(tools, pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
+    tools = Tools(session.workspace).at([name])
+    locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     canonical = locked.lock.environment.name
     with display(session) as shown:
-        sources = pipeline.sources_of_image(tools, canonical, locked.digest)
+        sources = image_checks.sources_of_image(tools, canonical, locked.digest)
         place = ", ".join(map(str, databases))
         shown.news(Progress(stage="audit", message=f"comparing with {place or f'what {service} knows'}"))
         found = audit(locked.lock, databases=databases, service=service, sources=sources)

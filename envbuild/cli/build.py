@@ -21,14 +21,16 @@ def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, 
 
     The image gets its tags when it is verified, so that no tag ever names one that differs from its lock.
     """
-    from envbuild import codec, pipeline
+    from envbuild import codec
+    from envbuild.pipeline import building, locking, rendering, resolving
+    from envbuild.pipeline.tools import Tools
 
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
-        resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
-        locked = pipeline.require_lock(tools, resolution.environment.name)
-        pipeline.render_environment(tools, locked.lock)
-        record, _ = pipeline.build_environment(tools, locked, aliases=options.alias(name, constraints), no_cache=no_cache)
+        tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
+        resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints))
+        locked = locking.require_lock(tools, resolution.environment.name)
+        rendering.render_environment(tools, locked.lock)
+        record, _ = building.build_environment(tools, locked, aliases=options.alias(name, constraints), no_cache=no_cache)
     session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(record)})
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")

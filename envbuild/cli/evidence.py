@@ -13,8 +13,10 @@ from envbuild.cli.progress import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import Attempt, EvidenceRow, Tools
     from envbuild.pipeline.evidence import Kind
+    from envbuild.pipeline.evidence_records import EvidenceRow
+    from envbuild.pipeline.missing_proofs import Attempt
+    from envbuild.pipeline.tools import Tools
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -58,7 +60,8 @@ def command(  # noqa: PLR0917 - click's signature
 
     Every verb keeps what it proves in the cache folder. --record copies it to images/evidence/, to be committed.
     """
-    from envbuild import pipeline
+    from envbuild.pipeline import evidence_records, missing_proofs
+    from envbuild.pipeline.tools import Tools
 
     if bool(names) == (every or bool(pattern)):
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild evidence --all` shows every environment.")
@@ -68,15 +71,15 @@ def command(  # noqa: PLR0917 - click's signature
         )
     attempts: list[Attempt] = []
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at(names)
-        wanted = pipeline.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
+        tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at(names)
+        wanted = evidence_records.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
         if prove:
             from envbuild.smoketest import SmokeOptions
 
             def tell(done: Attempt) -> None:
                 shown.line(_line(done))
 
-            attempts = pipeline.prove_again(
+            attempts = missing_proofs.prove_again(
                 tools,
                 wanted,
                 kinds,
@@ -84,9 +87,9 @@ def command(  # noqa: PLR0917 - click's signature
                 keep_images=keep_images,
                 on_done=tell,
             )
-    changed = pipeline.prune_evidence(tools, wanted) if prune and not check else []
-    changed += pipeline.record_evidence(tools, wanted) if record else []
-    rows = [pipeline.survey_evidence(tools, name) for name in wanted]
+    changed = evidence_records.prune_evidence(tools, wanted) if prune and not check else []
+    changed += evidence_records.record_evidence(tools, wanted) if record else []
+    rows = [evidence_records.survey_evidence(tools, name) for name in wanted]
     if check:
         _check(rows)
         session.document({"schema": 1, "checked": wanted})

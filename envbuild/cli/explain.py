@@ -15,12 +15,14 @@ from envbuild.cli.session import Session
 @click.pass_obj
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
     """Say why REQUEST means what it means: every choice with its source, and every row left out with the reason."""
-    from envbuild import pipeline, resolve
+    from envbuild import resolve
+    from envbuild.pipeline import proofs, resolving
+    from envbuild.pipeline.tools import Tools
 
-    tools = pipeline.Tools(session.workspace).at(request)
-    explanation = pipeline.explain_request(tools, request, options.chosen(constraints))
+    tools = Tools(session.workspace).at(request)
+    explanation = resolving.explain_request(tools, request, options.chosen(constraints))
     if explanation.resolution is not None:
-        answer = resolve.answer(explanation.resolution, pipeline.held_kinds(tools, explanation.resolution.environment.name))
+        answer = resolve.answer(explanation.resolution, proofs.held_kinds(tools, explanation.resolution.environment.name))
         session.out(wording.environment(answer))
         wording.warnings(session, explanation.resolution.warnings)
     if explanation.choices:

@@ -13,7 +13,7 @@ from envbuild.cli.progress import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import Fetched
+    from envbuild.pipeline.fetching import Fetched
 
 
 @click.command("fetch")
@@ -30,20 +30,22 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     run that was stopped goes on from there, and no file is read twice.
     With --to the files stay, for a machine without network: `pip install --no-index --find-links FOLDER` takes them.
     """
-    from envbuild import codec, pipeline
+    from envbuild import codec
+    from envbuild.pipeline import committed, fetching, resolving
+    from envbuild.pipeline.tools import Tools
 
     if bool(names) == every:
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news).at(names)
+        tools = Tools(session.workspace, on_progress=shown.news).at(names)
         canonical = [
-            pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
-        ] or pipeline.names(tools)
+            resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
+        ] or committed.names(tools)
 
         def tell(done: Fetched) -> None:
             shown.line(_line(done))
 
-        fetched = pipeline.fetch(tools, canonical, into=into, on_done=tell)
+        fetched = fetching.fetch(tools, canonical, into=into, on_done=tell)
     whole = [done for done in fetched if not done.failed]
     if len(whole) < len(fetched):
         raise errors.BuildError(

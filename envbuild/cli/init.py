@@ -28,12 +28,14 @@ def command(session: Session, /, folder: Path, force: bool, **wishes: str | tupl
     Nothing is written unless what it asks for resolves and its packages can be locked together; that asks the package index.
     `envbuild make ./envbuild.yaml` builds it; edit it before that or at any time after.
     """
-    from envbuild import custom, pipeline
+    from envbuild.custom.writing import Wishes
+    from envbuild.pipeline import new_recipe
+    from envbuild.pipeline.tools import Tools
 
-    tools = pipeline.Tools(session.workspace)
+    tools = Tools(session.workspace)
     if not any(wishes.values()) and not session.json and sys.stdin.isatty() and sys.stderr.isatty():
-        wishes["frameworks"] = _ask(pipeline.first_choice(tools))
-    started = pipeline.start(tools, folder, custom.Wishes(**wishes), force=force)  # type: ignore[arg-type]
+        wishes["frameworks"] = _ask(new_recipe.first_choice(tools))
+    started = new_recipe.start(tools, folder, Wishes(**wishes), force=force)  # type: ignore[arg-type]
     path = str(started.path) if started.path.is_absolute() else f"./{started.path}"
     session.out(f"{path} written: {started.environment.name} to begin with")
     if started.unchecked:

@@ -13,7 +13,8 @@ from envbuild.cli.session import Session, describe
 if TYPE_CHECKING:
     from envbuild.host import Finding
     from envbuild.launch import Settings
-    from envbuild.pipeline import Launch, Tools
+    from envbuild.pipeline.launching import Launch
+    from envbuild.pipeline.tools import Tools
 
 _MARKS = {"ok": "ok", "warn": "WARN", "missing": "MISSING"}
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
@@ -70,12 +71,14 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
     Every host needs the image. Exit codes with --run are those of `envbuild smoke`. If --preflight, which --run does first by
     itself where hosts are entered by ssh, finds that something is missing, the exit code is 6.
     """
-    from envbuild import launch, pipeline
+    from envbuild import launch
+    from envbuild.pipeline import launching, preflight, resolving
+    from envbuild.pipeline.tools import Tools
 
     names = ("driver", "gpu", "python", "python_from", "system", "base")
     hosts = launch.read_hosts(values["text"])
-    tools = pipeline.Tools(session.workspace).at([name])
-    environment = pipeline.resolve_buildable(tools, [name], options.chosen({key: values[key] for key in names})).environment
+    tools = Tools(session.workspace).at([name])
+    environment = resolving.resolve_buildable(tools, [name], options.chosen({key: values[key] for key in names})).environment
     order = launch.Order(
         name=environment.name,
         image=_image(tools, environment.name, values),
@@ -92,7 +95,7 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
     )
     told = bool(values["image"] or values["registry"])
     kind, has = values["kind"], values["vouched"]
-    plan = pipeline.launch_text(tools, values["via"], kind, order, environment, shared=told, vouched=has)
+    plan = launching.launch_text(tools, values["via"], kind, order, environment, shared=told, vouched=has)
     document = {
         "schema": 1,
         "name": environment.name,
@@ -104,8 +107,8 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
         "text": plan.text,
     }
     if values["run"]:
-        pipeline.require_launcher(plan)
-    if values["preflight"] or (values["run"] and pipeline.can_look(plan) and not values["skip"]):
+        launching.require_launcher(plan)
+    if values["preflight"] or (values["run"] and preflight.can_look(plan) and not values["skip"]):
         code = _preflight(session, tools, plan, document, alone=values["preflight"])
         if code or values["preflight"]:
             session.document(document)
@@ -115,10 +118,11 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
 
 def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str, Any], *, alone: bool) -> int:
     """Look at the hosts, say it, keep it in the document; the exit code. ``alone``: nothing is started after it."""
-    from envbuild import codec, pipeline
+    from envbuild import codec
+    from envbuild.pipeline import preflight
 
-    reports = pipeline.look(tools, plan) if pipeline.can_look(plan) else []
-    rehearsed = pipeline.rehearse(plan) if alone else None
+    reports = preflight.look(tools, plan) if preflight.can_look(plan) else []
+    rehearsed = preflight.rehearse(plan) if alone else None
     for each in reports:
         session.err(f"{each.host.name}: {'ready' if each.is_ready else 'not ready'}")
         for finding in each.findings:
@@ -162,9 +166,10 @@ def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:
 
 
 def _run(session: Session, plan: Launch, document: dict[str, Any]) -> int:
-    from envbuild import pipeline, report
+    from envbuild import report
+    from envbuild.pipeline import launching
 
-    content = pipeline.run_launch(plan, session.out)
+    content = launching.run_launch(plan, session.out)
     document["report"] = content
     if content is None:
         session.document(document)
@@ -181,13 +186,13 @@ def _run(session: Session, plan: Launch, document: dict[str, Any]) -> int:
 
 
 def _image(tools: Tools, name: str, values: dict[str, Any]) -> str:
-    from envbuild import pipeline
+    from envbuild.pipeline import launching
 
     if values["image"] and values["registry"]:
         raise errors.UsageError("--image and --registry both name the image.", hint="Give one of them.")
     if values["image"]:
         return str(values["image"])
-    return pipeline.image_of(tools, name, must_exist=values["run"], registry=values["registry"])
+    return launching.image_of(tools, name, must_exist=values["run"], registry=values["registry"])
 
 
 def _settings(values: dict[str, Any]) -> Settings:

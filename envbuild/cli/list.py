@@ -38,16 +38,17 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
 
     Without anything said they are followed by the stacks: names of several frameworks in one image.
     """
-    from envbuild import pipeline
+    from envbuild.pipeline import listing
+    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.local import provider_named
 
     base = provider_named(base) if base else None
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
-    tools = pipeline.Tools(session.workspace)
-    found = pipeline.catalogue(tools, **wanted)
-    warnings = pipeline.doubts(tools, wanted) if any(wanted.values()) else []
+    tools = Tools(session.workspace)
+    found = listing.catalogue(tools, **wanted)
+    warnings = listing.doubts(tools, wanted) if any(wanted.values()) else []
     wording.warnings(session, warnings)
-    stacks = [] if base or any(wanted.values()) else pipeline.list_stacks(tools)
+    stacks = [] if base or any(wanted.values()) else listing.list_stacks(tools)
     rows = [row for row in found if base in (None, row["provider"])]
     if session.json:
         session.document({"schema": 1, "environments": rows, "stacks": stacks, "warnings": warnings})

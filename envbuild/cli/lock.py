@@ -68,15 +68,16 @@ def _refuse_contradictions(asked: _Asked) -> None:
 
 
 def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], asked: _Asked) -> int:
-    from envbuild import pipeline
     from envbuild.cli import lock_upgrade
+    from envbuild.pipeline import committed, proofs, resolving, upgrading
+    from envbuild.pipeline.tools import Tools
 
     documents = []
-    for name in names or pipeline.names(pipeline.Tools(session.workspace)):
+    for name in names or committed.names(Tools(session.workspace)):
         with display(session) as shown:
-            tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
-            resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints))
-            upgraded = pipeline.upgrade_environment(
+            tools = Tools(session.workspace, on_progress=shown.news).at([name])
+            resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints))
+            upgraded = upgrading.upgrade_environment(
                 tools,
                 resolution.environment,
                 packages=asked.packages,
@@ -84,7 +85,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
                 write=not asked.dry_run,
             )
             if upgraded.written and not upgraded.after.lock.missing:
-                pipeline.prove_lock(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked")
+                proofs.prove_lock(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked")
         lock_upgrade.tell(session, upgraded, tools.spoken(upgraded.after.lock.environment.name))
         documents.append(lock_upgrade.document(upgraded))
     session.document({"schema": 1, "upgrades": documents})
@@ -92,21 +93,23 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
 
 
 def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], relock: bool) -> int:
-    from envbuild import codec, pipeline
+    from envbuild import codec
     from envbuild import lock as locks
+    from envbuild.pipeline import committed, locking, proofs, resolving
+    from envbuild.pipeline.tools import Tools
 
     documents = []
-    tools: pipeline.Tools | None = None
-    for name in names or pipeline.kept(pipeline.Tools(session.workspace)):
+    tools: Tools | None = None
+    for name in names or committed.kept(Tools(session.workspace)):
         with display(session) as shown:
-            tools = pipeline.Tools(session.workspace, on_progress=shown.news).sharing(tools).at([name])
-            resolution = pipeline.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
+            tools = Tools(session.workspace, on_progress=shown.news).sharing(tools).at([name])
+            resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
             environment = resolution.environment
             if relock:
-                environment = pipeline.todays_decision(tools, environment) or environment
-            locked = pipeline.lock_environment(tools, environment, relock=relock)
+                environment = resolving.todays_decision(tools, environment) or environment
+            locked = locking.lock_environment(tools, environment, relock=relock)
             if not locked.lock.missing:
-                pipeline.prove_lock(tools, locked.lock.environment.name, locked.digest, "locked")
+                proofs.prove_lock(tools, locked.lock.environment.name, locked.digest, "locked")
         lock = locked.lock
         wording.warnings(session, tuple(dict.fromkeys((*resolution.warnings, *locks.other_cuda(lock)))))
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)

@@ -13,25 +13,26 @@ from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
     from envbuild.lock import Finding
-    from envbuild.pipeline import Locked
+    from envbuild.pipeline.stored_locks import Locked
 
 
 def run(session: Session, names: Sequence[str], constraints: dict[str, str | None], *, online: bool) -> int:
     """Check the locks of ``names``, or of every environment that has a folder; all problems are raised at once."""
     from envbuild import lock as locks
-    from envbuild import pipeline
+    from envbuild.pipeline import committed, locking, resolving
+    from envbuild.pipeline.tools import Tools
 
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news)
-        wanted = [(tools, name) for name in pipeline.names(tools)] if not names else []
+        tools = Tools(session.workspace, on_progress=shown.news)
+        wanted = [(tools, name) for name in committed.names(tools)] if not names else []
         for text in names:
             aimed = tools.at([text])
-            wanted.append((aimed, pipeline.resolve_buildable(aimed, [text], options.chosen(constraints)).environment.name))
+            wanted.append((aimed, resolving.resolve_buildable(aimed, [text], options.chosen(constraints)).environment.name))
         held: list[Locked] = []
         problems: list[errors.Problem] = []
         for aimed, name in wanted:
             try:
-                held.append(pipeline.require_lock(aimed, name))
+                held.append(locking.require_lock(aimed, name))
             except errors.InvalidInputError as error:
                 problems += error.problems or [errors.Problem(where=name, line=0, message=error.message)]
         problems += locks.contradictions([each.lock for each in held])

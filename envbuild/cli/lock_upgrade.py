@@ -11,7 +11,7 @@ from envbuild.cli.session import Session
 if TYPE_CHECKING:
     from envbuild.lock import Change, Difference
     from envbuild.model import Artifact, Lock
-    from envbuild.pipeline import Upgraded
+    from envbuild.pipeline.upgrading import Upgraded
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 

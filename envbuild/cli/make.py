@@ -11,7 +11,7 @@ from envbuild.cli.progress import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import StageNote
+    from envbuild.pipeline.make import StageNote
 
 _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 
@@ -28,13 +28,16 @@ def command(session: Session, /, name: str, start_engine: bool, **values: Any) -
 
     What is already done and unchanged is kept, and the stored verdict replayed; interrupted at any point, the next run goes on.
     """
-    from envbuild import codec, pipeline
+    from envbuild import codec
+    from envbuild.pipeline import make
+    from envbuild.pipeline.make import MakeOptions
+    from envbuild.pipeline.tools import Tools
 
     constraints, judging = options.split(values)
-    wanted = pipeline.MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints))
+    wanted = MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints))
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
-        made = pipeline.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
+        tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
+        made = make.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
     document = {
         "schema": 1,
         "name": made.environment.name,

@@ -22,10 +22,10 @@ def command(session: Session, /, table: str | None, row: str | None) -> int:
 
     A row is named as in a request: `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243`, `cudnn 7.6.5`.
     """
-    from envbuild import pipeline
+    from envbuild.pipeline.tools import Tools
     from envbuild.resolve import related, tables
 
-    facts = pipeline.Tools(session.workspace).matrix
+    facts = Tools(session.workspace).matrix
     if table is None:
         counts = {name: len(kind.rows(facts)) for name, kind in tables.TABLES.items()}
         session.document({"schema": 1, "tables": counts})

@@ -12,7 +12,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import Constraints
+    from envbuild.pipeline.constraints import Constraints
     from envbuild.smoketest import SmokeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,7 +102,7 @@ def constraints(function: F) -> F:
 
 def chosen(values: Mapping[str, str | None]) -> Constraints:
     """The verb's constraint options as the pipeline takes them."""
-    from envbuild.pipeline import Constraints
+    from envbuild.pipeline.constraints import Constraints
 
     return Constraints(**values)
 
@@ -116,7 +116,7 @@ def engine(function: F) -> F:
 
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
     """The short request as a further tag, where it says everything that was asked: with other options it would mislead."""
-    from envbuild.custom import path_in
+    from envbuild.custom.paths import path_in
 
     if path_in([request]):
         return ()
@@ -213,7 +213,7 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
     def named(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         if value or ctx.params.get("every") or ctx.resilient_parsing:
             return value
-        from envbuild.custom import FILE
+        from envbuild.custom.paths import FILE
 
         if Path(FILE).is_file():
             return (FILE,) if several else FILE
@@ -227,11 +227,12 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Canonical names and stacks that begin so, for the shell; none where anything is wrong, since it must never complain."""
-    from envbuild import pipeline, resolve
+    from envbuild import resolve
+    from envbuild.pipeline.tools import Tools
 
     try:
         session = ctx.find_object(Session) or Session()
-        rows = resolve.catalogue(pipeline.Tools(session.workspace).matrix)
+        rows = resolve.catalogue(Tools(session.workspace).matrix)
         known = [*(path.stem for path in sorted(session.workspace.stacks.glob("*.yaml"))), *(row.name for row in rows)]
     except Exception:
         return []

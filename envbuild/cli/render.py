@@ -18,26 +18,27 @@ from envbuild.cli.session import Session
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, check: bool, **constraints: str | None) -> int:
     """Write what the lock of each NAME renders to: the same lock gives the same bytes, on every machine."""
-    from envbuild import pipeline
+    from envbuild.pipeline import committed, locking, proofs, rendering, resolving
+    from envbuild.pipeline.tools import Tools
 
     if bool(names) == every:
         raise errors.UsageError(
             "Name environments, or give --all.", hint="`envbuild render --all --check` compares all of them."
         )
-    tools = pipeline.Tools(session.workspace).at(names)
+    tools = Tools(session.workspace).at(names)
     if every and check:
-        return _report(session, pipeline.check_all(tools), len(pipeline.names(tools)))
+        return _report(session, committed.check_all(tools), len(committed.names(tools)))
     canonical = [
-        pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
-    ] or pipeline.names(tools)
+        resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
+    ] or committed.names(tools)
     if check:
-        found = [each for name in canonical for each in pipeline.check_one(tools, name)]
+        found = [each for name in canonical for each in committed.check_one(tools, name)]
         return _report(session, found, len(canonical))
     documents = []
     for name in canonical:
-        locked = pipeline.require_lock(tools, name)
-        rendered = pipeline.render_environment(tools, locked.lock)
-        pipeline.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
+        locked = locking.require_lock(tools, name)
+        rendered = rendering.render_environment(tools, locked.lock)
+        proofs.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
         session.out(f"{name}{' (kept)' if rendered.kept else ''}")
         for file in sorted(rendered.files):
             session.out(f"  {rendered.folder / file}")

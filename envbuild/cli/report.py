@@ -52,18 +52,20 @@ def command(session: Session, a: str, b: str | None, form: str, output: Path | N
 
 
 def _find(session: Session, word: str) -> dict[str, Any]:
-    from envbuild import pipeline
+    from envbuild.pipeline import image_checks, resolving, status
+    from envbuild.pipeline.constraints import Constraints
+    from envbuild.pipeline.tools import Tools
 
     of_a_recipe = word.endswith((".yaml", ".yml")) or Path(word).is_dir()
     if not of_a_recipe and ("/" in word or word.endswith(".json") or Path(word).is_file()):
         if not Path(word).is_file():
             raise UsageError(f"There is no file {word}.", code="no-file", hint="Name a JSON report, or an environment.")
-        return pipeline.read_report(Path(word))
-    tools = pipeline.Tools(session.workspace).at([word])
-    name = pipeline.resolve_request(tools, [word], pipeline.Constraints()).environment.name
-    paths = pipeline.stored_reports(tools, name)
+        return image_checks.read_report(Path(word))
+    tools = Tools(session.workspace).at([word])
+    name = resolving.resolve_request(tools, [word], Constraints()).environment.name
+    paths = status.stored_reports(tools, name)
     if "json" not in paths:
         raise InvalidInputError(
             f"There is no smoke report of {name} on this machine.", code="no-report", hint=f"`envbuild make {word}` makes one."
         )
-    return pipeline.read_report(paths["json"])
+    return image_checks.read_report(paths["json"])

@@ -19,11 +19,13 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +,
     requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.
     """
-    from envbuild import pipeline, resolve
+    from envbuild import resolve
+    from envbuild.pipeline import proofs, resolving
+    from envbuild.pipeline.tools import Tools
 
-    tools = pipeline.Tools(session.workspace).at(request)
-    resolution = pipeline.resolve_request(tools, request, options.chosen(constraints))
-    answer = resolve.answer(resolution, pipeline.held_kinds(tools, resolution.environment.name))
+    tools = Tools(session.workspace).at(request)
+    resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
+    answer = resolve.answer(resolution, proofs.held_kinds(tools, resolution.environment.name))
     session.document(answer)
     session.out(wording.environment(answer))
     wording.warnings(session, resolution.warnings)

@@ -25,13 +25,15 @@ def command(session: Session, /, name: str, output: Path | None, built: bool, **
     The image carries it as /opt/envbuild/sbom.cdx.json. With --image, that of the image here: its distribution's packages are
     what the mirror had on the day of the build; those that the lock does not pin are marked.
     """
-    from envbuild import files, pipeline, sbom, verify
+    from envbuild import files, sbom, verify
+    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline.tools import Tools
 
-    tools = pipeline.Tools(session.workspace).at([name])
-    locked = pipeline.require_lock(tools, pipeline.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
+    tools = Tools(session.workspace).at([name])
+    locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     of_image = None
     if built:
-        image = pipeline.require_image(tools, locked.lock.environment.name)
+        image = image_checks.require_image(tools, locked.lock.environment.name)
         of_image = sbom.Built(image=image, packages=verify.installed_packages(tools.engine, image))
     text = sbom.dumps(locked.lock, locked.digest, of_image)
     if output is None:

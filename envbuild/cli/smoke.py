@@ -23,14 +23,15 @@ def command(session: Session, /, name: str, **values: Any) -> int:
 
     Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
     """
-    from envbuild import pipeline
+    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline.tools import Tools
 
     constraints, judging = options.split(values)
     smoke_options = options.smoke_options(judging)
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
-        canonical = pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
-        locked = pipeline.require_lock(tools, canonical)
-        image = pipeline.require_image(tools, canonical)
-        smoked = pipeline.smoke_image(tools, locked.lock, locked.digest, image, smoke_options, replay=False)
+        tools = Tools(session.workspace, on_progress=shown.news).at([name])
+        canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
+        locked = locking.require_lock(tools, canonical)
+        image = image_checks.require_image(tools, canonical)
+        smoked = image_checks.smoke_image(tools, locked.lock, locked.digest, image, smoke_options, replay=False)
     return verdict.show(session, {"schema": 1, "name": canonical, "image": image}, smoked)

@@ -9,7 +9,7 @@ from envbuild.cli import wording
 from envbuild.cli.session import Session, describe
 
 if TYPE_CHECKING:
-    from envbuild.pipeline import Smoked
+    from envbuild.pipeline.image_checks import Smoked
 
 
 def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:

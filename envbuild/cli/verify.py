@@ -19,14 +19,15 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
 
     It imports the packages that the request names, and checks that the installed packages meet each other's requirements.
     """
-    from envbuild import pipeline
+    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline.tools import Tools
 
     with display(session) as shown:
-        tools = pipeline.Tools(session.workspace, on_progress=shown.news).at([name])
-        canonical = pipeline.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
-        locked = pipeline.require_lock(tools, canonical)
-        image = pipeline.require_image(tools, canonical)
-        verified = pipeline.verify_image(tools, locked.lock, locked.digest, image, replay=False)
+        tools = Tools(session.workspace, on_progress=shown.news).at([name])
+        canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
+        locked = locking.require_lock(tools, canonical)
+        image = image_checks.require_image(tools, canonical)
+        verified = image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=False)
     session.document({"schema": 1, "name": canonical, "image": image, "report": verified.report})
     session.out(f"{canonical}: the image holds what its lock says")
     for note in verified.report["notes"]:

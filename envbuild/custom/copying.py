@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from envbuild import strictyaml
+from envbuild import yaml_reader
 from envbuild.model import CopiedFile
 
 # What a tool keeps beside one's files and nobody means by "my folder".
@@ -18,7 +18,7 @@ _TARGET = re.compile(r"/[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*/?")
 _TAKEN = ("/opt/env", "/opt/envs", "/opt/envbuild", "/proc", "/sys", "/dev", "/run", "/tmp")  # noqa: S108 - in the image
 
 
-def copied_file(table: strictyaml.Table, folder: Path) -> CopiedFile | None:
+def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
     """One entry of ``files``; None, and a problem, where it cannot be copied."""
     source, target = table.text("source"), table.text("target")
     table.finish()
@@ -36,7 +36,7 @@ def copied_file(table: strictyaml.Table, folder: Path) -> CopiedFile | None:
     return None
 
 
-def inside(table: strictyaml.Table, key: str, text: str, folder: Path) -> Path | None:
+def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path | None:
     """The file or folder that ``text`` names below ``folder``; None, and a problem, where it is not there or leads outside."""
     path = folder / text
     if Path(text).is_absolute() or not _within(path, folder):
@@ -68,7 +68,7 @@ def _walk(start: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted([*names, *links]))
 
 
-def _readable(table: strictyaml.Table, found: Path, folder: Path) -> bool:
+def _readable(table: yaml_reader.Table, found: Path, folder: Path) -> bool:
     """Whether every file below is one that can be copied, and inside the user's folder."""
     below = list(_walk(found)) if found.is_dir() else [found]
     if not below:

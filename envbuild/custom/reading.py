@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import files, strictyaml
+from envbuild import files, yaml_reader
 from envbuild.custom.copying import copied_file, inside
-from envbuild.custom.places import FILE
+from envbuild.custom.paths import FILE
 from envbuild.custom.requirements import NoRequirementError, read_file, read_requirement
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.model import Custom, Service
@@ -47,9 +47,9 @@ def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
 def read(content: bytes | str, path: Path, services: Mapping[str, Service]) -> UserRecipe:
     """The recipe that would say ``content`` at ``path``; raises as :func:`load` does."""
     problems: list[Problem] = []
-    table = strictyaml.load(content, str(path), problems)
+    table = yaml_reader.load(content, str(path), problems)
     recipe = None if table is None else _recipe(table, path, services, problems)
-    strictyaml.raise_for(problems, str(path))
+    yaml_reader.raise_for(problems, str(path))
     assert recipe is not None
     return recipe
 
@@ -59,7 +59,7 @@ def default_name(path: Path) -> str:
     return path.absolute().parent.name if path.name == FILE else path.stem
 
 
-def _recipe(table: strictyaml.Table, path: Path, services: Mapping[str, Service], problems: list[Problem]) -> UserRecipe:
+def _recipe(table: yaml_reader.Table, path: Path, services: Mapping[str, Service], problems: list[Problem]) -> UserRecipe:
     table.schema(SCHEMA)
     request = table.texts("frameworks", required=True)
     insists = {ours: text for key, ours in INSISTS.items() if (text := table.text(key, ""))}
@@ -85,7 +85,7 @@ def _option(key: str) -> str:
     return {"system": "os"}.get(key, key.replace("_", "-"))
 
 
-def _name(table: strictyaml.Table, path: Path) -> str:
+def _name(table: yaml_reader.Table, path: Path) -> str:
     if "name" in table:
         return table.text("name", pattern=NAME)
     table.allow("name")
@@ -95,14 +95,14 @@ def _name(table: strictyaml.Table, path: Path) -> str:
     return name
 
 
-def _user(table: strictyaml.Table) -> str:
+def _user(table: yaml_reader.Table) -> str:
     user = table.text("user", "", pattern=_USER)
     if user == "root":
         table.problem("images run as a user without rights; `docker run --user 0` makes one run as root", "user")
     return user
 
 
-def _pip(table: strictyaml.Table, path: Path, problems: list[Problem]) -> tuple[str, ...]:
+def _pip(table: yaml_reader.Table, path: Path, problems: list[Problem]) -> tuple[str, ...]:
     found = []
     for text in table.texts("pip"):
         try:
@@ -118,7 +118,7 @@ def _pip(table: strictyaml.Table, path: Path, problems: list[Problem]) -> tuple[
     return tuple(dict.fromkeys(found))
 
 
-def _services(table: strictyaml.Table, known: Mapping[str, Service]) -> tuple[Service, ...]:
+def _services(table: yaml_reader.Table, known: Mapping[str, Service]) -> tuple[Service, ...]:
     found = []
     for name in table.texts("services"):
         if name in known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envbuild import files, strictyaml
+from envbuild import files, yaml_reader
 from envbuild.errors import Problem
 from envbuild.model import Service
 from envbuild.workspace import Workspace
@@ -19,18 +19,18 @@ def load_services(workspace: Workspace) -> dict[str, Service]:
     found: dict[str, Service] = {}
     for path in sorted(workspace.services.glob("*.yaml")):
         where = str(path.relative_to(workspace.root))
-        table = strictyaml.load(files.read_bytes(path), where, problems)
+        table = yaml_reader.load(files.read_bytes(path), where, problems)
         if table is None:
             continue
         if not path.with_suffix(".sh").is_file():
             table.problem(f"{path.stem}.sh, which starts it, is missing")
         service = _service(table, path.stem)
         found[service.name] = service
-    strictyaml.raise_for(problems, "The services")
+    yaml_reader.raise_for(problems, "The services")
     return found
 
 
-def _service(table: strictyaml.Table, stem: str) -> Service:
+def _service(table: yaml_reader.Table, stem: str) -> Service:
     table.schema(SCHEMA)
     name = table.own_name("service", pattern=_NAME, of=stem, place="file")
     service = Service(

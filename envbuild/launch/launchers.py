@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild import files, strictyaml
+from envbuild import files, yaml_reader
 from envbuild.errors import Problem, UnknownNameError
 from envbuild.launch.settings import OPTIONS
 from envbuild.workspace import Workspace
@@ -57,11 +57,11 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
     problems: list[Problem] = []
     found: dict[str, Launcher] = {}
     for path in sorted(workspace.launchers.glob("*/launcher.yaml")):
-        table = strictyaml.load(files.read_bytes(path), str(path.relative_to(workspace.root)), problems)
+        table = yaml_reader.load(files.read_bytes(path), str(path.relative_to(workspace.root)), problems)
         if table is not None:
             launcher = _launcher(table, path.parent)
             found[launcher.name] = launcher
-    strictyaml.raise_for(problems, "The launchers")
+    yaml_reader.raise_for(problems, "The launchers")
     return found
 
 
@@ -82,7 +82,7 @@ def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Lau
     )
 
 
-def _launcher(table: strictyaml.Table, folder: Path) -> Launcher:
+def _launcher(table: yaml_reader.Table, folder: Path) -> Launcher:
     table.schema(SCHEMA)
     launcher = Launcher(
         name=table.own_name("launcher", pattern=_NAME, of=folder.name, place="folder"),
@@ -93,7 +93,7 @@ def _launcher(table: strictyaml.Table, folder: Path) -> Launcher:
     return launcher
 
 
-def _options(table: strictyaml.Table) -> tuple[str, ...]:
+def _options(table: yaml_reader.Table) -> tuple[str, ...]:
     names = table.texts("options")
     for name in names:
         if name not in OPTIONS:
@@ -101,7 +101,7 @@ def _options(table: strictyaml.Table) -> tuple[str, ...]:
     return names
 
 
-def _kind(table: strictyaml.Table, folder: Path) -> Kind:
+def _kind(table: yaml_reader.Table, folder: Path) -> Kind:
     name = table.text("kind", pattern=_NAME)
     file = folder / f"{name}.j2"
     if name and not file.is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from envbuild import files, strictyaml
+from envbuild import files, yaml_reader
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.launch.launchers import Kind, Launcher
 from envbuild.workspace import Workspace
@@ -59,14 +59,16 @@ def load_programs(workspace: Workspace) -> dict[str, Program]:
     problems: list[Problem] = []
     path = workspace.launchers / _FILE
     found: dict[str, Program] = {}
-    table = strictyaml.load(files.read_bytes(path), str(path.relative_to(workspace.root)), problems) if path.is_file() else None
+    table = (
+        yaml_reader.load(files.read_bytes(path), str(path.relative_to(workspace.root)), problems) if path.is_file() else None
+    )
     if table is not None:
         table.schema(_SCHEMA)
         for each in table.tables("programs", required=True):
             program = _program(each)
             found[program.name] = program
         table.finish()
-    strictyaml.raise_for(problems, "The launchers")
+    yaml_reader.raise_for(problems, "The launchers")
     return found
 
 
@@ -117,7 +119,7 @@ def _lacking(kind: Kind, programs: Mapping[str, Program], contents: Contents, vo
     return [programs[word] for word in kind.needs if word not in vouched and not programs[word].is_in(contents)]
 
 
-def _program(table: strictyaml.Table) -> Program:
+def _program(table: yaml_reader.Table) -> Program:
     program = Program(
         name=table.text("program", pattern=r"[a-z][a-z0-9_-]*"),
         title=table.text("title"),

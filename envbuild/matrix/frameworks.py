@@ -27,7 +27,7 @@ from envbuild.matrix.types import (
 )
 from envbuild.matrix.versions import newest_first
 from envbuild.model import CudaLibraries
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 CUDA_LIBRARIES = get_args(CudaLibraries)
 DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain one of these

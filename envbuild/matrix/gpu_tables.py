@@ -7,7 +7,7 @@ import re
 from envbuild.matrix.platform import Architecture, Gpu, GpuVendor, Provenance
 from envbuild.matrix.reading import NAME, Context, date, minor, minors
 from envbuild.matrix.versions import BRANCH
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 HOSTS = ("aarch64", "armv7")  # processors that images are not built for
 GPU_CLASSES = ("datacenter", "workstation", "consumer", "soc")

@@ -10,7 +10,7 @@ from envbuild.matrix.types import LeftOut
 
 if TYPE_CHECKING:  # every request asks this module; few read YAML
     from envbuild.matrix.reading import Context
-    from envbuild.strictyaml import Table
+    from envbuild.yaml_reader import Table
 
 PRERELEASES = "prereleases"
 

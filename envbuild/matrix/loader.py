@@ -12,7 +12,7 @@ from envbuild.errors import InvalidInputError, Problem
 from envbuild.matrix import frameworks, gpu_tables, tables
 from envbuild.matrix.reading import Context, descending
 from envbuild.matrix.types import Matrix
-from envbuild.strictyaml import Table, load, raise_for
+from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
 _THEN = ": what the rows say of each other is checked once each can be read"

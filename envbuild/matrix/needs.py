@@ -6,7 +6,7 @@ from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import Context, minors, version
 from envbuild.matrix.types import BadCapability, LibraryNeed
 from envbuild.model import CudaLibraries
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:

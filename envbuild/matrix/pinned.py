@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envbuild.matrix.reading import Context, minor
 from envbuild.matrix.types import PinnedWheel
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 _WHEEL = r"[A-Za-z0-9._]+-(?P<version>[A-Za-z0-9.!+_]+)(-\d[A-Za-z0-9_]*)?-[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+\.whl"
 

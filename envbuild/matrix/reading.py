@@ -9,7 +9,7 @@ from envbuild.errors import Problem
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import Requirement
 from envbuild.matrix.versions import MINOR, NUMBERS, SPECIFIER, numbers
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from envbuild.matrix.pairs import upon as builds_upon
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading import NAME, URL, Context, minors
 from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Requirement, Variant
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 KEYS = ("upon", "package", "python", "local_version", "repository", "revision")
 

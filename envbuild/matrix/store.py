@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envbuild import files, kept
+from envbuild import disk_cache, files
 from envbuild.matrix import platform, types
 from envbuild.matrix.later import Later
 from envbuild.matrix.platform import ArchiveRow
@@ -37,14 +37,14 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
     """
     entry = workspace.matrix
     overlays = [*workspace.overlays, *overlays]
-    program = kept.program(Path(__file__).parent, Path(__file__).parent.parent / "strictyaml.py")
+    program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
     identity = json.dumps([program, str(entry), *(str(path.absolute()) for path in overlays)])
     cache = workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
     found = _compiled(cache, entry, program)
     if found is None:
         found, sources = _compile(entry, overlays)
         _require_sound(found, overlays)
-        kept.keep(cache, program, _parts(found), {name: _digest(content) for name, content in sources.items()})
+        disk_cache.keep(cache, program, _parts(found), {name: _digest(content) for name, content in sources.items()})
     return found
 
 
@@ -54,7 +54,7 @@ def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
         return
     from envbuild.matrix import checks
     from envbuild.matrix.loader import overlay_name
-    from envbuild.strictyaml import raise_for
+    from envbuild.yaml_reader import raise_for
 
     theirs = {overlay_name(path) for path in overlays}
     raise_for([problem for problem in checks.check(found) if problem.where in theirs], "The overlay")
@@ -87,7 +87,7 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
 
 def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
     """The cached matrix, or None if there is none that can be believed."""
-    found = kept.recall(cache, program)
+    found = disk_cache.recall(cache, program)
     if found is None:
         return None
     try:

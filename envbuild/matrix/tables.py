@@ -38,7 +38,7 @@ from envbuild.matrix.reading import (
 from envbuild.matrix.types import Policy
 from envbuild.matrix.versions import BRANCH, CUDA_OR_MAJOR, NUMBERS, has_prefix
 from envbuild.model import Provider, PythonFrom
-from envbuild.strictyaml import Table
+from envbuild.yaml_reader import Table
 
 T = TypeVar("T")
 Files = list[tuple[Table, Provenance]]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import UsageError
 from envbuild.model import Lock
-from envbuild.pipeline import archive, own, stages
-from envbuild.pipeline.stages import Constraints
+from envbuild.pipeline import debian_packages, locking, resolving, stored_locks, user_recipe
+from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.custom import UserRecipe
+    from envbuild.custom.reading import UserRecipe
     from envbuild.lock import Difference
 
 
@@ -52,7 +52,7 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
     """
     from packaging.requirements import Requirement
 
-    from envbuild import custom
+    from envbuild.custom.requirements import NoRequirementError, read_requirement
 
     frameworks, pip = [], []
     for word in words:
@@ -60,8 +60,8 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
             frameworks.append(word)
             continue
         try:
-            pip.append(custom.read_requirement(word))
-        except custom.NoRequirementError as error:
+            pip.append(read_requirement(word))
+        except NoRequirementError as error:
             raise UsageError(f"{error}.", hint="Such as: pandas, or 'pandas>=1.0'.") from error
     newest = tuple(Requirement(text).name for text in pip) if newer else ()
     return Additions(frameworks=tuple(frameworks), pip=tuple(pip), newer=newest, apt=tuple(apt))
@@ -74,33 +74,36 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     Raises :class:`UsageError` (``exists``) where ``folder`` has a recipe of another request, and what reading, resolving and
     locking raise; nothing is written then.
     """
-    from envbuild import custom
     from envbuild import lock as locks
+    from envbuild.custom import paths, reading
+    from envbuild.custom.services import load_services
 
-    path = custom.path_in([name])
-    is_new = path is None and not (folder / custom.FILE).exists()
-    path = path or folder / custom.FILE
-    services = custom.load_services(tools.workspace)
+    path = paths.path_in([name])
+    is_new = path is None and not (folder / paths.FILE).exists()
+    path = path or folder / paths.FILE
+    services = load_services(tools.workspace)
     if is_new:
         text = _first_text(tools, name, folder)
-        before = custom.read(text, path, services)
+        before = reading.read(text, path, services)
     else:
-        before = custom.load(path, services)
+        before = reading.load(path, services)
         text = path.read_text(encoding="utf-8")
         _require_same(name, before)
     edited = _edit(text, before, additions)
-    recipe = custom.read(edited, path, services)
+    recipe = reading.read(edited, path, services)
 
-    start = stages.starting_lock(tools.aimed_at(path, before))
+    start = locking.starting_lock(tools.aimed_at(path, before))
     aimed = tools.aimed_at(path, recipe)
-    own.require_free_name(aimed, recipe)
+    user_recipe.require_free_name(aimed, recipe)
     changed = is_new or edited != text
-    if not changed and (held := stages.read_locked(aimed, recipe.name)) is not None:
+    if not changed and (held := stored_locks.read_locked(aimed, recipe.name)) is not None:
         return Added(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
-    environment = stages.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
-    lock = archive.pinned(aimed, locks.make(environment, **stages.lock_inputs(aimed, environment), like=start), like=start)
+    environment = resolving.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
+    lock = debian_packages.pinned(
+        aimed, locks.make(environment, **locking.lock_inputs(aimed, environment), like=start), like=start
+    )
     lock_path = aimed.workspace.written_lock(recipe.name)
-    stages.write_lock(aimed, lock_path, lock)
+    locking.write_lock(aimed, lock_path, lock)
     files.write_atomic(path, edited)
     return Added(
         path=path,
@@ -121,21 +124,23 @@ def _is_framework(tools: Tools, word: str) -> bool:
 
 
 def _first_text(tools: Tools, request: str, folder: Path) -> str:
-    from envbuild import custom
+    from envbuild.custom import writing
+    from envbuild.custom.services import load_services
+    from envbuild.custom.writing import Wishes
 
-    stages.resolve_buildable(tools, [request], Constraints())
-    services = custom.load_services(tools.workspace)
-    name = custom.name_for(folder)
-    name = name if own.is_free(tools, name) else f"my-{name}"
-    wishes = custom.Wishes(name=name, frameworks=(request,), python="", pip=(), apt=(), services=())
-    return custom.text(wishes, tuple(services))
+    resolving.resolve_buildable(tools, [request], Constraints())
+    services = load_services(tools.workspace)
+    name = writing.name_for(folder)
+    name = name if user_recipe.is_free(tools, name) else f"my-{name}"
+    wishes = Wishes(name=name, frameworks=(request,), python="", pip=(), apt=(), services=())
+    return writing.text(wishes, tuple(services))
 
 
 def _require_same(name: str, recipe: UserRecipe) -> None:
     """Raise unless ``name`` is the recipe's own path or name, or one of the requests that it holds."""
-    from envbuild import custom
+    from envbuild.custom import paths
 
-    if custom.path_in([name]) is None and name not in (recipe.name, *recipe.request):
+    if paths.path_in([name]) is None and name not in (recipe.name, *recipe.request):
         raise UsageError(
             f"{recipe.path} is there already, for {' '.join(recipe.request)} and not for {name}.",
             code="exists",
@@ -145,7 +150,8 @@ def _require_same(name: str, recipe: UserRecipe) -> None:
 
 def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
     """``text`` with the additions; a requirement of a package that is listed already takes the place of that one."""
-    from envbuild import custom
+    from envbuild.custom.editing import edit_list
+    from envbuild.custom.requirements import project_of
 
     for key, wanted, present in (
         ("frameworks", additions.frameworks, recipe.request),
@@ -153,9 +159,9 @@ def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
         ("newer", additions.newer, recipe.custom.newer),
         ("apt", additions.apt, recipe.custom.apt),
     ):
-        held = {custom.project_of(entry): entry for entry in present} if key == "pip" else {entry: entry for entry in present}
-        named = {custom.project_of(entry) if key == "pip" else entry: entry for entry in wanted}
-        text = custom.edit_list(
+        held = {project_of(entry): entry for entry in present} if key == "pip" else {entry: entry for entry in present}
+        named = {project_of(entry) if key == "pip" else entry: entry for entry in wanted}
+        text = edit_list(
             text,
             key,
             new=[entry for name, entry in named.items() if name not in held],

@@ -1,6 +1,6 @@
 """The form of evidence: what was proved of an environment, and what each proof rests on.
 
-Nothing here asks the matrix, a lock or an engine. :mod:`envbuild.pipeline.proving` knows when something was proved.
+Nothing here asks the matrix, a lock or an engine. :mod:`envbuild.pipeline.proofs` knows when something was proved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envbuild import codec, files
-from envbuild.pipeline import stored
+from envbuild.pipeline import stage_cache
 
 Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
 # The order in which an environment earns them, and in which they are written.
@@ -172,7 +172,7 @@ def read(path: Path, name: str) -> Evidence:
     """
     if not path.exists():
         return Evidence(schema=1, name=name, proofs=())
-    return codec.decode(Evidence, stored.read_json(path), path.name)
+    return codec.decode(Evidence, stage_cache.read_json(path), path.name)
 
 
 def write(path: Path, held: Evidence) -> bool:

@@ -18,7 +18,8 @@ from envbuild import files
 from envbuild.engine import debs
 from envbuild.errors import BuildError, EnvbuildError, UsageError
 from envbuild.model import Artifact, DebianPackage, Lock, Missing, Progress
-from envbuild.pipeline import evidence, proving, stages
+from envbuild.pipeline import evidence, locking, proofs
+from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -102,14 +103,14 @@ def fetch(
     The environments with the least to fetch come first. What was had whole is recorded as evidence (``downloaded``); a file
     that could not be had is told with its environments and stops nothing else.
     """
-    run = _Run(tools, into, {name: stages.require_lock(tools, name) for name in names}, on_done)
+    run = _Run(tools, into, {name: locking.require_lock(tools, name) for name in names}, on_done)
     run.work()
     return [run.told[name] for name in names]
 
 
 class _Run:
     def __init__(
-        self, tools: Tools, into: Path | None, locked: Mapping[str, stages.Locked], on_done: Callable[[Fetched], None]
+        self, tools: Tools, into: Path | None, locked: Mapping[str, Locked], on_done: Callable[[Fetched], None]
     ) -> None:
         self._tools = tools
         self._into = into
@@ -208,12 +209,12 @@ class _Run:
         pinned = {framework for prefix in lock.prefixes for framework in prefix.frameworks}
         contradicted = any(error.code in _CONTRADICTS for error in failed)
         if contradicted:
-            proving.contradict(self._tools, name, "downloaded")
+            proofs.contradict(self._tools, name, "downloaded")
         digest = self._locked[name].digest
         if not failed and pinned >= {framework.name for framework in lock.environment.frameworks}:
-            proving.prove_lock(self._tools, name, digest, "downloaded")
+            proofs.prove_lock(self._tools, name, digest, "downloaded")
         else:
-            proving.leave_open(self._tools, name, digest, "downloaded", tuple(self._unchecked(lock, mine)))
+            proofs.leave_open(self._tools, name, digest, "downloaded", tuple(self._unchecked(lock, mine)))
         messages = tuple(dict.fromkeys(error.message for error in failed))
         told = Fetched(
             name=name,

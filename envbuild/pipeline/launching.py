@@ -97,7 +97,7 @@ def launch_text(
 def _contents(tools: Tools, environment: Environment) -> Contents:
     """What the image of ``environment`` holds, by its lock; before there is one, by what its frameworks and recipes ask for."""
     from envbuild import launch, render
-    from envbuild.pipeline.stages import read_locked
+    from envbuild.pipeline.stored_locks import read_locked
 
     packages: dict[str, set[str]] = {}
     for name, version in _pins(environment):
@@ -143,14 +143,14 @@ def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] |
     ended with an error and no report says why.
     """
     from envbuild import procs, report
-    from envbuild.pipeline import judge
+    from envbuild.pipeline import image_checks
 
     require_launcher(plan)
     left = Path(plan.order.report) / _REPORT if plan.order.report else None
     if left is not None:
         left.unlink(missing_ok=True)
     result = procs.run(plan.argv, input_text=plan.text, on_line=on_line)
-    content = judge.read_report(left) if left is not None and left.is_file() else None
+    content = image_checks.read_report(left) if left is not None and left.is_file() else None
     if content is None and result.code != 0:
         raise SmokeFailedError(
             f"{plan.launcher.name} ended with status {result.code}.",

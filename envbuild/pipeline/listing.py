@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envbuild import kept
+from envbuild import disk_cache
 from envbuild.pipeline.tools import Tools
 
 _RESOLVER = Path(__file__).parent.parent / "resolve"
@@ -27,14 +27,33 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     if any(filters.values()):
         return _rows(tools, filters)
     path = tools.workspace.list_cache / f"{tools.matrix.fingerprint}.json"
-    program = kept.program(_RESOLVER)
-    known = kept.recall(path, program)
+    program = disk_cache.program(_RESOLVER)
+    known = disk_cache.recall(path, program)
     if known is not None:
         return [dict(zip(known.about, values, strict=True)) for values in known.part(0)]
     rows = _rows(tools, filters)
     if rows:
-        kept.keep(path, program, [[list(row.values()) for row in rows]], list(rows[0]))
+        disk_cache.keep(path, program, [[list(row.values()) for row in rows]], list(rows[0]))
     return rows
+
+
+def list_stacks(tools: Tools) -> list[dict[str, Any]]:
+    """The stacks as ``list --json`` shows them."""
+    from envbuild import stacks
+
+    return [
+        {
+            "name": stack.name,
+            "title": stack.title,
+            "frameworks": [member.request for member in stack.members],
+            "python": list(stack.pythons),
+            "os": stack.system,
+            "cuda": stack.cuda or None,
+            "driver": stack.driver or None,
+            "gpus": list(stack.gpus),
+        }
+        for stack in stacks.load(tools.workspace).values()
+    ]
 
 
 def _rows(tools: Tools, filters: Mapping[str, Any]) -> list[dict[str, Any]]:

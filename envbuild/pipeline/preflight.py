@@ -90,7 +90,8 @@ def _look(plan: Launch, host: Host, script: str) -> Looked:
 
 def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]:
     """Why the matrix holds that the environment cannot run there."""
-    from envbuild.pipeline.stages import Constraints, resolve_request
+    from envbuild.pipeline.constraints import Constraints
+    from envbuild.pipeline.resolving import resolve_request
 
     if tools.own is not None:
         return ()  # its request is not its name; the smoke test's own check of driver and GPU says it

@@ -1,4 +1,4 @@
-"""Renderings on disk: written from the lock, and compared with it without writing."""
+"""From a lock to its rendering: the files on disk, written from the lock or compared with it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from envbuild import files
+from envbuild.model import Lock
+from envbuild.pipeline import user_recipe
+from envbuild.pipeline.tools import Tools
 
 LOCK = "lock.json"
 
@@ -19,6 +22,15 @@ class Difference:
     kind: Literal["missing", "orphan", "differs", "unreadable"]
     path: Path
     note: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    """A rendering on disk. ``kept`` tells one found there, byte for byte, from one written now."""
+
+    folder: Path
+    files: Mapping[str, str]
+    kept: bool
 
 
 def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
@@ -51,3 +63,24 @@ def write(folder: Path, rendering: Mapping[str, str]) -> bool:
         else:
             files.write_atomic(each.path, rendering[str(each.path.relative_to(folder))])
     return bool(found)
+
+
+def render_text(tools: Tools, lock: Lock) -> dict[str, str]:
+    """What ``lock`` renders to, as text; pure but for reading recipes and templates."""
+    from envbuild import render
+
+    return render.render(lock, tools.recipes, tools.templates)
+
+
+def render_environment(tools: Tools, lock: Lock) -> Rendered:
+    """The rendering on disk, beside the lock."""
+    text = render_text(tools, lock)
+    folder = tools.workspace.environment(lock.environment.name)
+    shipped = tools.workspace.rendering(lock.environment.name)
+    user_recipe.keep_private(tools)
+    if shipped != folder and not differences(shipped, text):
+        return Rendered(folder=shipped, files=text, kept=True)
+    running = tools.workspace.running(lock.environment.name, "render")
+    with files.locked(running, lambda message: tools.say("render", message), limit_s=files.SHORT_WAIT_S):
+        changed = write(folder, text)
+    return Rendered(folder=folder, files=text, kept=not changed)

@@ -13,7 +13,7 @@ from envbuild.model import Artifact, OnProgress, Progress, SourceArchive, ignore
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
-    from envbuild.custom import UserRecipe
+    from envbuild.custom.reading import UserRecipe
     from envbuild.engine import Engine
     from envbuild.index import Index
     from envbuild.matrix import Matrix
@@ -34,7 +34,7 @@ class Tools:
 
         Raises :class:`UsageError` for a path where no recipe lies.
         """
-        from envbuild.custom import path_in
+        from envbuild.custom.paths import path_in
 
         recipe = path_in(texts)
         if recipe is None:
@@ -53,10 +53,10 @@ class Tools:
     @functools.cached_property
     def own(self) -> UserRecipe | None:
         """The user's own recipe that these tools are aimed at, strictly read; None where they are at no such thing."""
-        from envbuild import custom
+        from envbuild.custom import reading, services
 
         path = self.workspace.recipe
-        return None if path is None else custom.load(path, custom.load_services(self.workspace))
+        return None if path is None else reading.load(path, services.load_services(self.workspace))
 
     def spoken(self, name: str) -> str:
         """How a command line says ``name``: a user's own recipe by its path."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
 from envbuild.model import BaseLock, Environment, Lock, Missing
-from envbuild.pipeline import archive, proving, stages
-from envbuild.pipeline.stages import Locked
+from envbuild.pipeline import debian_packages, locking, proofs, resolving, stored_locks
+from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def upgrade_environment(
     """
     from envbuild import lock as locks
 
-    before = stages.read_locked(tools, environment.name)
+    before = stored_locks.read_locked(tools, environment.name)
     if before is None:
         raise InvalidInputError(
             f"{environment.name} has no lock to upgrade.",
@@ -54,22 +54,22 @@ def upgrade_environment(
             hint=f"`envbuild lock {tools.spoken(environment.name)}` makes one (it needs a package index).",
         )
     everything = not packages and not base_image
-    inputs = stages.lock_inputs(tools, environment)
+    inputs = locking.lock_inputs(tools, environment)
     base = _Base(before.lock, inputs["pin_base"] if everything or base_image else None)
     inputs["pin_base"] = base.pin
     if everything:
-        lock = locks.make(stages.todays_decision(tools, environment) or environment, **inputs)
+        lock = locks.make(resolving.todays_decision(tools, environment) or environment, **inputs)
     elif packages:
         lock = locks.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
     else:
         lock = base.repinned()
     if packages and not base_image:
         lock = replace(lock, apt=before.lock.apt, missing=lock.missing)
-    lock = archive.pinned(tools, lock) if not packages or base_image else archive.completed(tools, lock)
+    lock = debian_packages.pinned(tools, lock) if not packages or base_image else debian_packages.completed(tools, lock)
     difference = locks.compare(before.lock, lock)
-    proved = proving.held_kinds(tools, environment.name)
+    proved = proofs.held_kinds(tools, environment.name)
     if write and not difference.empty:
-        stages.write_lock(tools, tools.workspace.written_lock(environment.name), lock)
+        locking.write_lock(tools, tools.workspace.written_lock(environment.name), lock)
     return Upgraded(
         before=before,
         after=replace(before, lock=lock, digest=locks.digest(lock), path=tools.workspace.written_lock(environment.name)),

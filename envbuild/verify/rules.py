@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from envbuild import strictyaml
+from envbuild import yaml_reader
 from envbuild.errors import InvalidInputError, Problem
 
 SCHEMA = 1
@@ -79,7 +79,7 @@ def load(images: Path) -> Rules:
     path = images / FILE
     problems: list[Problem] = []
     try:
-        table = strictyaml.load(path.read_bytes(), f"{images.name}/{FILE}", problems)
+        table = yaml_reader.load(path.read_bytes(), f"{images.name}/{FILE}", problems)
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Restore the file.") from error
     found = Rules()
@@ -95,25 +95,25 @@ def load(images: Path) -> Rules:
             libraries={name: _packages(each, sources) for name, each in table.named_tables("libraries", required=True)},
         )
         table.finish()
-    strictyaml.raise_for(problems, "The rules for imports")
+    yaml_reader.raise_for(problems, "The rules for imports")
     return found
 
 
-def _is_source(table: strictyaml.Table) -> bool:
+def _is_source(table: yaml_reader.Table) -> bool:
     table.text("title")
     table.text("url", pattern=r"https://\S+")
     table.finish()
     return True
 
 
-def _skip(table: strictyaml.Table, sources: set[str]) -> Skip:
+def _skip(table: yaml_reader.Table, sources: set[str]) -> Skip:
     table.text("source", choices=sources)
     found = Skip(modules=table.texts("modules", required=True), reason=table.text("reason"))
     table.finish()
     return found
 
 
-def _without_gpu(table: strictyaml.Table, sources: set[str]) -> WithoutGpu:
+def _without_gpu(table: yaml_reader.Table, sources: set[str]) -> WithoutGpu:
     table.text("source", choices=sources)
     found = WithoutGpu(text=table.text("text"), reason=table.text("reason"))
     try:
@@ -124,7 +124,7 @@ def _without_gpu(table: strictyaml.Table, sources: set[str]) -> WithoutGpu:
     return found
 
 
-def _contradiction(table: strictyaml.Table) -> Contradiction:
+def _contradiction(table: yaml_reader.Table) -> Contradiction:
     found = Contradiction(
         package=table.text("package"),
         requires=table.text("requires"),
@@ -135,7 +135,7 @@ def _contradiction(table: strictyaml.Table) -> Contradiction:
     return found
 
 
-def _packages(table: strictyaml.Table, sources: set[str]) -> Mapping[str, str]:
+def _packages(table: yaml_reader.Table, sources: set[str]) -> Mapping[str, str]:
     found = {}
     for system in table.keys():  # noqa: SIM118 - not a dict
         if f"contents-{system}" not in sources or not _SYSTEM.fullmatch(system):

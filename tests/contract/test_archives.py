@@ -8,7 +8,7 @@ import pytest
 
 from envbuild import matrix, mirrors, resolve
 from envbuild.matrix.types import Matrix
-from envbuild.pipeline.bases import known_base
+from envbuild.pipeline.locking import known_base
 
 ENTRY = Path(__file__).parents[2] / "matrix.yaml"
 

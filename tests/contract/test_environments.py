@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import pipeline, workspace
+from envbuild import workspace
 from envbuild.lock import read
 from envbuild.model import Lock
+from envbuild.pipeline import committed
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = workspace.find(str(ROOT))
-LISTED = pipeline.listed(WORKSPACE)
+LISTED = committed.listed(WORKSPACE)
 FOLDERS = {path.name for path in WORKSPACE.environments.iterdir() if path.is_dir()}
 LOCKS = {name: read(WORKSPACE.lock_file(name)) for name in sorted(FOLDERS)}
 

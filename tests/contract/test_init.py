@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import pipeline, workspace
-from envbuild.custom import Wishes
+from envbuild import workspace
+from envbuild.custom.writing import Wishes
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.index.pages import IndexFile
-from envbuild.pipeline import Tools
+from envbuild.pipeline import new_recipe
+from envbuild.pipeline.new_recipe import Started
+from envbuild.pipeline.tools import Tools
 
 ROOT = workspace.find(str(Path(__file__).parents[2]))
 RECIPES = Tools(ROOT).recipes
@@ -30,12 +32,12 @@ class NoIndex:
         raise BuildError(f"The index does not answer for {project}", code="index-unreachable", hint="Try again later.")
 
 
-def start(folder: Path, request: str, *pip: str, services: tuple[str, ...] = (), offline: bool = True) -> pipeline.Started:
+def start(folder: Path, request: str, *pip: str, services: tuple[str, ...] = (), offline: bool = True) -> Started:
     tools = Tools(ROOT)
     if offline:
         tools.__dict__["index"] = NoIndex()
     wishes = Wishes(name="new-one", frameworks=(request,), python="", pip=pip, apt=(), services=services)
-    return pipeline.start(tools, folder, wishes, force=False)
+    return new_recipe.start(tools, folder, wishes, force=False)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -15,10 +15,10 @@ _PARTS = ("envbuild", "images", "matrix", "matrix.yaml")
 _PROGRAM = """
 import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
-from envbuild import context, lock, recipes, workspace
+from envbuild import build_context, lock, recipes, workspace
 from envbuild.engine import debs
 from envbuild.model import ignore_progress
-from envbuild.pipeline import Tools
+from envbuild.pipeline.tools import Tools
 from envbuild.render import render
 class Wheels:
     def fetch_artifact(self, artifact, folder, on_progress):
@@ -37,7 +37,7 @@ for package in (package for step in locked.apt.steps for package in step.package
     held.write_text(package.filename)
 known = recipes.load(place)
 rendering = render(locked, known, recipes.templates(place))
-folder = context.assemble(place, locked, known, rendering, Wheels(), ignore_progress)
+folder = build_context.assemble(place, locked, known, rendering, Wheels(), ignore_progress)
 whole = io.BytesIO()
 with tarfile.open(fileobj=whole, mode="w") as tar:
     for path in sorted(folder.rglob("*")):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import custom, workspace
+from envbuild import workspace
+from envbuild.custom import services
 from envbuild.lock.target import Target, read_requirement
 
 ROOT = Path(__file__).parents[2]
-SERVICES = custom.load_services(workspace.find(str(ROOT)))
+SERVICES = services.load_services(workspace.find(str(ROOT)))
 SCRIPTS = sorted((ROOT / "images" / "services").glob("*.sh"))
 
 

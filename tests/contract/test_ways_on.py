@@ -8,7 +8,7 @@ import pytest
 
 from envbuild import matrix, resolve
 from envbuild.errors import BuildError
-from envbuild.pipeline import ways_on
+from envbuild.pipeline import base_alternatives
 
 FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
 
@@ -24,7 +24,7 @@ FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
 )
 def test_the_ways_on_take_a_debian_mirror_and_the_package_index_alone(request_text: str, named: list[str]) -> None:
     environment = resolve.resolve(FACTS, resolve.parse([request_text], matrix=FACTS)).environment
-    found = ways_on.alternatives(FACTS, environment)
+    found = base_alternatives.alternatives(FACTS, environment)
     assert [each.name.split("-py")[0] for each in found] == [name.split("-py")[0] for name in named]
     for each in found:
         other = resolve.resolve(FACTS, resolve.parse([each.name], matrix=FACTS)).environment
@@ -35,10 +35,10 @@ def test_the_ways_on_take_a_debian_mirror_and_the_package_index_alone(request_te
 
 def test_the_error_of_an_unreachable_base_names_them_and_others_stay_as_they_are() -> None:
     environment = resolve.resolve(FACTS, resolve.parse(["mxnet-1.9"], matrix=FACTS)).environment
-    with pytest.raises(BuildError) as caught, ways_on.named_with_error(FACTS, environment):
+    with pytest.raises(BuildError) as caught, base_alternatives.named_with_error(FACTS, environment):
         raise BuildError("Out of reach.", code="base-unreachable", hint="The lock stays valid.")
     assert [each.name for each in caught.value.alternatives]
     assert caught.value.hint == f"This machine can build {caught.value.alternatives[0].name}. The lock stays valid."
-    with pytest.raises(BuildError) as other, ways_on.named_with_error(FACTS, environment):
+    with pytest.raises(BuildError) as other, base_alternatives.named_with_error(FACTS, environment):
         raise BuildError("It failed.", code="build-failed", hint="See above.")
     assert other.value.alternatives == ()

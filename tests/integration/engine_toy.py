@@ -10,7 +10,8 @@ from typing import cast
 
 from envbuild.index import Index
 from envbuild.model import Artifact, Base, BaseLock, Environment, Framework, Lock, Prefix, Python, System, ignore_progress
-from envbuild.pipeline import Tools, archive
+from envbuild.pipeline import debian_packages
+from envbuild.pipeline.tools import Tools
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace, find
 
@@ -95,7 +96,7 @@ def with_packages(lock: Lock, workspace: Workspace, known: dict[str, Recipe], te
     """The lock with every Debian package pinned, as ``envbuild lock`` would pin them."""
     matrix = SimpleNamespace(systems=())
     made = SimpleNamespace(workspace=workspace, recipes=known, templates=templates, matrix=matrix, on_progress=ignore_progress)
-    return archive.pinned(cast(Tools, made), lock)
+    return debian_packages.pinned(cast(Tools, made), lock)
 
 
 def workspace_with_recipe(root: Path, home: Path, shared: Workspace) -> Workspace:

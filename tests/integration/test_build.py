@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
-from envbuild import build, context, recipes
+from envbuild import build, build_context, recipes
 from envbuild.engine import Engine, bases, packages
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index import Index
@@ -292,8 +292,8 @@ def test_contexts_are_the_same_bytes_each_time(engine, place, locked, templates,
     from envbuild.render import render
 
     rendering = render(locked, {"toy": RECIPE}, templates)
-    first = listing(context.assemble(place, locked, {}, rendering, Index(), ignore_progress))
-    second = listing(context.assemble(place, locked, {}, rendering, Index(), ignore_progress))
+    first = listing(build_context.assemble(place, locked, {}, rendering, Index(), ignore_progress))
+    second = listing(build_context.assemble(place, locked, {}, rendering, Index(), ignore_progress))
     assert first == second
     assert {mode for _, mode, _, _ in first} <= {0o100644, 0o100755, 0o40755}
 

@@ -424,7 +424,7 @@ def test_a_repository_whose_answer_trickles_is_out_of_reach_within_seconds(site)
 
 
 def test_the_names_of_one_run_share_the_hosts_that_do_not_answer(site):
-    from envbuild.pipeline import Tools
+    from envbuild.pipeline.tools import Tools
     from envbuild.workspace import Workspace
 
     place = Workspace(root=Path("/nowhere"), output=Path("/nowhere"), home=Path("/nowhere"))

@@ -12,9 +12,12 @@ import pytest
 from packaging.version import Version
 from test_lock_real import interpreter, requirements
 
-from envbuild import lock, pipeline, workspace
+from envbuild import lock, workspace
 from envbuild.index import Index
 from envbuild.model import Missing
+from envbuild.pipeline import resolving
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.tools import Tools
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -36,8 +39,8 @@ CASES = [
 
 def locked(request: str, downloads: Path):
     """The lock that ``envbuild lock`` would write, of packages alone."""
-    tools = pipeline.Tools(workspace.find(None, []))
-    environment = pipeline.resolve_buildable(tools, [request], pipeline.Constraints()).environment
+    tools = Tools(workspace.find(None, []))
+    environment = resolving.resolve_buildable(tools, [request], Constraints()).environment
     known = tools.recipes
     return lock.make(
         environment,

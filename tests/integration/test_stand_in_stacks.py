@@ -23,13 +23,13 @@ from urllib.parse import urlsplit
 import pytest
 import uv
 
-from envbuild import context, recipes, sbom
+from envbuild import build_context, recipes, sbom
 from envbuild import lock as locks
 from envbuild.engine import Engine, apt, bases, bootstrap
 from envbuild.errors import BuildError
 from envbuild.index import Index
 from envbuild.model import Artifact, BaseLock, Framework, Lock, Prefix, RemoteFile, ignore_progress
-from envbuild.pipeline.incomplete import unpinned_frameworks
+from envbuild.pipeline.incomplete_locks import unpinned_frameworks
 from envbuild.render import render
 from envbuild.workspace import Workspace
 
@@ -308,11 +308,11 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
     files["lock.json"] = locks.dumps(lock).encode()
     files["sbom.cdx.json"] = sbom.dumps(lock, locks.digest(lock)).encode()
-    files |= {path: source.read_bytes() for path, source in context.guest_files(_HERE, lock, known).items()}
+    files |= {path: source.read_bytes() for path, source in build_context.guest_files(_HERE, lock, known).items()}
     for prefix in lock.prefixes:
         if prefix.pip is not None:
             wheel = Index().fetch_artifact(prefix.pip, folder.parent / "pip")
-            pip = context.pip_files(lock, prefix, wheel)
+            pip = build_context.pip_files(lock, prefix, wheel)
             if prefix.python.version != "2.7":
                 pip["site-packages"] = f"{prefix.path}/lib/python3.9/site-packages\n".encode()
             files |= {f"overlay/{prefix.name}/{path}": content for path, content in pip.items()}

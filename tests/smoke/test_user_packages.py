@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from render_locks import cpu
 
-from envbuild import context, matrix
+from envbuild import build_context, matrix
 from envbuild.model import Lock
 from envbuild.workspace import Workspace
 
@@ -110,7 +110,7 @@ def make(version: str, folder: Path) -> Inside:
     virtual_environment(version, prefix)
     lock = lock_for(version, prefix)
     shutil.copytree(OVERLAY, overlay)
-    for path, content in context.pip_files(lock, lock.prefixes[0], pip_for(version), str(overlay)).items():
+    for path, content in build_context.pip_files(lock, lock.prefixes[0], pip_for(version), str(overlay)).items():
         target = overlay / lock.prefixes[0].name / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

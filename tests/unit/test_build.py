@@ -8,7 +8,7 @@ import pytest
 from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
-from envbuild import build, context
+from envbuild import build, build_context
 from envbuild import lock as locks
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
@@ -99,18 +99,18 @@ def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(loc
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):
     rendering = {"Dockerfile": "FROM x\n"}
-    before = context.inputs_digest(place, lock, {}, rendering)
-    assert context.inputs_digest(place, lock, {}, rendering) == before
-    assert context.inputs_digest(place, lock, {}, {"Dockerfile": "FROM y\n"}) != before
+    before = build_context.inputs_digest(place, lock, {}, rendering)
+    assert build_context.inputs_digest(place, lock, {}, rendering) == before
+    assert build_context.inputs_digest(place, lock, {}, {"Dockerfile": "FROM y\n"}) != before
     other = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, driver_min="1"))
-    assert context.inputs_digest(place, other, {}, rendering) != before
+    assert build_context.inputs_digest(place, other, {}, rendering) != before
     adapter = place.recipes / lock.environment.frameworks[0].recipe / "smoke.py"
     adapter.write_text("# another\n")
-    assert context.inputs_digest(place, lock, {}, rendering) != before
+    assert build_context.inputs_digest(place, lock, {}, rendering) != before
 
 
 def test_the_guest_comes_with_the_recipes_adapters_and_without_caches(place, lock):
-    files = context.guest_files(place, lock, {})
+    files = build_context.guest_files(place, lock, {})
     assert "smoke/__main__.py" in files
     recipe = lock.environment.frameworks[0].recipe
     assert files[f"smoke/adapters/{recipe}.py"] == place.recipes / recipe / "smoke.py"
@@ -121,15 +121,19 @@ def test_the_adapters_that_a_recipe_s_own_one_imports_come_with_it(place, lock):
     own = lock.environment.frameworks[0].recipe
     (place.recipes / "lender").mkdir()
     (place.recipes / "lender" / "smoke.py").write_text("# lent\n")
-    files = context.guest_files(place, lock, {own: dataclasses.replace(RECIPES["alpha"], name=own, adapters=("lender",))})
+    files = build_context.guest_files(place, lock, {own: dataclasses.replace(RECIPES["alpha"], name=own, adapters=("lender",))})
     assert files["smoke/adapters/lender.py"] == place.recipes / "lender" / "smoke.py"
     assert f"smoke/adapters/{own}.py" in files
 
 
 def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
-    folder = context.assemble(place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress)
+    folder = build_context.assemble(
+        place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress
+    )
     (folder / "stale").write_text("from an earlier build")
-    again = context.assemble(place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress)
+    again = build_context.assemble(
+        place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress
+    )
     assert again == folder == place.context(lock.environment.name)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"Dockerfile", "requirements.txt", "lock.json", "tools/uv", "smoke/__main__.py"} <= names
@@ -144,7 +148,9 @@ def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock, ind
     """BuildKit sends only what differs in size or time from the last build: another text of the same length must differ."""
 
     def times(text: str) -> dict[str, int]:
-        folder = context.assemble(place, lock, {}, {"Dockerfile": text, "requirements.txt": "a\n"}, index, ignore_progress)
+        folder = build_context.assemble(
+            place, lock, {}, {"Dockerfile": text, "requirements.txt": "a\n"}, index, ignore_progress
+        )
         return {path.relative_to(folder).as_posix(): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
     before, again, after = times("FROM x\n"), times("FROM x\n"), times("FROM y\n")
@@ -158,7 +164,7 @@ def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, index):
 
     tools = tuple(tool(name) for name in ("pip", "virtualenv", "wheel"))
     prefix = dataclasses.replace(lock.prefixes[0], backend="pip", build_artifacts=tools)
-    folder = context.assemble(
+    folder = build_context.assemble(
         place, dataclasses.replace(lock, prefixes=(prefix,), tools=()), {}, {"Dockerfile": ""}, index, ignore_progress
     )
     assert index.asked == ["pip", "virtualenv"]
@@ -174,14 +180,14 @@ def test_each_of_several_prefixes_gets_the_tools_that_know_its_python(place, loc
         pip = dataclasses.replace(env.artifacts[0], name="pip", filename=f"pip-{name}-py2.py3-none-any.whl")
         prefixes.append(dataclasses.replace(env, name=name, backend="pip", build_artifacts=(pip,)))
     lock = dataclasses.replace(lock, prefixes=tuple(prefixes), tools=())
-    folder = context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
+    folder = build_context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
     assert {path.parent.name for path in folder.glob("tools/*/pip.whl")} == {"old", "older"}
 
 
 def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):
     unpinned = dataclasses.replace(lock, tools=())
     with pytest.raises(InvalidInputError, match="does not pin uv") as caught:
-        context.assemble(place, unpinned, {}, {"Dockerfile": ""}, NoIndex(), ignore_progress)
+        build_context.assemble(place, unpinned, {}, {"Dockerfile": ""}, NoIndex(), ignore_progress)
     assert (caught.value.code, caught.value.exit_code) == ("unpinned-tool", 5)
     assert f"envbuild lock {lock.environment.name}" in (caught.value.hint or "")
     assert not place.context(lock.environment.name).exists()
@@ -192,14 +198,14 @@ def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):
 )
 def test_a_wheel_without_the_program_is_refused(place, lock, tmp_path, program):
     with pytest.raises(InvalidInputError, match="holds no program named uv"):
-        context.assemble(place, lock, {}, {"Dockerfile": ""}, Wheels(tmp_path, program), ignore_progress)
+        build_context.assemble(place, lock, {}, {"Dockerfile": ""}, Wheels(tmp_path, program), ignore_progress)
 
 
 def test_a_tool_that_is_no_wheel_is_refused(place, lock, index, monkeypatch):
     (index.folder / UV.filename).write_bytes(b"no zip")
     monkeypatch.setattr(Wheels, "fetch_artifact", lambda self, artifact, folder, news=None: self.folder / artifact.filename)
     with pytest.raises(InvalidInputError, match="cannot be read as a wheel"):
-        context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
+        build_context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"name": 3}'])

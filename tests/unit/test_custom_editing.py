@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from envbuild.custom import edit_list
+from envbuild.custom.editing import edit_list
 from envbuild.errors import InvalidInputError
 
 

@@ -10,7 +10,10 @@ import pytest
 import yaml
 
 import envbuild
-from envbuild import custom
+from envbuild.custom import paths, reading, writing
+from envbuild.custom.reading import UserRecipe
+from envbuild.custom.services import load_services
+from envbuild.custom.writing import Wishes
 from envbuild.errors import InvalidInputError, UsageError
 from envbuild.model import CopiedFile, Custom, Service
 from envbuild.workspace import Workspace
@@ -54,10 +57,10 @@ def folder(tmp_path: Path) -> Path:
     return lab
 
 
-def read(folder: Path, text: str) -> custom.UserRecipe:
+def read(folder: Path, text: str) -> UserRecipe:
     path = folder / "envbuild.yaml"
     path.write_text(text)
-    return custom.load(path, SERVICES)
+    return reading.load(path, SERVICES)
 
 
 def problems(folder: Path, *lines: str) -> list[str]:
@@ -93,7 +96,7 @@ def test_the_least_there_is_takes_the_name_of_its_folder(folder: Path) -> None:
     assert read(folder, "schema: 1\nframeworks: [alpha]\n").name == "lab"
     other = folder / "paper.yaml"
     other.write_text("schema: 1\nframeworks: [alpha]\n")
-    assert custom.load(other, SERVICES).name == "paper"
+    assert reading.load(other, SERVICES).name == "paper"
 
 
 def test_the_schema_knows_exactly_the_keys_that_are_read(folder: Path) -> None:
@@ -189,16 +192,16 @@ def test_a_folder_whose_name_no_image_can_have_is_told_to_give_one(tmp_path: Pat
 @pytest.mark.parametrize(
     "wishes",
     [
-        custom.Wishes(name="lab", frameworks=("alpha",), python="", pip=(), apt=(), services=()),
-        custom.Wishes(
+        Wishes(name="lab", frameworks=("alpha",), python="", pip=(), apt=(), services=()),
+        Wishes(
             name="lab", frameworks=("alpha-1", "beta>=2"), python="3.9", pip=("x<2,>=1", 'y; python_version < "3.9"'),
             apt=("git",), services=("web", "shell"),
         ),
     ],
     ids=["nothing", "everything"],
 )  # fmt: skip
-def test_what_init_writes_is_read_again(folder: Path, wishes: custom.Wishes) -> None:
-    text = custom.text(wishes, tuple(SERVICES))
+def test_what_init_writes_is_read_again(folder: Path, wishes: Wishes) -> None:
+    text = writing.text(wishes, tuple(SERVICES))
     recipe = read(folder, text)
     assert (recipe.name, recipe.request) == (wishes.name, wishes.frameworks)
     assert (recipe.insists.get("python", ""), recipe.custom.apt) == (wishes.python, wishes.apt)
@@ -210,9 +213,7 @@ def test_what_init_writes_is_read_again(folder: Path, wishes: custom.Wishes) -> 
 
 def test_its_comments_are_right_too(folder: Path) -> None:
     """Taking up every commented key gives a recipe that is well formed."""
-    text = custom.text(
-        custom.Wishes(name="lab", frameworks=("alpha",), python="", pip=(), apt=(), services=()), ("web", "shell")
-    )
+    text = writing.text(Wishes(name="lab", frameworks=("alpha",), python="", pip=(), apt=(), services=()), ("web", "shell"))
     lines = [line.removeprefix("# ") if _is_a_key(line) else line for line in text.splitlines()]
     (folder / "requirements.txt").write_text("six\n")
     taken = read(folder, "\n".join(lines))
@@ -229,15 +230,15 @@ def test_which_words_are_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     file = folder / "envbuild.yaml"
     file.write_text("")
     monkeypatch.chdir(folder)
-    assert custom.path_in(["tf-1.12", "cuda>=9"]) is None
-    assert custom.path_in(["envbuild.yaml"]) == Path("envbuild.yaml")
-    assert custom.path_in(["."]) == Path("envbuild.yaml")
-    assert custom.path_in([str(folder)]) == file
+    assert paths.path_in(["tf-1.12", "cuda>=9"]) is None
+    assert paths.path_in(["envbuild.yaml"]) == Path("envbuild.yaml")
+    assert paths.path_in(["."]) == Path("envbuild.yaml")
+    assert paths.path_in([str(folder)]) == file
     with pytest.raises(UsageError) as caught:
-        custom.path_in(["conf/"])
+        paths.path_in(["conf/"])
     assert "envbuild init conf" in caught.value.hint
     with pytest.raises(UsageError, match="other words stand beside it"):
-        custom.path_in(["./envbuild.yaml", "tf-1.12"])
+        paths.path_in(["./envbuild.yaml", "tf-1.12"])
 
 
 def test_services_are_read_strictly(tmp_path: Path) -> None:
@@ -246,10 +247,10 @@ def test_services_are_read_strictly(tmp_path: Path) -> None:
     (services / "web.yaml").write_text("schema: 1\nservice: web\npip: [flask]\nports: [8080]\napt: [curl]\n")
     (services / "web.sh").write_text("")
     workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
-    assert custom.load_services(workspace) == {"web": WEB}
+    assert load_services(workspace) == {"web": WEB}
     (services / "bad.yaml").write_text("schema: 1\nservice: other\nport: 1\n")
     with pytest.raises(InvalidInputError) as caught:
-        custom.load_services(workspace)
+        load_services(workspace)
     assert [problem.message for problem in caught.value.problems] == [
         "bad.sh, which starts it, is missing",
         "service: 'other' must be the file's name, 'bad'",

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from lock_universe import Universe
 
-from envbuild import pipeline
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UsageError
 from envbuild.model import BaseLock
-from envbuild.pipeline import Constraints, Tools, stages
+from envbuild.pipeline import adding, committed, locking, new_recipe, rendering, resolving
+from envbuild.pipeline.adding import Additions
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 ANY = "py3-none-any.whl"
@@ -91,8 +94,8 @@ def tools(root: Path, world: Universe, recipe: Path, monkeypatch: pytest.MonkeyP
     def inputs(tools: Tools, environment):
         return {**real(tools, environment), "pin_base": lambda _: base}
 
-    real = stages.lock_inputs
-    monkeypatch.setattr(stages, "lock_inputs", inputs)
+    real = locking.lock_inputs
+    monkeypatch.setattr(locking, "lock_inputs", inputs)
 
     def make() -> Tools:
         fresh = Tools(Workspace(root=root, output=root / "images", home=root.parent / "home"))
@@ -102,12 +105,12 @@ def tools(root: Path, world: Universe, recipe: Path, monkeypatch: pytest.MonkeyP
     return make
 
 
-def lock(tools: Tools, *, relock: bool = False) -> pipeline.Locked:
-    environment = pipeline.resolve_buildable(tools, ["x"], Constraints(), anew=relock).environment
-    return pipeline.lock_environment(tools, environment, relock=relock)
+def lock(tools: Tools, *, relock: bool = False) -> Locked:
+    environment = resolving.resolve_buildable(tools, ["x"], Constraints(), anew=relock).environment
+    return locking.lock_environment(tools, environment, relock=relock)
 
 
-def pins(locked: pipeline.Locked) -> dict[str, str]:
+def pins(locked: Locked) -> dict[str, str]:
     return {artifact.name: artifact.version for artifact in locked.lock.prefixes[0].artifacts}
 
 
@@ -117,7 +120,7 @@ def test_its_packages_are_locked_with_the_rest_as_of_the_same_time_beside_the_re
     assert locked.path == recipe.parent / "envbuild.lock.json"
     assert locked.lock.environment.name == "lab"
     assert lock(tools()).kept
-    assert pipeline.require_lock(tools(), "lab").lock == locked.lock
+    assert locking.require_lock(tools(), "lab").lock == locked.lock
 
 
 def test_what_may_be_newer_is(tools, recipe: Path) -> None:
@@ -192,12 +195,12 @@ def test_what_no_pin_depends_on_is_taken_over_without_an_index(tools, world: Uni
     (recipe.parent / "a.py").write_text("")
     recipe.write_text(f"{OWN}ports: [81]\napt: [git]\nfiles: [{{source: a.py, target: /workspace/}}]\nuser: me\n")
     with pytest.raises(InvalidInputError, match="has changed since it was locked"):
-        pipeline.require_lock(tools(), "lab")
+        locking.require_lock(tools(), "lab")
     after = lock(tools())
     assert not after.kept
     assert after.lock.prefixes == before.lock.prefixes
     assert after.lock.environment.custom.ports == (81,)
-    assert pipeline.require_lock(tools(), "lab").digest == after.digest
+    assert locking.require_lock(tools(), "lab").digest == after.digest
 
 
 def test_a_newer_release_makes_no_lock_stale_and_is_taken_when_it_is_made_anew(tools, root: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_newer_release_makes_no_lock_stale_and_is_taken_when_it_is_made_anew(t
 def test_the_lock_of_an_environment_is_not_that_of_a_recipe(tools, recipe: Path) -> None:
     plain = Tools(tools().workspace.beside(recipe))
     plain.__dict__.update(own=None, index=tools().index)
-    stages.lock_environment(plain, pipeline.resolve_buildable(plain, ["widget-1.2"], Constraints()).environment)
+    locking.lock_environment(plain, resolving.resolve_buildable(plain, ["widget-1.2"], Constraints()).environment)
     with pytest.raises(InvalidInputError) as caught:
         lock(tools())
     assert caught.value.code == "stale-lock"
@@ -220,14 +223,14 @@ def test_the_lock_of_an_environment_is_not_that_of_a_recipe(tools, recipe: Path)
 def test_a_name_that_means_something_is_not_taken(tools, recipe: Path) -> None:
     recipe.write_text(OWN.replace("name: lab", "name: widget-1.2"))
     with pytest.raises(InvalidInputError) as caught:
-        pipeline.resolve_request(tools(), ["x"], Constraints())
+        resolving.resolve_request(tools(), ["x"], Constraints())
     assert caught.value.code == "taken-name"
     assert "my-widget-1.2" in caught.value.hint
 
 
 def test_nothing_is_insisted_on_beside_it(tools) -> None:
     with pytest.raises(UsageError, match="stands alone"):
-        pipeline.resolve_request(tools(), ["x"], Constraints(python="3.6"))
+        resolving.resolve_request(tools(), ["x"], Constraints(python="3.6"))
 
 
 def test_what_is_written_for_this_machine_is_kept_from_git(tools, recipe: Path) -> None:
@@ -235,7 +238,7 @@ def test_what_is_written_for_this_machine_is_kept_from_git(tools, recipe: Path) 
     locked = lock(made)
     made.__dict__["templates"] = {"partials/Dockerfile.j2": "# {{ header | words }}\n", "services/web.sh": "#!/bin/sh\n",
                                   "services/envbuild-start.sh": "#!/bin/sh\n"}  # fmt: skip
-    rendered = pipeline.render_environment(made, locked.lock)
+    rendered = rendering.render_environment(made, locked.lock)
     assert rendered.folder == recipe.parent / ".envbuild" / "environments" / "lab"
     assert sorted(rendered.files) == [
         "Dockerfile",
@@ -245,28 +248,28 @@ def test_what_is_written_for_this_machine_is_kept_from_git(tools, recipe: Path) 
         "services/web",
     ]
     assert (recipe.parent / ".envbuild" / ".gitignore").read_text().endswith("\n*\n")
-    assert pipeline.render_environment(made, locked.lock).kept
-    assert pipeline.check_one(made, "lab") == []
+    assert rendering.render_environment(made, locked.lock).kept
+    assert committed.check_one(made, "lab") == []
     assert {path.name for path in recipe.parent.iterdir()} == {"envbuild.yaml", "envbuild.lock.json", ".envbuild"}
 
 
 def test_a_new_one_is_written_once_it_resolves_and_locks(tools, root: Path, tmp_path: Path) -> None:
-    from envbuild.custom import Wishes
+    from envbuild.custom.writing import Wishes
 
     nothing = Wishes(name="", frameworks=(), python="", pip=(), apt=(), services=())
     plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
     plain.__dict__["index"] = tools().index
-    started = pipeline.start(plain, tmp_path / "New Lab", nothing, force=False)
+    started = new_recipe.start(plain, tmp_path / "New Lab", nothing, force=False)
     assert started.environment.name == "widget-1.2.0-cpu-py36-plain1"
     assert 'name: "new-lab"' in started.path.read_text()
     with pytest.raises(UsageError) as caught:
-        pipeline.start(plain, tmp_path / "New Lab", nothing, force=False)
+        new_recipe.start(plain, tmp_path / "New Lab", nothing, force=False)
     assert caught.value.code == "exists"
-    pipeline.start(plain, tmp_path / "New Lab", nothing, force=True)
-    taken = pipeline.start(plain, tmp_path / "widget", nothing, force=False)
+    new_recipe.start(plain, tmp_path / "New Lab", nothing, force=True)
+    taken = new_recipe.start(plain, tmp_path / "widget", nothing, force=False)
     assert 'name: "my-widget"' in taken.path.read_text()
     with pytest.raises(InvalidInputError):
-        pipeline.start(
+        new_recipe.start(
             plain, tmp_path / "bad", Wishes(name="", frameworks=(), python="", pip=("-e .",), apt=(), services=()), force=False
         )
     assert not (tmp_path / "bad").exists()
@@ -283,30 +286,30 @@ def test_a_new_one_is_written_once_it_resolves_and_locks(tools, root: Path, tmp_
 def test_a_new_one_whose_packages_do_not_go_together_is_not_written(
     tools, root: Path, tmp_path: Path, pip: tuple[str, ...], services: tuple[str, ...], code: str, told: str
 ) -> None:
-    from envbuild.custom import Wishes
+    from envbuild.custom.writing import Wishes
 
     plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
     plain.__dict__["index"] = tools().index
     wishes = Wishes(name="new", frameworks=("widget-1.2",), python="", pip=pip, apt=(), services=services)
     with pytest.raises(EnvbuildError) as caught:
-        pipeline.start(plain, tmp_path / "new", wishes, force=False)
+        new_recipe.start(plain, tmp_path / "new", wishes, force=False)
     assert (caught.value.code, (tmp_path / "new").exists()) == (code, False)
     assert told in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_a_new_one_is_written_with_a_remark_where_no_index_answers(tools, root: Path, tmp_path: Path) -> None:
-    from envbuild.custom import Wishes
+    from envbuild.custom.writing import Wishes
 
     plain = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
     plain.__dict__["index"] = tools().index
     plain.index.down.add("default")
     wishes = Wishes(name="new", frameworks=("widget-1.2",), python="", pip=("shared<1",), apt=(), services=())
-    started = pipeline.start(plain, tmp_path / "new", wishes, force=False)
+    started = new_recipe.start(plain, tmp_path / "new", wishes, force=False)
     assert started.path.exists() and started.unchecked
 
 
 def test_it_is_explained_under_its_own_name(tools) -> None:
-    told = pipeline.explain_request(tools(), ["x"], Constraints()).resolution
+    told = resolving.explain_request(tools(), ["x"], Constraints()).resolution
     assert told is not None
     assert (told.environment.name, told.environment.custom.pip) == ("lab", ("extra",))
 
@@ -340,14 +343,14 @@ def test_an_upgrade_says_how_a_command_line_names_it(
     assert f"lab: `envbuild make {recipe}` renders, builds and proves it anew." in told.err
 
 
-def added_names(locked: pipeline.Locked) -> set[str]:
+def added_names(locked: Locked) -> set[str]:
     return {artifact.name for artifact in locked.lock.prefixes[0].artifacts if artifact.added}
 
 
 def test_what_the_frameworks_do_not_need_is_installed_above_them(tools) -> None:
     locked = lock(tools())
     assert added_names(locked) == {"extra", "server"}
-    rendered = stages.render_text(real_templates(tools()), locked.lock)
+    rendered = rendering.render_text(real_templates(tools()), locked.lock)
     assert "extra==1.0" in rendered["requirements-added.txt"]
     assert "extra" not in rendered["requirements.txt"]
     stages_in_order = [line.split()[-1] for line in rendered["Dockerfile"].splitlines() if line.startswith("FROM ")]
@@ -359,8 +362,8 @@ def test_the_layers_below_are_those_of_the_frameworks_alone(tools, root: Path) -
     own = real_templates(tools())
     alone = Tools(Workspace(root=root, output=root / "images", home=root.parent / "home"))
     alone.__dict__.update(index=own.index, templates=own.templates)
-    plain = stages.lock_environment(alone, pipeline.resolve_buildable(alone, ["widget-1.2"], Constraints()).environment)
-    with_more, without = stages.render_text(own, lock(own).lock), stages.render_text(alone, plain.lock)
+    plain = locking.lock_environment(alone, resolving.resolve_buildable(alone, ["widget-1.2"], Constraints()).environment)
+    with_more, without = rendering.render_text(own, lock(own).lock), rendering.render_text(alone, plain.lock)
     assert with_more["requirements.txt"] == without["requirements.txt"]
     below = without["Dockerfile"].partition("FROM packages AS image")[0].split("\n", 1)[1]
     assert below in with_more["Dockerfile"]
@@ -381,12 +384,12 @@ def test_pins_stay_when_a_package_is_added(tools, recipe: Path, world: Universe)
     world.add(f"another-1.0-{ANY}", ("helper",), day="2018-01-06")
     world.add(f"helper-1.0-{ANY}", day="2018-01-06")
     aimed = tools()
-    done = pipeline.add(aimed, str(recipe), pipeline.sort_words(aimed, ["another"], apt=["git"], newer=False), recipe.parent)
+    done = adding.add(aimed, str(recipe), adding.sort_words(aimed, ["another"], apt=["git"], newer=False), recipe.parent)
     assert recipe.read_text() == OWN.replace("[extra]", "[extra, another]") + "apt: [git]\n"
-    after = stages.require_lock(tools(), "lab")
+    after = locking.require_lock(tools(), "lab")
     assert pins(after) == {**pins(before), "another": "1.0", "helper": "1.0"}
     assert [(change.kind, change.name) for change in done.difference.changes] == [("added", "another"), ("added", "helper")]
-    assert not pipeline.add(tools(), str(recipe), pipeline.Additions(pip=("another",)), recipe.parent).changed
+    assert not adding.add(tools(), str(recipe), Additions(pip=("another",)), recipe.parent).changed
 
 
 def test_a_framework_moves_no_date_of_what_is_pinned(tools, root: Path, recipe: Path, world: Universe) -> None:
@@ -400,32 +403,32 @@ def test_a_framework_moves_no_date_of_what_is_pinned(tools, root: Path, recipe: 
     before = lock(tools())
     assert pins(before)["extra"] == "1.0"
     aimed = tools()
-    wanted = pipeline.sort_words(aimed, ["gadget-1.2"], apt=[], newer=False)
+    wanted = adding.sort_words(aimed, ["gadget-1.2"], apt=[], newer=False)
     assert wanted.frameworks == ("gadget-1.2",)
-    pipeline.add(aimed, str(recipe), wanted, recipe.parent)
-    assert pins(stages.require_lock(tools(), "lab")) == {**pins(before), "gadget": "1.2.0"}  # extra 2.0 is of 2019
+    adding.add(aimed, str(recipe), wanted, recipe.parent)
+    assert pins(locking.require_lock(tools(), "lab")) == {**pins(before), "gadget": "1.2.0"}  # extra 2.0 is of 2019
 
 
 def test_what_cannot_be_added_changes_no_file(tools, recipe: Path) -> None:
     lock(tools())
     before = {path: path.read_bytes() for path in recipe.parent.iterdir() if path.is_file()}
     with pytest.raises(ConflictError, match="greedy cannot be installed beside widget"):
-        pipeline.add(tools(), str(recipe), pipeline.Additions(pip=("greedy",)), recipe.parent)
+        adding.add(tools(), str(recipe), Additions(pip=("greedy",)), recipe.parent)
     assert {path: path.read_bytes() for path in recipe.parent.iterdir() if path.is_file()} == before
 
 
 def test_a_request_begins_a_file_whose_pins_are_those_of_its_committed_lock(tools, root: Path, tmp_path: Path) -> None:
     alone = Tools(Workspace(root=root, output=root / "images", home=tmp_path / "home"))
     alone.__dict__["index"] = world = tools().index
-    plain = stages.lock_environment(alone, pipeline.resolve_buildable(alone, ["widget-1.2"], Constraints()).environment)
+    plain = locking.lock_environment(alone, resolving.resolve_buildable(alone, ["widget-1.2"], Constraints()).environment)
     world.add(f"shared-1.9.5-{ANY}", day="2017-02-01")
     folder = tmp_path / "fresh"
     folder.mkdir()
-    done = pipeline.add(alone, "widget-1.2", pipeline.Additions(pip=("extra",)), folder)
+    done = adding.add(alone, "widget-1.2", Additions(pip=("extra",)), folder)
     assert (done.is_new, done.path) == (True, folder / "envbuild.yaml")
     assert {a.name: a.version for a in done.lock.prefixes[0].artifacts} == {**pins(plain), "extra": "1.0"}
     with pytest.raises(UsageError, match="and not for widget") as caught:
-        pipeline.add(alone, "widget-1.3", pipeline.Additions(pip=("extra",)), folder)
+        adding.add(alone, "widget-1.3", Additions(pip=("extra",)), folder)
     assert caught.value.code == "exists"
 
 
@@ -436,5 +439,5 @@ def test_a_project_that_is_a_framework_is_pointed_at(root: Path, tmp_path: Path)
     folder.mkdir()
     (folder / "envbuild.yaml").write_text(OWN.replace("pip: [extra]", "pip: [extra, 'Gadget>1', widget]"))
     tools = Tools(Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home")).at([str(folder / "envbuild.yaml")])
-    (advice,) = stages.resolve_request(tools, [], Constraints()).warnings
+    (advice,) = resolving.resolve_request(tools, [], Constraints()).warnings
     assert "`pip: [Gadget]`" in advice and "name gadget under `frameworks:`" in advice

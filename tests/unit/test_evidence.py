@@ -14,8 +14,10 @@ from envbuild import lock as locks
 from envbuild.build import BaseRecord, BuildRecord
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.model import Missing
-from envbuild.pipeline import Tools, evidence, proving, recording, reproving, stages, sweep
-from envbuild.pipeline.stages import Constraints
+from envbuild.pipeline import committed, evidence, evidence_records, missing_proofs, proofs
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
@@ -51,7 +53,7 @@ def world(tmp_path: Path) -> Tools:
 
 
 def built(tools: Tools) -> BuildRecord:
-    subject = proving.subject_of(tools, NAME)
+    subject = proofs.subject_of(tools, NAME)
     base = BaseRecord(reference="x", image="x", how="pull", digest="", notes=())
     return BuildRecord(
         name=NAME, lock=subject.lock, inputs="", image="sha256:1", tags=("t",), base=base, engine="e", built_at="", seconds=0,
@@ -63,11 +65,11 @@ def prove_everything(tools: Tools) -> BuildRecord:
     lock = verify_locks.lock()
     digest = locks.digest(lock)
     for kind in ("locked", "downloaded"):
-        proving.prove_lock(tools, NAME, digest, kind)
-    proving.prove_rendering(tools, lock, digest, WRITTEN)
+        proofs.prove_lock(tools, NAME, digest, kind)
+    proofs.prove_rendering(tools, lock, digest, WRITTEN)
     record = built(tools)
     for kind in ("built", "verified", "smoke-cpu"):
-        proving.prove_image(tools, record, record.image, kind)
+        proofs.prove_image(tools, record, record.image, kind)
     return record
 
 
@@ -78,8 +80,8 @@ def test_what_is_proved_changes_nothing_in_the_checkout(world):
     before = sorted(world.workspace.root.rglob("*"))
     prove_everything(world)
     assert sorted(world.workspace.root.rglob("*")) == before
-    assert proving.held_kinds(world, NAME) == EVERYTHING
-    (proof,) = [each for each in proving.held(world, NAME).proofs if each.kind == "smoke-cpu"]
+    assert proofs.held_kinds(world, NAME) == EVERYTHING
+    (proof,) = [each for each in proofs.held(world, NAME).proofs if each.kind == "smoke-cpu"]
     assert proof.engine == "Docker 1 (toy)"
     assert len({proof.lock, proof.rendering, proof.guest}) == 3
 
@@ -96,18 +98,18 @@ def test_what_is_proved_changes_nothing_in_the_checkout(world):
 )
 def test_a_change_makes_stale_what_rests_on_it_and_prune_removes_that(world, change, left):
     prove_everything(world)
-    recording.record_evidence(world, [NAME])
-    assert recording.survey_evidence(world, NAME).stale == ()
-    assert sweep._check_evidence(world) == []
+    evidence_records.record_evidence(world, [NAME])
+    assert evidence_records.survey_evidence(world, NAME).stale == ()
+    assert committed._check_evidence(world) == []
     change(world.workspace.environment(NAME), world.workspace.guest)
-    row = recording.survey_evidence(world, NAME)
-    assert row.kinds == left == proving.held_kinds(world, NAME)
+    row = evidence_records.survey_evidence(world, NAME)
+    assert row.kinds == left == proofs.held_kinds(world, NAME)
     assert {each.proof.kind for each in row.stale if each.place == "repository"} == set(EVERYTHING) - set(left)
-    assert len(sweep._check_evidence(world)) == 1
-    assert len(recording.prune_evidence(world, [NAME])) == 2
-    assert recording.survey_evidence(world, NAME).stale == ()
-    assert sweep._check_evidence(world) == []
-    assert recording.prune_evidence(world, [NAME]) == []
+    assert len(committed._check_evidence(world)) == 1
+    assert len(evidence_records.prune_evidence(world, [NAME])) == 2
+    assert evidence_records.survey_evidence(world, NAME).stale == ()
+    assert committed._check_evidence(world) == []
+    assert evidence_records.prune_evidence(world, [NAME]) == []
     assert world.workspace.committed_evidence(NAME).exists() == bool(left)
 
 
@@ -116,7 +118,7 @@ def test_a_changed_lock_leaves_nothing(world):
     lock = verify_locks.lock()
     gap = Missing(what="a thing", why="a reason")
     locks.write(world.workspace.written_lock(NAME), replace(lock, missing=(*lock.missing, gap)))
-    assert proving.held_kinds(world, NAME) == ()
+    assert proofs.held_kinds(world, NAME) == ()
 
 
 def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world):
@@ -124,25 +126,25 @@ def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world
     said = []
     world.on_progress = said.append
     (world.workspace.guest / "run.py").write_text("print(2)\n")
-    proving.prove_image(world, record, record.image, "smoke-cpu")
-    assert proving.held_kinds(world, NAME) == ()
+    proofs.prove_image(world, record, record.image, "smoke-cpu")
+    assert proofs.held_kinds(world, NAME) == ()
     assert "changed since the image was built" in said[0].message
-    proving.prove_image(world, record, record.image, "built")  # an image is built of lock and rendering, whatever judges it
-    proving.prove_image(world, record, "sha256:another", "verified")
-    proving.prove_image(world, None, record.image, "verified")
-    assert proving.held_kinds(world, NAME) == ("built",)
+    proofs.prove_image(world, record, record.image, "built")  # an image is built of lock and rendering, whatever judges it
+    proofs.prove_image(world, record, "sha256:another", "verified")
+    proofs.prove_image(world, None, record.image, "verified")
+    assert proofs.held_kinds(world, NAME) == ("built",)
 
 
 def test_what_fails_here_counts_no_longer_and_is_recorded_as_such(world):
     prove_everything(world)
-    recording.record_evidence(world, [NAME])
+    evidence_records.record_evidence(world, [NAME])
     committed = world.workspace.committed_evidence(NAME)
     before = committed.read_text()
-    proving.contradict(world, NAME, "smoke-cpu")
+    proofs.contradict(world, NAME, "smoke-cpu")
     assert committed.read_text() == before
-    assert proving.held_kinds(world, NAME) == EVERYTHING[:-1]
-    assert recording.survey_evidence(world, NAME).contradicted == ("smoke-cpu",)
-    assert recording.record_evidence(world, [NAME]) == [committed]
+    assert proofs.held_kinds(world, NAME) == EVERYTHING[:-1]
+    assert evidence_records.survey_evidence(world, NAME).contradicted == ("smoke-cpu",)
+    assert evidence_records.record_evidence(world, [NAME]) == [committed]
     kinds = [proof["kind"] for proof in json.loads(committed.read_text())["proofs"]]
     assert kinds == list(EVERYTHING[:-1])
     assert "contradicted" not in json.loads(committed.read_text())
@@ -150,31 +152,31 @@ def test_what_fails_here_counts_no_longer_and_is_recorded_as_such(world):
 
 def test_recording_twice_changes_nothing(world):
     prove_everything(world)
-    assert recording.survey_evidence(world, NAME).unrecorded == proving.held(world, NAME).proofs
-    assert recording.record_evidence(world, [NAME]) == [world.workspace.committed_evidence(NAME)]
-    assert recording.survey_evidence(world, NAME).unrecorded == ()
+    assert evidence_records.survey_evidence(world, NAME).unrecorded == proofs.held(world, NAME).proofs
+    assert evidence_records.record_evidence(world, [NAME]) == [world.workspace.committed_evidence(NAME)]
+    assert evidence_records.survey_evidence(world, NAME).unrecorded == ()
     world.workspace.evidence_file(NAME).unlink()
     prove_everything(world)
-    assert recording.record_evidence(world, [NAME]) == []
+    assert evidence_records.record_evidence(world, [NAME]) == []
 
 
 def test_an_installed_package_has_nowhere_to_record(world, tmp_path):
     world.workspace = replace(world.workspace, output=tmp_path / "elsewhere")
     with pytest.raises(UsageError) as caught:
-        recording.record_evidence(world, [NAME])
+        evidence_records.record_evidence(world, [NAME])
     assert caught.value.code == "not-a-checkout"
 
 
 def test_names_are_all_or_those_that_match(world):
     orphan = world.workspace.committed_evidence("gone-1.0")
     evidence.write(orphan, evidence.with_proof(evidence.read(orphan, "gone-1.0"), PROOF))
-    assert recording.evidence_names(world, (), Constraints()) == sorted([NAME, "gone-1.0"])
-    assert recording.evidence_names(world, (), Constraints(), pattern="gone*") == ["gone-1.0"]
+    assert evidence_records.evidence_names(world, (), Constraints()) == sorted([NAME, "gone-1.0"])
+    assert evidence_records.evidence_names(world, (), Constraints(), pattern="gone*") == ["gone-1.0"]
     with pytest.raises(UnknownNameError):
-        recording.evidence_names(world, (), Constraints(), pattern="none*")
-    row = recording.survey_evidence(world, "gone-1.0")
+        evidence_records.evidence_names(world, (), Constraints(), pattern="none*")
+    row = evidence_records.survey_evidence(world, "gone-1.0")
     assert (row.orphan, row.kinds, len(row.stale)) == (True, (), 1)
-    assert recording.prune_evidence(world, ["gone-1.0"]) == [orphan]
+    assert evidence_records.prune_evidence(world, ["gone-1.0"]) == [orphan]
     assert not orphan.exists()
 
 
@@ -186,45 +188,47 @@ def test_a_file_that_is_no_evidence_is_told(world):
     path.parent.mkdir()
     path.write_text(json.dumps({**codec.encode(evidence.read(path.with_name("none"), NAME)), "more": 1}))
     with pytest.raises(InvalidInputError):
-        recording.survey_evidence(world, NAME)
+        evidence_records.survey_evidence(world, NAME)
 
 
 @pytest.fixture
 def stage(world, monkeypatch):
     """The stages answer at once; ``stage`` says how."""
     lock = verify_locks.lock()
-    locked = stages.Locked(lock=lock, digest=locks.digest(lock), path=world.workspace.lock_file(NAME), kept=True)
-    monkeypatch.setattr(stages, "require_lock", lambda *_: locked)
-    monkeypatch.setattr(stages, "render_text", lambda *_: dict(WRITTEN))
+    locked = Locked(lock=lock, digest=locks.digest(lock), path=world.workspace.lock_file(NAME), kept=True)
+    monkeypatch.setattr(missing_proofs.locking, "require_lock", lambda *_: locked)
+    monkeypatch.setattr(missing_proofs.rendering, "render_text", lambda *_: dict(WRITTEN))
     answers: dict[str, EnvbuildError] = {}
 
     def build(*_):
         if "built" in answers:
             raise answers["built"]
         record = built(world)
-        proving.prove_image(world, record, record.image, "built")
+        proofs.prove_image(world, record, record.image, "built")
         return record, None
 
-    monkeypatch.setattr(stages, "build_environment", build)
+    monkeypatch.setattr(missing_proofs.building, "build_environment", build)
     monkeypatch.setattr(
-        reproving.judge, "verify_image", lambda t, *_, **__: proving.prove_image(t, built(t), "sha256:1", "verified")
+        missing_proofs.image_checks, "verify_image", lambda t, *_, **__: proofs.prove_image(t, built(t), "sha256:1", "verified")
     )
 
     def smoke(tools, *_, **__):
-        proving.prove_image(tools, built(tools), "sha256:1", "smoke-cpu")
-        return reproving.Smoked(status="pass", exit_code=0, sentence="Passed.", hint="", report={}, paths={}, replayed=False)
+        proofs.prove_image(tools, built(tools), "sha256:1", "smoke-cpu")
+        return missing_proofs.Smoked(
+            status="pass", exit_code=0, sentence="Passed.", hint="", report={}, paths={}, replayed=False
+        )
 
-    monkeypatch.setattr(reproving.judge, "smoke_image", smoke)
+    monkeypatch.setattr(missing_proofs.image_checks, "smoke_image", smoke)
     monkeypatch.setattr(Engine, "image", lambda *_: True, raising=False)
     monkeypatch.setattr(Engine, "remove_unused", lambda *_: True, raising=False)
     return answers
 
 
-def again(tools: Tools, *kinds: evidence.Kind) -> reproving.Attempt:
+def again(tools: Tools, *kinds: evidence.Kind) -> missing_proofs.Attempt:
     from envbuild.smoketest import SmokeOptions
 
-    told: list[reproving.Attempt] = []
-    (attempt,) = reproving.prove_again(tools, [NAME], kinds, smoke=SmokeOptions(), keep_images=False, on_done=told.append)
+    told: list[missing_proofs.Attempt] = []
+    (attempt,) = missing_proofs.prove_again(tools, [NAME], kinds, smoke=SmokeOptions(), keep_images=False, on_done=told.append)
     assert told == [attempt]
     return attempt
 
@@ -247,19 +251,21 @@ def test_what_this_machine_cannot_do_is_no_failure(world, stage):
 
 def test_a_rendering_that_is_not_the_locks_is_not_proved(world, stage, monkeypatch):
     assert stage == {}
-    monkeypatch.setattr(stages, "render_text", lambda *_: {"Dockerfile": "FROM z\n"})
+    monkeypatch.setattr(missing_proofs.rendering, "render_text", lambda *_: {"Dockerfile": "FROM z\n"})
     attempt = again(world, "rendered")
     assert (attempt.state, attempt.exit_code) == ("failed", 5)
-    assert proving.held_kinds(world, NAME) == ()
+    assert proofs.held_kinds(world, NAME) == ()
 
 
 def test_an_inconclusive_smoke_test_proves_nothing(world, stage, monkeypatch):
     assert stage == {}
-    smoked = reproving.Smoked(
+    smoked = missing_proofs.Smoked(
         status="inconclusive", exit_code=10, sentence="No GPU.", hint="", report={}, paths={}, replayed=False
     )
-    monkeypatch.setattr(reproving.judge, "smoke_image", lambda *_, **__: smoked)
+    monkeypatch.setattr(missing_proofs.image_checks, "smoke_image", lambda *_, **__: smoked)
     attempt = again(world, "smoke-cpu")
     assert (attempt.state, attempt.lacking, attempt.why) == ("impossible", ("smoke-cpu",), "No GPU.")
-    monkeypatch.setattr(reproving.judge, "smoke_image", lambda *_, **__: replace(smoked, status="error", exit_code=9))
+    monkeypatch.setattr(
+        missing_proofs.image_checks, "smoke_image", lambda *_, **__: replace(smoked, status="error", exit_code=9)
+    )
     assert again(world, "smoke-cpu").exit_code == 9

@@ -11,7 +11,9 @@ import verify_locks
 from envbuild import lock as locks
 from envbuild.errors import BuildError, UsageError
 from envbuild.model import Lock, Missing, Progress, RemoteFile
-from envbuild.pipeline import Tools, fetching, proving, stages
+from envbuild.pipeline import fetching, locking, proofs
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 
@@ -63,9 +65,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         name: numbered(name, start, stem) for name, start, stem in (("large", 500, "a"), ("small", 1, "b"), ("twin", 900, "b"))
     }
     monkeypatch.setattr(
-        stages,
+        locking,
         "require_lock",
-        lambda _, name: stages.Locked(lock=known[name], digest=locks.digest(known[name]), path=tmp_path, kept=True),
+        lambda _, name: Locked(lock=known[name], digest=locks.digest(known[name]), path=tmp_path, kept=True),
     )
     for name, lock in known.items():
         hold(tools, name, lock)
@@ -81,7 +83,7 @@ def hold(tools: Tools, name: str, lock: Lock) -> None:
 
 
 def proved(tools: Tools, name: str) -> tuple[str, ...]:
-    return proving.held_kinds(tools, name)
+    return proofs.held_kinds(tools, name)
 
 
 def broken(code: str) -> BuildError:
@@ -120,9 +122,9 @@ def test_two_files_of_one_name_do_not_go_into_one_folder(world, tmp_path):
 
 
 def test_a_download_that_broke_off_is_tried_again_and_one_that_cannot_be_had_stops_nothing_else(world):
-    first, second, *_ = (pin.filename for pin in fetching.pins(stages.require_lock(world, "small").lock))
+    first, second, *_ = (pin.filename for pin in fetching.pins(locking.require_lock(world, "small").lock))
     world.index.refuses = {first: [broken("index-unreachable")], second: [broken("artifact-gone")]}
-    proving.prove_lock(world, "small", stages.require_lock(world, "small").digest, "downloaded")
+    proofs.prove_lock(world, "small", locking.require_lock(world, "small").digest, "downloaded")
     assert proved(world, "small") == ("downloaded",)
     small, large = fetching.fetch(world, ["small", "large"])
     assert (small.failed, large.failed) == (("It broke.",), ())
@@ -133,7 +135,7 @@ def test_a_download_that_broke_off_is_tried_again_and_one_that_cannot_be_had_sto
 def test_a_network_that_is_down_contradicts_no_evidence(world):
     fetching.fetch(world, ["small"])
     (world.workspace.home / "fetched").unlink()
-    first, *_ = (pin.filename for pin in fetching.pins(stages.require_lock(world, "small").lock))
+    first, *_ = (pin.filename for pin in fetching.pins(locking.require_lock(world, "small").lock))
     world.index.refuses = {first: [broken("index-unreachable")] * 3}
     (small,) = fetching.fetch(world, ["small"])
     assert small.failed
@@ -141,9 +143,9 @@ def test_a_network_that_is_down_contradicts_no_evidence(world):
 
 
 def test_a_lock_without_its_framework_is_no_evidence(world, monkeypatch):
-    locked = stages.require_lock(world, "small")
+    locked = locking.require_lock(world, "small")
     bare = replace(locked.lock, prefixes=(replace(locked.lock.prefixes[0], frameworks=()),))
-    monkeypatch.setattr(stages, "require_lock", lambda _, __: replace(locked, lock=bare))
+    monkeypatch.setattr(locking, "require_lock", lambda _, __: replace(locked, lock=bare))
     fetching.fetch(world, ["small"])
     assert proved(world, "small") == ()
 
@@ -160,21 +162,21 @@ def test_files_at_urls_of_their_own_count_too():
 
 
 def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(world, monkeypatch):
-    lock = stages.require_lock(world, "small").lock
+    lock = locking.require_lock(world, "small").lock
     remote = RemoteFile(url="https://conda.example/pkgs/python-3.6.6.tar.bz2", sha256="c" * 64)
     base = replace(lock.environment.base, files=(remote,))
     gap = Missing(
         what="the files of other 2.0 and of what it requires", why="its package index https://own.example could not be reached"
     )
     lock = replace(lock, environment=replace(lock.environment, base=base), missing=(gap,))
-    held = stages.Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
+    held = Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
     hold(world, "small", lock)
-    monkeypatch.setattr(stages, "require_lock", lambda *_: held)
+    monkeypatch.setattr(locking, "require_lock", lambda *_: held)
     first = lock.prefixes[0].artifacts[0].filename
     broken_ = {name: [broken("index-unreachable")] * 3 for name in (first, "python-3.6.6.tar.bz2")}
     world.__dict__["index"] = Index({name: list(errors) for name, errors in broken_.items()})
     fetching.fetch(world, ["small"])
-    (open_,) = proving.held(world, "small").unproved
+    (open_,) = proofs.held(world, "small").unproved
     assert (open_.kind, open_.lock) == ("downloaded", held.digest)
     assert [(each.file, each.host, each.why) for each in open_.files] == [
         (first, "", "its host could not be reached"),  # this machine's own index is named nowhere
@@ -182,9 +184,9 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
         (gap.what, "", gap.why),
     ]
     whole = replace(lock, missing=())
-    held = stages.Locked(lock=whole, digest=locks.digest(whole), path=Path(), kept=True)
+    held = Locked(lock=whole, digest=locks.digest(whole), path=Path(), kept=True)
     hold(world, "small", whole)
     world.__dict__["index"] = Index()
     fetching.fetch(world, ["small"])
-    assert proving.held(world, "small").unproved == ()
+    assert proofs.held(world, "small").unproved == ()
     assert proved(world, "small") == ("downloaded",)

@@ -12,7 +12,9 @@ import verify_locks
 from envbuild import lock as locks
 from envbuild.errors import InvalidInputError
 from envbuild.model import Lock
-from envbuild.pipeline import Tools, incomplete, stages
+from envbuild.pipeline import building, incomplete_locks
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 WHOLE = verify_locks.lock()
@@ -43,13 +45,13 @@ def tools(tmp_path: Path) -> Tools:
 
 
 def test_a_lock_that_pins_every_framework_is_not_refused(tools):
-    incomplete.require_complete(tools, WHOLE)
+    incomplete_locks.require_complete(tools, WHOLE)
 
 
 def test_the_refusal_names_what_lacks_where_it_was_looked_for_and_both_ways_on(tools):
     lock = lacking(version("0.4.1", cuda="9.0"))
     with pytest.raises(InvalidInputError) as caught:
-        incomplete.require_complete(tools, lock)
+        incomplete_locks.require_complete(tools, lock)
     error = caught.value
     assert (error.code, error.exit_code) == ("lock-incomplete", 5)
     (problem,) = error.problems
@@ -62,7 +64,7 @@ def test_the_refusal_names_what_lacks_where_it_was_looked_for_and_both_ways_on(t
 def test_nothing_is_built_of_it(tools):
     lock = lacking(version("0.4.1", cuda="9.0"))
     tools.__dict__["engine"] = None  # no engine is asked
-    held = stages.Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
+    held = Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
     with pytest.raises(InvalidInputError) as caught:
-        stages.build_environment(tools, held)
+        building.build_environment(tools, held)
     assert caught.value.code == "lock-incomplete"

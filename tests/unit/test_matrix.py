@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import kept, matrix
+from envbuild import disk_cache, matrix
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.matrix import loader, store
 from envbuild.matrix.loader import compile_matrix, read_sources
@@ -292,7 +292,7 @@ def test_a_copy_of_another_program_is_not_believed(
     workspace: Workspace, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matrix.load(workspace)
-    monkeypatch.setattr(kept, "_FORMAT", 99)
+    monkeypatch.setattr(disk_cache, "_FORMAT", 99)
     assert matrix.load(workspace) == TOY
     assert len(reads) == 2
 

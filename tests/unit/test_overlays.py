@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import cli, matrix, pipeline, resolve, workspace
+from envbuild import cli, matrix, resolve, workspace
 from envbuild import lock as locks
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.matrix.loader import read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.model import BaseLock, Lock, Missing
+from envbuild.pipeline import locking
+from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
@@ -210,11 +212,11 @@ def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
     unpinned = (Missing(what=f"base {made.base.image}", why="nobody was asked"),)
     locks.write(home.environment(made.name) / "lock.json", Lock(environment=made, base=base, prefixes=(), missing=unpinned))
     with pytest.raises(InvalidInputError) as caught:
-        pipeline.require_lock(pipeline.Tools(home), made.name)
+        locking.require_lock(Tools(home), made.name)
     assert caught.value.code == "stale-lock"
     assert "--matrix" in caught.value.hint
     assert any("widget 1.12.9: is not in the matrix" in problem.message for problem in caught.value.problems)
     mine = Workspace(root=home.root, output=home.output, home=home.home, overlays=(tmp_path / "site.yaml",))
     with pytest.raises(InvalidInputError) as caught:
-        pipeline.require_lock(pipeline.Tools(mine), made.name)
+        locking.require_lock(Tools(mine), made.name)
     assert [problem.message for problem in caught.value.problems] == ["its prefixes are none, those of the environment env"]

@@ -9,9 +9,9 @@ import pytest
 
 from envbuild import codec
 from envbuild.errors import InvalidInputError
-from envbuild.pipeline import evidence, rendering, stored
+from envbuild.pipeline import evidence, rendering, stage_cache
+from envbuild.pipeline.committed import listed
 from envbuild.pipeline.evidence import Evidence, Subject
-from envbuild.pipeline.portfolio import listed
 from envbuild.workspace import Workspace
 
 
@@ -131,21 +131,21 @@ def test_broken_evidence_is_one_error_with_its_place(tmp_path):
 
 
 def test_a_stored_answer_is_replayed_for_the_same_key_only(workspace):
-    stored.keep(workspace, "x", "smoke", {"image": "1"}, {"status": "pass"})
-    assert stored.recall(workspace, "x", "smoke", {"image": "1"}) == {"status": "pass"}
-    assert stored.recall(workspace, "x", "smoke", {"image": "2"}) is None
-    assert stored.recall(workspace, "x", "verify", {"image": "1"}) is None
-    assert stored.last(workspace, "x", "smoke") == {"status": "pass"}
-    stored.forget(workspace, "x", "smoke")
-    assert stored.recall(workspace, "x", "smoke", {"image": "1"}) is None
+    stage_cache.keep(workspace, "x", "smoke", {"image": "1"}, {"status": "pass"})
+    assert stage_cache.recall(workspace, "x", "smoke", {"image": "1"}) == {"status": "pass"}
+    assert stage_cache.recall(workspace, "x", "smoke", {"image": "2"}) is None
+    assert stage_cache.recall(workspace, "x", "verify", {"image": "1"}) is None
+    assert stage_cache.last(workspace, "x", "smoke") == {"status": "pass"}
+    stage_cache.forget(workspace, "x", "smoke")
+    assert stage_cache.recall(workspace, "x", "smoke", {"image": "1"}) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"key": {"image": "1"}}', '{"key": {"image": "1"}, "result": 3}'])
 def test_a_damaged_stored_answer_is_none(workspace, text):
-    stored.keep(workspace, "x", "smoke", {"image": "1"}, {"status": "pass"})
+    stage_cache.keep(workspace, "x", "smoke", {"image": "1"}, {"status": "pass"})
     (workspace.home / "stages/x/smoke.json").write_text(text)
-    assert stored.recall(workspace, "x", "smoke", {"image": "1"}) is None
-    assert stored.last(workspace, "x", "smoke") is None
+    assert stage_cache.recall(workspace, "x", "smoke", {"image": "1"}) is None
+    assert stage_cache.last(workspace, "x", "smoke") is None
 
 
 TEXT = {"Dockerfile": "FROM x\n", "requirements.txt": "a==1\n"}

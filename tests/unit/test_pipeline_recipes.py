@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import pipeline
 from envbuild.errors import InvalidInputError
+from envbuild.pipeline import locking, resolving
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 MATRIX = """\
@@ -43,7 +45,7 @@ module: with_it
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> pipeline.Tools:
+def tools(tmp_path: Path) -> Tools:
     root = tmp_path / "root"
     folder = root / "images" / "recipes" / "with"
     folder.mkdir(parents=True)
@@ -53,28 +55,28 @@ def tools(tmp_path: Path) -> pipeline.Tools:
     (root / "systems.yaml").write_text(SYSTEMS)
     for name in ("with", "without"):
         (root / f"{name}.yaml").write_text(FRAMEWORK.format(name=name, title=name.title()))
-    return pipeline.Tools(Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home"))
+    return Tools(Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home"))
 
 
-def test_planning_needs_no_recipe(tools: pipeline.Tools) -> None:
-    resolution = pipeline.resolve_request(tools, ["without-1.2"], pipeline.Constraints())
+def test_planning_needs_no_recipe(tools: Tools) -> None:
+    resolution = resolving.resolve_request(tools, ["without-1.2"], Constraints())
     assert resolution.environment.name == "without-1.2.0-cpu-py39-plain1"
 
 
-def test_what_has_a_recipe_goes_on(tools: pipeline.Tools) -> None:
-    assert pipeline.resolve_buildable(tools, ["with-1.2"], pipeline.Constraints()).environment.frameworks[0].recipe == "with"
+def test_what_has_a_recipe_goes_on(tools: Tools) -> None:
+    assert resolving.resolve_buildable(tools, ["with-1.2"], Constraints()).environment.frameworks[0].recipe == "with"
 
 
-def test_what_has_none_is_refused_with_those_that_have(tools: pipeline.Tools) -> None:
+def test_what_has_none_is_refused_with_those_that_have(tools: Tools) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        pipeline.resolve_buildable(tools, ["without-1.2"], pipeline.Constraints())
+        resolving.resolve_buildable(tools, ["without-1.2"], Constraints())
     assert (caught.value.code, caught.value.exit_code) == ("no-recipe", 5)
     assert "The matrix knows without 1.2.0" in caught.value.message
     assert caught.value.message.endswith("frameworks with recipes: With.")
 
 
-def test_locking_refuses_it_by_itself(tools: pipeline.Tools) -> None:
-    environment = pipeline.resolve_request(tools, ["without-1.2"], pipeline.Constraints()).environment
+def test_locking_refuses_it_by_itself(tools: Tools) -> None:
+    environment = resolving.resolve_request(tools, ["without-1.2"], Constraints()).environment
     with pytest.raises(InvalidInputError) as caught:
-        pipeline.lock_environment(tools, environment)
+        locking.lock_environment(tools, environment)
     assert caught.value.code == "no-recipe"

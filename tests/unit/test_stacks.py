@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from envbuild import codec, matrix, pipeline, resolve, stacks
+from envbuild import codec, matrix, resolve, stacks
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.matrix.loader import compile_matrix, read_sources
 from envbuild.model import BaseLock, Environment, Lock, PrefixPlan, Resolution
+from envbuild.pipeline import listing, locking, resolving
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
@@ -262,63 +266,61 @@ def test_no_file_is_no_stack(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> pipeline.Tools:
-    found = pipeline.Tools(workspace(tmp_path, {"shelf": GPU.format('"wd==1.12.3", "plain==2.4.9"')}))
+def tools(tmp_path: Path) -> Tools:
+    found = Tools(workspace(tmp_path, {"shelf": GPU.format('"wd==1.12.3", "plain==2.4.9"')}))
     found.__dict__["matrix"] = TOY
     return found
 
 
-def test_a_stacks_name_is_a_request_in_any_case(tools: pipeline.Tools) -> None:
+def test_a_stacks_name_is_a_request_in_any_case(tools: Tools) -> None:
     for text in ("shelf", "Shelf"):
-        assert pipeline.resolve_request(tools, [text], pipeline.Constraints()).environment.name == "shelf"
-    explained = pipeline.explain_request(tools, ["shelf"], pipeline.Constraints(driver="375.26"))
+        assert resolving.resolve_request(tools, [text], Constraints()).environment.name == "shelf"
+    explained = resolving.explain_request(tools, ["shelf"], Constraints(driver="375.26"))
     assert explained.resolution is None and explained.error is not None and explained.error.exit_code == 3
 
 
-def test_what_a_stacks_file_says_cannot_be_said_otherwise(tools: pipeline.Tools) -> None:
+def test_what_a_stacks_file_says_cannot_be_said_otherwise(tools: Tools) -> None:
     for option in ({"python": "3.6"}, {"python_from": "uv"}, {"system": "marble10"}, {"base": "tag"}):
         with pytest.raises(UsageError) as caught:
-            pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints(**option))
+            resolving.resolve_request(tools, ["shelf"], Constraints(**option))
         assert caught.value.code == "stack-fixed"
 
 
-def test_a_misspelt_stack_is_suggested(tools: pipeline.Tools) -> None:
+def test_a_misspelt_stack_is_suggested(tools: Tools) -> None:
     with pytest.raises(EnvbuildError) as caught:
-        pipeline.resolve_request(tools, ["shlef"], pipeline.Constraints())
+        resolving.resolve_request(tools, ["shlef"], Constraints())
     assert caught.value.exit_code == 4 and caught.value.alternatives[0].name == "shelf"
     assert caught.value.hint.startswith("Did you mean the stack shelf?")
 
 
-def test_stacks_are_listed(tools: pipeline.Tools) -> None:
-    (row,) = pipeline.list_stacks(tools)
+def test_stacks_are_listed(tools: Tools) -> None:
+    (row,) = listing.list_stacks(tools)
     assert (row["name"], row["frameworks"], row["cuda"]) == ("shelf", ["wd==1.12.3", "plain==2.4.9"], "9.0")
 
 
-def test_a_lock_of_a_stack_that_changed_is_stale(tools: pipeline.Tools) -> None:
-    environment = pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment
+def test_a_lock_of_a_stack_that_changed_is_stale(tools: Tools) -> None:
+    environment = resolving.resolve_request(tools, ["shelf"], Constraints()).environment
     base = BaseLock(image=environment.base.image, digest=None, bootstrap=None)
     path = tools.workspace.lock_file("shelf")
-    locked = pipeline.Locked(
-        lock=Lock(environment=environment, base=base, prefixes=(), missing=()), digest="", path=path, kept=True
-    )
+    locked = Locked(lock=Lock(environment=environment, base=base, prefixes=(), missing=()), digest="", path=path, kept=True)
     workspace(tools.workspace.root, {"shelf": GPU.format('"wd==1.12.0", "plain==2.4.9"')})
     with pytest.raises(InvalidInputError) as caught:
-        pipeline.check_lock(tools, locked)
+        locking.check_lock(tools, locked)
     assert caught.value.code == "stale-lock" and caught.value.exit_code == 5
     assert "the stack asks for wd==1.12.0, not for 1.12.3" in [problem.message for problem in caught.value.problems]
 
 
-def test_a_locked_stack_is_its_lock_until_the_file_changes_or_a_new_one_is_asked_for(tools: pipeline.Tools) -> None:
-    found = pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment
+def test_a_locked_stack_is_its_lock_until_the_file_changes_or_a_new_one_is_asked_for(tools: Tools) -> None:
+    found = resolving.resolve_request(tools, ["shelf"], Constraints()).environment
     older = replace(found, exclude_newer="2020-01-01")
     base = BaseLock(image=older.base.image, digest=None, bootstrap=None)
     path = tools.workspace.lock_file("shelf")
     path.parent.mkdir(parents=True)
     path.write_text(codec.dumps(Lock(environment=older, base=base, prefixes=(), missing=())))
-    assert pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment == older
-    assert pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints(), anew=True).environment == found
+    assert resolving.resolve_request(tools, ["shelf"], Constraints()).environment == older
+    assert resolving.resolve_request(tools, ["shelf"], Constraints(), anew=True).environment == found
     workspace(tools.workspace.root, {"shelf": GPU.format('"wd==1.12.3", "plain==4.0"')})
-    assert pipeline.resolve_request(tools, ["shelf"], pipeline.Constraints()).environment.prefixes == ()
+    assert resolving.resolve_request(tools, ["shelf"], Constraints()).environment.prefixes == ()
 
 
 # --- over many combinations ---------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_an_engine_that_ends_midway_is_no_bug(monkeypatch, capsys, kind):
     def gone(*_args, **_more):
         raise getattr(requests.exceptions, kind)("Connection aborted.")
 
-    monkeypatch.setattr("envbuild.pipeline.resolve_request", gone)
+    monkeypatch.setattr("envbuild.pipeline.resolving.resolve_request", gone)
     assert "engine" in ends(capsys, 6, "show", "tf-2.21-cpu")
 
 
@@ -111,5 +111,5 @@ def test_an_engine_whose_stream_breaks_off_is_no_bug(monkeypatch, capsys):
         def gone(*_args, error=error, **_more):
             raise error
 
-        monkeypatch.setattr("envbuild.pipeline.resolve_request", gone)
+        monkeypatch.setattr("envbuild.pipeline.resolving.resolve_request", gone)
         assert "engine" in ends(capsys, 6, "show", "tf-2.21-cpu")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envbuild.errors import Alternative, Problem, UnknownNameError, UsageError
 from envbuild.workspace import can_be_name
 
 if TYPE_CHECKING:
     from envbuild.model import Environment
-    from envbuild.pipeline.stages import Constraints
+    from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.tools import Tools
     from envbuild.stacks import Stack
 
@@ -69,22 +69,3 @@ def suggested(tools: Tools, texts: Sequence[str], error: UnknownNameError) -> Un
         alternatives=[Alternative(name=near[0], changes="the stack of that name"), *error.alternatives],
         details=error.details,
     )
-
-
-def list_stacks(tools: Tools) -> list[dict[str, Any]]:
-    """The stacks as ``list --json`` shows them."""
-    from envbuild import stacks
-
-    return [
-        {
-            "name": stack.name,
-            "title": stack.title,
-            "frameworks": [member.request for member in stack.members],
-            "python": list(stack.pythons),
-            "os": stack.system,
-            "cuda": stack.cuda or None,
-            "driver": stack.driver or None,
-            "gpus": list(stack.gpus),
-        }
-        for stack in stacks.load(tools.workspace).values()
-    ]

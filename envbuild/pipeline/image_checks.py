@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
 from envbuild.model import Lock
-from envbuild.pipeline import evidence, own, proving, stored
+from envbuild.pipeline import evidence, proofs, stage_cache, user_recipe
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     began = time.monotonic()
     name = lock.environment.name
     key = {"image": image, "lock": digest, "checks": verify.CHECKS}
-    known = stored.recall(tools.workspace, name, "verify", key) if replay else None
+    known = stage_cache.recall(tools.workspace, name, "verify", key) if replay else None
     if known is None:
         record = build.read_record(tools.workspace, name)
         report = verify.verify(
@@ -96,12 +96,12 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             rules=_rules(tools, lock),
         )
         known = {"ok": report.ok, "report": codec.encode(report)}
-        stored.keep(tools.workspace, name, "verify", key, known)
+        stage_cache.keep(tools.workspace, name, "verify", key, known)
         replayed = False
     else:
         replayed = True
     if not known["ok"]:
-        proving.contradict(tools, name, "verified")
+        proofs.contradict(tools, name, "verified")
         problems = [Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]]
         tags = "No tag was moved to it. " if base else ""
         if all(": import " in problem.where for problem in problems):
@@ -117,7 +117,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             hint=f"{tags}Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
             "if it stays, the lock or the recipe is wrong.",
         )
-    proving.prove_image(tools, build.read_record(tools.workspace, name), image, "verified")
+    proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "verified")
     return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
 
 
@@ -129,7 +129,8 @@ def _rules(tools: Tools, lock: Lock) -> Rules:
 
     left_out = (name for each in lock.environment.frameworks for name in tools.recipes[each.recipe].ignore)
     ignored = frozenset(str(canonicalize_name(name)) for name in left_out)
-    return replace(verify.load_rules(tools.workspace.images), frameworks=own.packages_of_frameworks(tools), ignored=ignored)
+    packages = user_recipe.packages_of_frameworks(tools)
+    return replace(verify.load_rules(tools.workspace.images), frameworks=packages, ignored=ignored)
 
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:
@@ -143,7 +144,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         "options": codec.encode(options),
         "gpus": [codec.encode(gpu) for gpu in host.gpus()],
     }
-    known = stored.recall(tools.workspace, name, "smoke", key) if replay else None
+    known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
     if known is not None and all(Path(path).exists() for path in known["paths"].values()):
         return _smoked(known, replayed=True)
     outcome = smoketest.run(tools.engine, image, lock, options, tools.workspace.report_folder(name), tools.on_progress)
@@ -155,9 +156,9 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         "paths": {kind: str(path) for kind, path in outcome.paths.items()},
     }
     if outcome.status == "error":
-        stored.forget(tools.workspace, name, "smoke")  # it crashed: worth another try next time
+        stage_cache.forget(tools.workspace, name, "smoke")  # it crashed: worth another try next time
     else:
-        stored.keep(tools.workspace, name, "smoke", key, answer)
+        stage_cache.keep(tools.workspace, name, "smoke", key, answer)
     smoked = _smoked(answer, replayed=False)
     if len(lock.environment.frameworks) == 1 or smoked.report.get("parts"):  # one of several alone proves nothing of the whole
         _note_smoke(tools, name, image, smoked)
@@ -179,7 +180,7 @@ def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
 
 def read_report(path: Path) -> dict[str, Any]:
     """A smoke report from a file; :class:`InvalidInputError` where it is none."""
-    value = stored.read_json(path)
+    value = stage_cache.read_json(path)
     if not isinstance(value, dict) or "schema" not in value:
         raise InvalidInputError(f"{path} is not a smoke report.", hint="`envbuild smoke NAME` writes one.")
     return value
@@ -190,6 +191,6 @@ def _note_smoke(tools: Tools, name: str, image: str, smoked: Smoked) -> None:
 
     kind = evidence.kind_of_smoke(smoked.report)
     if smoked.status == "pass":
-        proving.prove_image(tools, build.read_record(tools.workspace, name), image, kind)
+        proofs.prove_image(tools, build.read_record(tools.workspace, name), image, kind)
     elif smoked.status == "fail":
-        proving.contradict(tools, name, kind)
+        proofs.contradict(tools, name, kind)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import BuildError, Conflict, ConflictError, UsageError
 from envbuild.model import Environment, Missing, Resolution
-from envbuild.pipeline import own, stages
+from envbuild.pipeline import locking, resolving, user_recipe
+from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.custom import Wishes
+    from envbuild.custom.writing import Wishes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,19 +32,20 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
     Raises :class:`UsageError` (``exists``) where one is there and not to be overwritten, and what reading it, resolving what it
     asks for or locking its packages raises; nothing is written then.
     """
-    from envbuild import custom
+    from envbuild.custom import paths, reading, writing
+    from envbuild.custom.services import load_services
 
-    path = folder / custom.FILE
+    path = folder / paths.FILE
     if path.exists() and not force:
         raise UsageError(f"{path} is there already.", code="exists", hint="Edit it, or overwrite it with --force.")
-    services = custom.load_services(tools.workspace)
+    services = load_services(tools.workspace)
     wishes = replace(wishes, name=wishes.name or _name(tools, folder), frameworks=wishes.frameworks or (first_choice(tools),))
-    text = custom.text(wishes, tuple(services))
-    recipe = custom.read(text, path, services)
-    own.require_free_name(tools, recipe)
-    resolution = stages.resolve_request(tools, recipe.request, stages.Constraints(**recipe.insists))
-    stages.require_recipes(tools, resolution.environment)
-    unchecked = _require_lockable(tools, own.named(resolution, recipe))
+    text = writing.text(wishes, tuple(services))
+    recipe = reading.read(text, path, services)
+    user_recipe.require_free_name(tools, recipe)
+    resolution = resolving.resolve_request(tools, recipe.request, Constraints(**recipe.insists))
+    resolving.require_recipes(tools, resolution.environment)
+    unchecked = _require_lockable(tools, user_recipe.named(resolution, recipe))
     files.write_atomic(path, text)
     return Started(path=path, environment=resolution.environment, unchecked=unchecked)
 
@@ -57,7 +59,7 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
 
     environment = resolution.environment
     later = Missing(what=f"base {environment.base.image}", why="it is pinned when the environment is locked")
-    inputs = {**stages.lock_inputs(tools, environment), "pin_base": lambda _: later}
+    inputs = {**locking.lock_inputs(tools, environment), "pin_base": lambda _: later}
     try:
         lock = locks.make(environment, **inputs)
     except BuildError as error:
@@ -112,7 +114,7 @@ def first_choice(tools: Tools) -> str:
 
 
 def _name(tools: Tools, folder: Path) -> str:
-    from envbuild import custom
+    from envbuild.custom import writing
 
-    name = custom.name_for(folder)
-    return name if own.is_free(tools, name) else f"my-{name}"
+    name = writing.name_for(folder)
+    return name if user_recipe.is_free(tools, name) else f"my-{name}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from envbuild.errors import UnknownNameError, UsageError
-from envbuild.pipeline import evidence, proving, stages, sweep
+from envbuild.pipeline import committed, evidence, proofs, resolving
+from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.evidence import Evidence, Kind, Part, Proof, Unproved
-from envbuild.pipeline.stages import Constraints
 from envbuild.pipeline.tools import Tools
 
 Place = Literal["repository", "cache"]
@@ -49,10 +49,10 @@ def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints,
     Raises :class:`UnknownNameError` (``nothing-matches``) where ``pattern``, a glob, leaves none.
     """
     if texts:
-        found = [stages.resolve_request(tools.at([text]), [text], constraints).environment.name for text in texts]
+        found = [resolving.resolve_request(tools.at([text]), [text], constraints).environment.name for text in texts]
     else:
-        committed = tools.workspace.committed_evidence("x").parent
-        found = sorted({*sweep.names(tools), *(path.stem for path in committed.glob("*.json"))})
+        recorded = tools.workspace.committed_evidence("x").parent
+        found = sorted({*committed.names(tools), *(path.stem for path in recorded.glob("*.json"))})
     matching = [name for name in dict.fromkeys(found) if not pattern or fnmatchcase(name, pattern)]
     if not matching and pattern:
         raise UnknownNameError(
@@ -63,9 +63,9 @@ def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints,
 
 def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
     """The evidence of ``name``, stale proofs told apart; raises :class:`InvalidInputError` for a file that cannot be read."""
-    subject = proving.subject_of(tools, name)
+    subject = proofs.subject_of(tools, name)
     order: tuple[Place, Place] = ("repository", "cache")
-    places = dict(zip(order, proving.files_of(tools, name), strict=True))
+    places = dict(zip(order, proofs.files_of(tools, name), strict=True))
     on_file = {place: evidence.read(path, name) for place, path in places.items()}
     if subject is None:
         nothing = Evidence(schema=1, name=name, proofs=())
@@ -100,8 +100,8 @@ def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
     _require_checkout(tools)
     changed = []
     for name in names:
-        committed, cached = proving.files_of(tools, name)
-        subject = proving.subject_of(tools, name)
+        committed, cached = proofs.files_of(tools, name)
+        subject = proofs.subject_of(tools, name)
         if subject is None:
             continue
         held = [evidence.current(evidence.read(path, name), subject) for path in (committed, cached)]
@@ -114,8 +114,8 @@ def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
     """Remove what is stale, from the repository and from the cache folder; the files that changed."""
     changed = []
     for name in names:
-        subject = proving.subject_of(tools, name)
-        for path in proving.files_of(tools, name):
+        subject = proofs.subject_of(tools, name)
+        for path in proofs.files_of(tools, name):
             if not path.exists() or (tools.own is not None and path == tools.workspace.committed_evidence(name)):
                 continue
             before = evidence.read(path, name)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from envbuild.errors import Alternative, InvalidInputError, Problem
 from envbuild.model import Framework, Lock
-from envbuild.pipeline import sweep
+from envbuild.pipeline import committed
 from envbuild.pipeline.tools import Tools
 
 _SHOWN = 3
@@ -55,7 +55,7 @@ def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
         return
     (framework,) = environment.frameworks
     found = []
-    for name in sweep.names(tools):
+    for name in committed.names(tools):
         path = tools.workspace.lock_file(name)
         try:
             held = json.loads(path.read_text(encoding="utf-8"))

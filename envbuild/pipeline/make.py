@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from envbuild import files
 from envbuild.model import Environment, Lock
-from envbuild.pipeline import judge, proving, stages
-from envbuild.pipeline.judge import Smoked
-from envbuild.pipeline.stages import Constraints
+from envbuild.pipeline import building, image_checks, locking, proofs, rendering, resolving
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.image_checks import Smoked
+from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def make(
     began = time.monotonic()
     log = _Log(listener=on_stage)
     with log.stage("resolve") as note:
-        environment = stages.resolve_buildable(tools, texts, constraints).environment
+        environment = resolving.resolve_buildable(tools, texts, constraints).environment
         note.outcome, note.detail = "kept", environment.name
     lock_file = tools.workspace.running(environment.name, "make")
     with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
@@ -119,33 +120,33 @@ def make(
     )
 
 
-def _lock_and_render(tools: Tools, environment: Environment, log: _Log) -> stages.Locked:
+def _lock_and_render(tools: Tools, environment: Environment, log: _Log) -> Locked:
     with log.stage("lock") as note:
-        locked = stages.lock_environment(tools, environment)
+        locked = locking.lock_environment(tools, environment)
         count = sum(len(prefix.artifacts) for prefix in locked.lock.prefixes)
         missing = len(locked.lock.missing)
         note.outcome = "kept" if locked.kept else "done"
         note.detail = f"{count} files by sha256" + (f", {missing} not pinned" if missing else "")
         if not missing:
-            proving.prove_lock(tools, environment.name, locked.digest, "locked")
+            proofs.prove_lock(tools, environment.name, locked.digest, "locked")
     with log.stage("render") as note:
-        rendered = stages.render_environment(tools, locked.lock)
+        rendered = rendering.render_environment(tools, locked.lock)
         note.outcome = "kept" if rendered.kept else "done"
         note.detail = str(rendered.folder)
-        proving.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
+        proofs.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
     return locked
 
 
-def _build(tools: Tools, locked: stages.Locked, log: _Log, aliases: Sequence[str]) -> BuildRecord:
+def _build(tools: Tools, locked: Locked, log: _Log, aliases: Sequence[str]) -> BuildRecord:
     """The image, verified before any tag names it: the two stages are told apart in the notes all the same."""
     with log.stage("build") as note:
-        record, verified = stages.build_environment(tools, locked, aliases=aliases)
+        record, verified = building.build_environment(tools, locked, aliases=aliases)
         note.outcome = "kept" if record.kept else "done"
         note.detail = f"{record.tags[0]}, by {tools.engine_name}"
         note.elsewhere = verified.seconds if verified else 0.0
     with log.stage("verify") as note:
         fresh = verified is not None and not verified.replayed
-        verified = verified or judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
+        verified = verified or image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
         note.outcome = "done" if fresh or not verified.replayed else "replayed"
         unchecked = sum(text.startswith("not checked") for text in verified.report["notes"])
         note.detail = "the image holds what the lock says" + (
@@ -155,9 +156,9 @@ def _build(tools: Tools, locked: stages.Locked, log: _Log, aliases: Sequence[str
     return record
 
 
-def _smoke(tools: Tools, locked: stages.Locked, record: BuildRecord, log: _Log, options: MakeOptions) -> Smoked:
+def _smoke(tools: Tools, locked: Locked, record: BuildRecord, log: _Log, options: MakeOptions) -> Smoked:
     with log.stage("smoke") as note:
-        smoked = judge.smoke_image(tools, locked.lock, locked.digest, record.image, options.smoke, replay=True)
+        smoked = image_checks.smoke_image(tools, locked.lock, locked.digest, record.image, options.smoke, replay=True)
         note.outcome = "replayed" if smoked.replayed else "done"
         note.detail = smoked.status
     return smoked

@@ -11,7 +11,7 @@ from envbuild.errors import EnvbuildError, InvalidInputError, Problem, UsageErro
 from envbuild.model import Custom, Environment, Lock, Resolution
 
 if TYPE_CHECKING:
-    from envbuild.custom import UserRecipe
+    from envbuild.custom.reading import UserRecipe
     from envbuild.pipeline.tools import Tools
 
 # What a lock pins, or was pinned for, and what the file calls it. The rest may change without a package index.

@@ -32,17 +32,17 @@ def completed(tools: Tools, lock: Lock) -> Lock:
 def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     """``lock`` with the base and everything that apt installs upon it pinned.
 
-    The packages of ``like``, a lock upon the same base, are taken again where they can still be had: see
-    :mod:`envbuild.pipeline.earlier`. Else all are pinned as the mirror has them now, at once: packages of two days need not fit
-    each other. Where the mirror cannot be asked, the lock says that it lacks them. Raises :class:`BuildError`
-    (``packages-unavailable``, ``unknown-package``) where apt would not install what is asked for.
+    With ``like``, a lock on the same base, its packages are taken again where they can still be had
+    (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all are pinned together from today's mirror, because packages of
+    different days may conflict. If no mirror answers, the lock lists them as missing. Raises :class:`BuildError`
+    (``packages-unavailable``, ``unknown-package``) if apt would refuse to install them.
     """
-    from envbuild.pipeline import earlier
+    from envbuild.pipeline import debian_reuse
 
-    if like is None or not earlier.is_upon_the_same_base(lock, like):
+    if like is None or not debian_reuse.is_upon_the_same_base(lock, like):
         return _todays(tools, lock)
     try:
-        return earlier.pinned_like(tools, lock, like)
+        return debian_reuse.pinned_like(tools, lock, like)
     except EnvbuildError as error:
         made = _todays(tools, lock)  # where that is refused, too, its own reason is the one to tell
         instead = "those of today are pinned" if made.apt else "no mirror gives those of today"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from envbuild.errors import EnvbuildError, InvalidInputError
-from envbuild.pipeline import fetching, judge, proving, rendering, stages
+from envbuild.pipeline import building, fetching, image_checks, locking, proofs, rendering, stored_locks
 from envbuild.pipeline.evidence import Kind
-from envbuild.pipeline.judge import Smoked
+from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -75,20 +75,20 @@ def prove_again(
 def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     from envbuild import host
 
-    held = proving.held_kinds(tools, name)
+    held = proofs.held_kinds(tools, name)
     wanted = [kind for kind in kinds if kind not in held]
-    locked = stages.read_locked(tools, name)
+    locked = stored_locks.read_locked(tools, name)
     of_gpu = locked is not None and locked.lock.environment.cuda is not None and bool(host.gpus())
     # One smoke test is run: on the GPUs where the image and this machine have them, else on the CPU.
     return tuple(kind for kind in wanted if kind != ("smoke-cpu" if of_gpu else "smoke-gpu"))
 
 
 def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
-    locked = stages.require_lock(tools, name)
+    locked = locking.require_lock(tools, name)
     if "locked" in lacking and not locked.lock.missing:
-        proving.prove_lock(tools, name, locked.digest, "locked")
+        proofs.prove_lock(tools, name, locked.digest, "locked")
     if "rendered" in lacking:
-        text = stages.render_text(tools, locked.lock)
+        text = rendering.render_text(tools, locked.lock)
         found = rendering.differences(tools.workspace.rendering(name), text)
         if found:
             raise InvalidInputError(
@@ -96,24 +96,24 @@ def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
                 code="stale-rendering",
                 hint=f"Write them again with `envbuild render {tools.spoken(name)}`, then prove.",
             )
-        proving.prove_rendering(tools, locked.lock, locked.digest, text)
+        proofs.prove_rendering(tools, locked.lock, locked.digest, text)
 
 
 def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOptions, *, keep_images: bool) -> Smoked | None:
     """Build, verify and smoke-test, as far as ``lacking`` asks for; the verdict where there was a smoke test."""
     from envbuild import build
 
-    locked = stages.require_lock(tools, name)
+    locked = locking.require_lock(tools, name)
     before = build.read_record(tools.workspace, name)
     had = before is not None and tools.engine.image(before.image) is not None
-    record, verified = stages.build_environment(tools, locked)
+    record, verified = building.build_environment(tools, locked)
     try:
         if verified is None and set(lacking) - {"built"}:
-            judge.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
+            image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
         if set(lacking) - {"built", "verified"}:
             on_cpu = locked.lock.environment.cuda is not None and "smoke-cpu" in lacking
             options = replace(smoke, allow_cpu=True, expect="cpu") if on_cpu else smoke
-            return judge.smoke_image(tools, locked.lock, locked.digest, record.image, options, replay=True)
+            return image_checks.smoke_image(tools, locked.lock, locked.digest, record.image, options, replay=True)
         return None
     finally:
         if not (had or keep_images):
@@ -134,7 +134,7 @@ def _attempt(  # noqa: PLR0917 - what each step of the work left
     smoked: Smoked | None,
 ) -> Attempt:
     lacking = _lacking(tools, name, kinds)
-    held = proving.held_kinds(tools, name)
+    held = proofs.held_kinds(tools, name)
     if not lacking:
         return Attempt(name=name, state="proved", held=held, lacking=())
     if problem is not None:

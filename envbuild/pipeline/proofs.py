@@ -23,7 +23,7 @@ def subject_of(tools: Tools, name: str) -> Subject | None:
 
     Raises :class:`InvalidInputError` for a lock that cannot be read.
     """
-    from envbuild import context
+    from envbuild import build_context
     from envbuild.lock import read
 
     path = tools.workspace.lock_file(name)
@@ -32,13 +32,13 @@ def subject_of(tools: Tools, name: str) -> Subject | None:
     lock = read(path)
     written = rendering.read(tools.workspace.rendering(name))
     try:
-        rendered = context.rendering_digest(tools.workspace, lock, written) if written else ""
+        rendered = build_context.rendering_digest(tools.workspace, lock, written) if written else ""
     except EnvbuildError:
         rendered = ""  # a file of the user's own that the image copies is gone: what rests on it is stale
     return Subject(
         lock=files.sha256_of(path),
         rendering=rendered,
-        guest=context.guest_digest(tools.workspace, lock, tools.recipes),
+        guest=build_context.guest_digest(tools.workspace, lock, tools.recipes),
     )
 
 
@@ -71,9 +71,9 @@ def prove_lock(tools: Tools, name: str, digest: str, kind: Kind) -> None:
 
 def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, str]) -> None:
     """Record that the files ``written`` were rendered from ``lock``, whose digest is given."""
-    from envbuild import context
+    from envbuild import build_context
 
-    found = context.rendering_digest(tools.workspace, lock, {path: text.encode() for path, text in written.items()})
+    found = build_context.rendering_digest(tools.workspace, lock, {path: text.encode() for path, text in written.items()})
     _record(tools, lock.environment.name, "rendered", Subject(lock=digest, rendering=found, guest=""), engine="")
 
 

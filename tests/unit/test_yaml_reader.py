@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.strictyaml import Table, load, raise_for
+from envbuild.yaml_reader import Table, load, raise_for
 
 
 def read(text: str | bytes) -> tuple[Table | None, list[Problem]]:

@@ -39,7 +39,7 @@ def program(*sources: Path) -> str:
     """What an answer depends on beside its input: the program, by size and time of the ``.py`` files in folders and files."""
     stamps: list[list[Any]] = [[_FORMAT]]
     for source in sources:
-        for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
             try:
                 status = path.stat()
             except OSError:

@@ -1,0 +1,48 @@
+"""From a lock to a verified image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from envbuild.pipeline import base_alternatives, image_checks, incomplete_locks, proofs
+from envbuild.pipeline.image_checks import Verified
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+
+
+def build_environment(
+    tools: Tools, locked: Locked, *, aliases: Sequence[str] = (), no_cache: bool = False
+) -> tuple[BuildRecord, Verified | None]:
+    """The verified image of a lock, with what verifying said; None where an image was kept with all its tags.
+
+    No tag moves before the image is verified (else :class:`VerifyError`). A lock that pins no file of a framework is refused.
+    """
+    from envbuild import build
+
+    incomplete_locks.require_complete(tools, locked.lock)
+    seen: list[Verified] = []
+
+    def check(image: str, base: str) -> None:
+        seen.append(image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
+
+    with base_alternatives.named_with_error(tools.matrix, locked.lock.environment):
+        record = build.build(
+            tools.engine,
+            tools.workspace,
+            locked.lock,
+            tools.recipes,
+            tools.templates,
+            tools.index,
+            tools.on_progress,
+            aliases=tuple(aliases),
+            no_cache=no_cache,
+            check=check,
+        )
+    proofs.prove_image(tools, record, record.image, "built")
+    if seen:
+        proofs.prove_image(tools, record, record.image, "verified")
+    return record, seen[0] if seen else None

@@ -1,0 +1,105 @@
+"""The environments that are kept committed: their list, and what differs between their files and their locks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envbuild import files, yaml_reader
+from envbuild.errors import EnvbuildError, InvalidInputError, Problem
+from envbuild.pipeline import evidence, proofs, rendering
+from envbuild.pipeline.locking import require_lock
+from envbuild.pipeline.rendering import Difference
+from envbuild.pipeline.stored_locks import read_lock
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace, can_be_name
+
+SCHEMA = 1
+FILE = "environments.yaml"
+
+
+def listed(workspace: Workspace) -> dict[str, str]:
+    """The canonical names, in the order of the file, each with its reason; none where a workspace keeps no such list.
+
+    :class:`InvalidInputError` lists all problems of the file.
+    """
+    path = workspace.images / FILE
+    where = str(path.relative_to(workspace.root))
+    problems: list[Problem] = []
+    try:
+        table = yaml_reader.load(files.read_bytes(path), where, problems)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {where}: {error.strerror}.", hint="Restore the file.") from error
+    found: dict[str, str] = {}
+    if table is not None:
+        table.schema(SCHEMA)
+        found = table.text_map("environments")
+        for name in found:
+            if not can_be_name(name):
+                table.problem(f"{name!r} is not the name of an environment", "environments")
+        table.finish()
+    yaml_reader.raise_for(problems, "The list of environments")
+    return found
+
+
+def names(tools: Tools) -> list[str]:
+    """The canonical name of every environment that has a folder, sorted."""
+    return sorted({folder.name for folder in _folders(tools)})
+
+
+def kept(tools: Tools) -> list[str]:
+    """Those of :func:`names`, and those of the list of environments that have no folder yet."""
+    return sorted({*names(tools), *listed(tools.workspace)})
+
+
+def check_all(tools: Tools) -> list[Difference]:
+    """Everything on disk that is not what its lock makes it; nothing is written."""
+    found: list[Difference] = []
+    for folder in _folders(tools):
+        found += _check_folder(tools, folder)
+    found += _check_evidence(tools)
+    return found
+
+
+def check_one(tools: Tools, name: str) -> list[Difference]:
+    """The same for the environment called ``name`` alone; its lock is required."""
+    locked = require_lock(tools, name)
+    if tools.own is not None:
+        return rendering.differences(tools.workspace.rendering(name), rendering.render_text(tools, locked.lock))
+    return _check_folder(tools, locked.path.parent)
+
+
+def _folders(tools: Tools) -> list[Path]:
+    workspace = tools.workspace
+    places = dict.fromkeys((workspace.images / "environments", workspace.environments))
+    return sorted(folder for place in places if place.is_dir() for folder in place.iterdir() if folder.is_dir())
+
+
+def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
+    path = folder / rendering.LOCK
+    if not path.is_file():
+        return [Difference(kind="orphan", path=folder, note="it has no lock")]
+    try:
+        lock = read_lock(path)
+        if lock.environment.name != folder.name:
+            return [Difference(kind="differs", path=path, note=f"it is the lock of {lock.environment.name}")]
+        return rendering.differences(folder, rendering.render_text(tools, lock))
+    except EnvbuildError as error:
+        return [Difference(kind="unreadable", path=path, note=error.message)]
+
+
+def _check_evidence(tools: Tools) -> list[Difference]:
+    found = []
+    for path in sorted(tools.workspace.committed_evidence("x").parent.glob("*.json")):
+        try:
+            subject = proofs.subject_of(tools, path.stem)
+            held = evidence.read(path, path.stem)
+        except EnvbuildError as error:
+            found.append(Difference(kind="unreadable", path=path, note=error.message))
+            continue
+        if subject is None:
+            found.append(Difference(kind="orphan", path=path, note="there is no such environment"))
+        elif held != evidence.current(held, subject):
+            found.append(Difference(kind="differs", path=path, note="stale proofs: `envbuild evidence --all --prune`"))
+    return found

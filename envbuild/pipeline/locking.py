@@ -1,0 +1,184 @@
+"""From an environment to its lock: made, completed, checked and written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild.errors import EnvbuildError, InvalidInputError
+from envbuild.model import BaseLock, Environment, Lock, Missing
+from envbuild.pipeline import debian_packages, stack_requests, user_recipe
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.rendering import render_text
+from envbuild.pipeline.resolving import require_recipes, resolve_words, todays_decision
+from envbuild.pipeline.stored_locks import Locked, read_lock, read_locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.engine import bases
+    from envbuild.matrix.types import Matrix
+
+
+def check_lock(tools: Tools, locked: Locked) -> None:
+    """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept what the lock holds."""
+    from envbuild import lock as locks
+    from envbuild import resolve
+
+    environment = locked.lock.environment
+    known = tools.recipes
+    asked = {each.name: known[each.recipe].requirements_of(each) for each in environment.frameworks if each.recipe in known}
+    path = locked.path if tools.own is None else None
+    refusals = resolve.refusals(tools.matrix, environment)
+    problems = locks.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
+    problems += stack_requests.departures(tools, environment)
+    problems += user_recipe.pinned_differences(tools.own, locked.lock) if tools.own is not None else []
+    if problems:
+        raise InvalidInputError(
+            f"The lock of {environment.name} is stale: the matrix or the recipe no longer accepts what it holds.",
+            code="stale-lock",
+            hint=f"Make it again with `envbuild lock {tools.spoken(environment.name)} --relock`, and look at what changed."
+            + ("" if tools.workspace.overlays else " If it was made with rows of your own, name their file: --matrix FILE."),
+            problems=problems,
+        )
+
+
+def require_lock(tools: Tools, name: str) -> Locked:
+    """The lock of ``name``, checked; :class:`InvalidInputError` (``no-lock``) where there is none."""
+    locked = read_locked(tools, name)
+    if locked is None:
+        raise InvalidInputError(
+            f"{name} has no lock.",
+            code="no-lock",
+            hint=f"`envbuild lock {tools.spoken(name)}` makes one (it needs a package index).",
+        )
+    check_lock(tools, locked)
+    user_recipe.require_taken_over(tools, locked.lock)
+    return locked
+
+
+def lock_environment(tools: Tools, environment: Environment, *, relock: bool = False) -> Locked:
+    """The lock of ``environment``: the one on disk, its missing parts completed where they can be had now, else a new one.
+
+    A stale lock is refused (exit 5), never replaced, unless ``relock``.
+    """
+    from envbuild import lock as locks
+
+    found = None if relock else read_locked(tools, environment.name)
+    if found is not None:
+        check_lock(tools, found)
+        # What a user's recipe says beyond its pins is taken over as it is now.
+        lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
+        if _may_be_completed(tools, found):
+            lock = locks.complete(lock, **lock_inputs(tools, environment))
+        lock = debian_packages.completed(tools, lock)
+    else:
+        start = starting_lock(tools)
+        lock = debian_packages.pinned(tools, locks.make(environment, **lock_inputs(tools, environment), like=start), like=start)
+    if found is not None and lock == found.lock:
+        return found
+    path = tools.workspace.written_lock(environment.name)
+    write_lock(tools, path, lock)
+    return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
+
+
+def starting_lock(tools: Tools) -> Lock | None:
+    """The lock whose pins a user's own recipe keeps wherever they fit; None where there is none, or for anything else.
+
+    It is the one beside the recipe; else that of its frameworks alone, so that the image shares their layers.
+    """
+    if tools.own is None:
+        return None
+    path = tools.workspace.written_lock(tools.own.name)
+    try:
+        if path.exists() and (held := read_lock(path)).environment.custom is not None:
+            return held
+        name = resolve_words(tools, tools.own.request, Constraints(**tools.own.insists)).environment.name
+        committed = tools.workspace.images / "environments" / name / "lock.json"
+        return read_lock(committed) if committed.exists() else None
+    except EnvbuildError:
+        return None  # nothing is lost but layers that could be shared; what is wrong is told where it is needed
+
+
+def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
+    """Write ``lock`` to ``path`` once it has been read back and rendered in memory, as every later verb will do.
+
+    Raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing where that fails: whatever a package index said, a
+    lock that is on disk can be used.
+    """
+    from envbuild import lock as locks
+
+    try:
+        if locks.parse(locks.dumps(lock), path) != lock:
+            raise InvalidInputError("It reads back as another lock.")
+        render_text(tools, lock)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"The lock that was made of {lock.environment.name} could not be used, so it was not written: {error.message}",
+            code="unusable-lock",
+            hint=error.hint,
+            problems=error.problems,
+            details=error.details,
+        ) from error
+    locks.write(path, lock)
+
+
+def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
+    """What making a lock of ``environment`` takes beside it."""
+    recipes = require_recipes(tools, environment)
+    return {
+        "recipe_requirements": {each.name: recipes[each.recipe].requirements_of(each) for each in environment.frameworks},
+        "ignored": {each.name: recipes[each.recipe].ignore for each in environment.frameworks},
+        "index": tools.index,
+        "pin_base": lambda target: _pin_base(tools, target),
+        "downloads": tools.workspace.downloads,
+        "tools": tools.build_tools,
+        "pips": tools.pips,
+        "sources": tools.source_archives,
+        "on_progress": tools.on_progress,
+    }
+
+
+def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:
+    """How to find the base again, or what is missing and why."""
+    from envbuild.engine import bases
+
+    engine = tools.engine_or_none()
+    found = bases.pin(environment, engine, tools.workspace, tools.on_progress, known_base(tools.matrix, environment))
+    image = environment.base.build_image
+    if isinstance(found, Missing) or not image:
+        return found
+    return replace(found, build_digest=bases.digest_of(image, engine, tools.on_progress))
+
+
+def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
+    """What the matrix says of the image, the system's plain one or one that brings CUDA: of a user's own, nothing."""
+    from envbuild.engine import bases
+
+    row = next((row for row in matrix.systems if row.name == environment.system.name), None)
+    if row is None or environment.base.provider == "local":
+        return bases.Known()
+    with_cuda = {provider.image: provider.digest for cuda in matrix.cuda for provider in cuda.providers if provider.image}
+    return bases.Known(digest=({**with_cuda, row.image: row.digest}).get(environment.base.image, ""), archive=row.archive)
+
+
+def _may_be_completed(tools: Tools, locked: Locked) -> bool:
+    """Whether the lock lacks something that may be had now.
+
+    Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle where an image was made
+    without it.
+    """
+    from envbuild import lock as locks
+
+    without_pip = any(each.pip is None and each.python.version in tools.pips for each in locked.lock.prefixes)
+    return (
+        without_pip or bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
+    )
+
+
+def _built_from(tools: Tools, locked: Locked) -> bool:
+    """Whether an image was made from exactly this lock."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, locked.lock.environment.name)
+    return record is not None and record.lock == locked.digest

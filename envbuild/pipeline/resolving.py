@@ -1,0 +1,162 @@
+"""From a request to an environment: the resolver's answer, or the decision of a lock that holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
+from envbuild.model import Environment, Resolution
+from envbuild.pipeline import stack_requests, user_recipe
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.stored_locks import Locked, read_lock, read_locked
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import can_be_name
+
+if TYPE_CHECKING:
+    from envbuild.custom.reading import UserRecipe
+    from envbuild.recipes import Recipe
+    from envbuild.resolve import Explanation, Request
+
+
+def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
+    """The environment that ``texts`` mean.
+
+    The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
+    accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless
+    they are to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
+    """
+    resolution = _resolve_request(tools, texts, constraints, anew=anew)
+    return _with_remarks(resolution, partial(read_locked, tools))
+
+
+def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Resolution:
+    if tools.own is not None:
+        return _resolve_own(tools, tools.own, constraints, anew=anew)
+    locked = _locked_environment(tools, texts, constraints, anew=anew)
+    if locked is None or (stack_requests.stack_of(tools, texts) and (anew or stack_requests.departures(tools, locked))):
+        return resolve_words(tools, texts, constraints)
+    return _held(tools, texts[0], locked)
+
+
+def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
+    """What the matrix answers to ``texts``, a stack or a request; no lock is asked."""
+    from envbuild import resolve
+
+    if (stack := stack_requests.stack_of(tools, texts)) is not None:
+        return resolve.resolve_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+    return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
+
+
+def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
+    """The decision of a lock, as the answer to ``text``."""
+    from envbuild import resolve
+
+    overlaid = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
+    told = resolve.details_of(tools.matrix, locked)
+    return Resolution(request=text, environment=locked, reasons=(), warnings=(), overlaid=overlaid, details=told)
+
+
+def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, anew: bool) -> Resolution:
+    """A user's own recipe: the decision of the lock beside it while that was made for the same request, else a new one."""
+    user_recipe.require_alone(recipe, insisted=constraints.any())
+    user_recipe.require_free_name(tools, recipe)
+    locked = None if anew else read_locked(tools, recipe.name)
+    environment = user_recipe.as_locked(recipe, locked.lock) if locked is not None else None
+    if environment is not None:
+        return user_recipe.with_advice(tools, _held(tools, str(recipe.path), environment))
+    found = resolve_words(tools, recipe.request, Constraints(**recipe.insists))
+    return user_recipe.with_advice(tools, user_recipe.named(found, recipe))
+
+
+def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
+    """What the matrix says today of the environment of this name; None where it knows none, or the name says too little."""
+    if tools.own is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
+        return None
+    try:
+        found = resolve_words(tools, [environment.name], Constraints()).environment
+    except EnvbuildError:
+        return None  # the check of its lock says why
+    return found if found.name == environment.name else None
+
+
+def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
+    """The environment that ``texts`` mean, for the verbs that go beyond planning: its frameworks have recipes.
+
+    Raises :class:`InvalidInputError` (``no-recipe``) where one has none.
+    """
+    resolution = resolve_request(tools, texts, constraints, anew=anew)
+    require_recipes(tools, resolution.environment)
+    return resolution
+
+
+def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
+    """The recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) where one has none.
+
+    The matrix may know frameworks that envbuild cannot build yet: they are planned with, and nothing more.
+    """
+    for framework in environment.frameworks:
+        if framework.recipe not in tools.recipes:
+            have = [table.title for table in tools.matrix.frameworks if table.recipe in tools.recipes]
+            raise InvalidInputError(
+                f"The matrix knows {framework.name} {framework.version}, envbuild has no recipe for it yet; "
+                f"frameworks with recipes: {', '.join(have) or 'none'}.",
+                code="no-recipe",
+                hint=f"A recipe is a folder, {tools.workspace.recipes / framework.recipe}: see docs/adding-a-framework.md.",
+            )
+    return {framework.recipe: tools.recipes[framework.recipe] for framework in environment.frameworks}
+
+
+def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
+    """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
+    if tools.own is None:
+        found = _explain_words(tools, texts, constraints)
+        return replace(found, resolution=found.resolution and _with_remarks(found.resolution, partial(read_locked, tools)))
+    user_recipe.require_alone(tools.own, insisted=constraints.any())
+    found = _explain_words(tools, tools.own.request, Constraints(**tools.own.insists))
+    return replace(found, resolution=found.resolution and user_recipe.named(found.resolution, tools.own))
+
+
+def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
+    from envbuild import resolve
+
+    if (stack := stack_requests.stack_of(tools, texts)) is not None:
+        return resolve.explain_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+    return resolve.explain(tools.matrix, _parse(tools, texts, constraints))
+
+
+def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Request:
+    from envbuild import resolve
+
+    try:
+        return resolve.parse(texts, matrix=tools.matrix, **asdict(constraints))
+    except UnknownNameError as error:
+        raise stack_requests.suggested(tools, texts, error) from error
+
+
+def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Environment | None:
+    """The decision of the lock of this name. What is decided ``anew`` does not need it: a damaged one counts as none then."""
+    if len(texts) != 1 or constraints.any() or not can_be_name(texts[0]):
+        return None
+    path = tools.workspace.lock_file(texts[0])
+    try:
+        return read_lock(path).environment if os.path.lexists(path) else None
+    except InvalidInputError:
+        if not anew:
+            raise
+        return None
+
+
+def _with_remarks(resolution: Resolution, read: Callable[[str], Locked | None]) -> Resolution:
+    """``resolution`` with a warning for what its lock holds of another CUDA; ``read`` finds the lock, if there is one."""
+    from envbuild import lock as locks
+
+    try:
+        held = read(resolution.environment.name)
+    except EnvbuildError:
+        return resolution  # whoever needs the lock says what is wrong with it
+    remarks = locks.other_cuda(held.lock) if held is not None else ()
+    return replace(resolution, warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))

@@ -1,0 +1,38 @@
+"""Locks on disk, by the name of their environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild.model import Lock
+from envbuild.pipeline.tools import Tools
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locked:
+    """A lock on disk. ``kept`` tells one found there from one made or completed now."""
+
+    lock: Lock
+    digest: str
+    path: Path
+    kept: bool
+
+
+def read_locked(tools: Tools, name: str) -> Locked | None:
+    """The lock of ``name``, None where there is none; :class:`InvalidInputError` where it cannot be read."""
+    from envbuild import lock as locks
+
+    path = tools.workspace.lock_file(name)
+    if not os.path.lexists(path):
+        return None
+    lock = read_lock(path)
+    return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=True)
+
+
+def read_lock(path: Path) -> Lock:
+    """The lock in ``path``; :class:`InvalidInputError` where it cannot be read as one."""
+    from envbuild import lock as locks
+
+    return locks.read(path)
