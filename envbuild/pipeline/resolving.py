@@ -105,7 +105,7 @@ def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]
                 f"The matrix knows {framework.name} {framework.version}, envbuild has no recipe for it yet; "
                 f"frameworks with recipes: {', '.join(have) or 'none'}.",
                 code="no-recipe",
-                hint=f"A recipe is a folder, {tools.workspace.recipes / framework.recipe}: see docs/adding-a-framework.md.",
+                hint=f"A recipe is a folder, {tools.workspace.recipes / framework.recipe}: see docs/how-to/new-framework.md.",
             )
     return {framework.recipe: tools.recipes[framework.recipe] for framework in environment.frameworks}
 

@@ -32,7 +32,7 @@ def test_every_script_is_that_of_a_service_or_the_one_that_starts_them() -> None
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_the_documentation_tells_of_it(name: str) -> None:
-    told = (ROOT / "docs" / "your-own-environment.md").read_text()
+    told = (ROOT / "docs" / "how-to" / "your-own-environment.md").read_text()
     assert f"| `{name}` | {', '.join(map(str, SERVICES[name].ports))} |" in told
 
 

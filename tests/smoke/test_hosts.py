@@ -18,7 +18,7 @@ from .conftest import FAULTY, Answer, Guest, compiled
 from .test_run import valid
 
 QUICK = ("--adapter", "numpy", "--phases", "coll,oracle")
-LOST_WITHIN_S = 15  # what docs/launch.md promises
+LOST_WITHIN_S = 15  # what docs/how-to/cluster.md promises
 LONGER = ("raises", "no-exchange")
 
 
