@@ -58,7 +58,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the matrix.",
             code="matrix",
             problems=problems,
-            hint="Correct the rows named above; docs/reference/matrix.md and docs/how-to/new-framework.md say what a row must have.",
+            hint="Correct the rows named above; docs/how-to/new-framework.md says what a row must have.",
         )
     unused = matrix.unused(facts)
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
