@@ -19,7 +19,11 @@ from envbuild.cli.session import Session
 @click.option("--relock", is_flag=True, help="Make the lock anew, whatever is there.")
 @click.option("--upgrade", is_flag=True, help="Choose the pins of a lock anew and show what changes; see --package.")
 @click.option(
-    "--package", "packages", multiple=True, metavar="X", help="Upgrade X and what it needs alone; X==1.2 whatever its date."
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="X",
+    help="Upgrade X and what it needs alone; X==1.2 and its needs whatever their date.",
 )
 @click.option("--base-image", is_flag=True, help="Upgrade the pin of the base image alone (with --package: it too).")
 @click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envbuild.index import IndexFile
 
 SDIST_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
+_NONE_LATER: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,15 +62,20 @@ class OfferBook:
         exclude_newer: str,
         undated: frozenset[str],
         exempt: frozenset[str] = frozenset(),
+        later: Mapping[str, str] = _NONE_LATER,
         wheels_only: bool = False,
         skipped: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """The date ``exclude_newer`` bounds every project but the ``undated`` ones, and every file but the ``exempt`` ones."""
+        """The date ``exclude_newer`` bounds every project but the ``undated`` ones, and every file but the ``exempt`` ones.
+
+        The projects of ``later`` have a bound of their own: the first moment (ISO, UTC) that is too new, empty for none.
+        """
         self._target = target
         self._pages = pages
         self._cutoff = cutoff(exclude_newer)
         self._undated = undated
         self._exempt = exempt
+        self._later = later
         self._wheels_only = wheels_only
         self._skipped = skipped
         self._known: dict[str, Offers] = {}
@@ -86,7 +92,7 @@ class OfferBook:
         files = self._pages(project)
         if malformed := self._skipped(project):
             refused[f"are malformed on its page, such as {malformed[0]}"] += len(malformed)
-        dated = self._cutoff and project not in self._undated
+        dated = "" if project in self._undated else self._later.get(project, self._cutoff)
         if dated and files and not any(file.uploaded for file in files):
             raise BuildError(
                 f"The package index gives no upload times for {project}, so its versions cannot be bounded by date.",
@@ -94,7 +100,7 @@ class OfferBook:
                 hint="Use an index that gives them (PEP 700); a proxy that passes the original pages on is enough.",
             )
         for file in files:
-            found = self._judge(file, bool(dated) and file.filename not in self._exempt)
+            found = self._judge(file, "" if file.filename in self._exempt else dated)
             if isinstance(found, str):
                 refused[found] += 1
                 continue
@@ -108,12 +114,12 @@ class OfferBook:
         offers.sort(key=lambda offer: (offer.is_wheel, offer.version), reverse=True)
         return Offers(project=project, best_first=tuple(offers), refused=dict(refused))
 
-    def _judge(self, file: IndexFile, dated: bool) -> tuple[Version, tuple[int, tuple[int, str]]] | str:
+    def _judge(self, file: IndexFile, dated: str) -> tuple[Version, tuple[int, tuple[int, str]]] | str:
         """The version and rank of a file, or in words why it is left out."""
         version = version_of(file.filename, file.project)
         if version is None:
             return "are of no known kind"
-        if dated and (not file.uploaded or file.uploaded >= self._cutoff):
+        if dated and (not file.uploaded or file.uploaded >= dated):
             return "were published too late"
         if not self._target.accepts_python(file.requires_python):
             return f"refuse Python {self._target.python}"

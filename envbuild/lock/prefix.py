@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from envbuild.errors import ConflictError, InvalidInputError, Problem, UnknownNa
 from envbuild.files import sha256_of
 from envbuild.lock.added import choose
 from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, path_of
+from envbuild.lock.later import Later, LaterNeeds
 from envbuild.lock.metadata import MetadataReader
 from envbuild.lock.offers import OfferBook
 from envbuild.lock.pages import Pages
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # What the recipes say, by the name of the framework that each is for: it holds in that framework's prefix.
 ByFramework = Mapping[str, Sequence[str]]
+_NONE_LATER: Later = {}
 
 
 class _Keep:
@@ -107,7 +109,10 @@ class PrefixMaker:
         undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
         undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
-        book = self._book(undated=self._pages.elsewhere | set(map(canonicalize_name, undated)), exempt=keep.filenames)
+        free = self._pages.elsewhere | set(map(canonicalize_name, undated))
+        book = self._with_later_needs(
+            lambda later: self._book(undated=free, exempt=keep.filenames, later=later), constraints, keep
+        )
 
         def search(wanted: Sequence[Requirement]) -> list[Candidate]:
             return self._resolve(wanted, constraints, book, keep)
@@ -203,7 +208,22 @@ class PrefixMaker:
             ignored=self._ignored,
         )
 
-    def _book(self, *, undated: frozenset[str], exempt: frozenset[str], wheels_only: bool = False) -> OfferBook:
+    def _with_later_needs(
+        self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
+    ) -> OfferBook:
+        """The book that offers what upgrades past the date require, too; and says so."""
+        needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
+        later = needs.of(keep.bounds)
+        if later:
+            self._say(
+                f"{', '.join(map(str, keep.bounds))} requires versions from after {self.environment.exclude_newer} of: "
+                f"{', '.join(sorted(later))}"
+            )
+        return book_of(later)
+
+    def _book(
+        self, *, undated: frozenset[str], exempt: frozenset[str], later: Later = _NONE_LATER, wheels_only: bool = False
+    ) -> OfferBook:
         return OfferBook(
             target=self._target,
             pages=self._pages.of,
@@ -211,6 +231,7 @@ class PrefixMaker:
             exclude_newer=self.environment.exclude_newer,
             undated=undated,
             exempt=exempt,
+            later=later,
             wheels_only=wheels_only,
         )
 

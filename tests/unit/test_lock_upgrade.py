@@ -80,6 +80,50 @@ def test_a_version_that_is_asked_for_counts_whatever_its_date_and_is_kept_later(
         make(like=moved, upgrading=[Requirement("alpha>=2")])
 
 
+@pytest.fixture
+def ahead(world, moved):
+    """The same world, in which a gamma of 2021 requires what is of that year, too, directly and by way of it."""
+    world.add(f"gamma-4.0-{ANY}", ("fresh[more]>=1", "delta>=3", "plain"), day="2021-06-01")
+    world.add(f"fresh-0.9-{ANY}")
+    world.add(f"fresh-1.0-{ANY}", ("below", "extra; extra == 'more'", "other; extra == 'less'"), day="2021-05-01")
+    world.add(f"fresh-1.1-{ANY}", ("below", "gone"), day="2021-06-02")
+    world.add(f"below-1.0-{ANY}", day="2020-01-01")
+    world.add(f"delta-3.0-{ANY}", day="2021-06-01")
+    world.add(f"plain-1.0-{ANY}")
+    world.add(f"plain-2.0-{ANY}", day="2021-01-01")
+    world.add(f"extra-1.0-{ANY}", day="2021-01-01")
+    return moved
+
+
+def test_what_a_version_past_the_date_requires_comes_with_it_and_nothing_else_does(make, ahead, world):
+    world.pages["default", "beta"] = [f for f in world.pages["default", "beta"] if "1.0" not in f.filename]
+    world.add(f"beta-1.0.1-{ANY}")  # that of the lock is gone, and its own bound on delta with it
+    said = []
+    after = make(like=ahead, upgrading=[Requirement("gamma==4.0")], on_progress=lambda news: said.append(news.message))
+    kept = {name: version for name, version in versions(ahead).items() if name not in {"beta", "delta"}}
+    # The date has a plain that will do. fresh 1.1 came after gamma 4.0.
+    brought = {"delta": "3.0", "fresh": "1.0", "below": "1.0", "plain": "1.0", "extra": "1.0"}
+    assert versions(after) == {**kept, **brought, "gamma": "4.0", "beta": "1.1"}
+    assert "gamma==4.0 requires versions from after 2018-06-30 of: below, delta, extra, fresh" in said
+    assert make(like=after, upgrading=[Requirement("numpy")]) == after, "the next upgrade leaves them in place"
+
+
+def test_a_requirement_published_after_the_version_is_taken_where_there_is_no_other(make, moved, world):
+    world.add(f"gamma-4.0-{ANY}", ("tardy",), day="2021-06-01")
+    world.add(f"tardy-1.0-{ANY}", day="2021-06-03")
+    assert versions(make(like=moved, upgrading=[Requirement("gamma>=4")]))["tardy"] == "1.0"
+
+
+def test_a_version_whose_requirement_nothing_meets_is_refused_by_its_name(make, moved, world):
+    world.add(f"gamma-4.0-{ANY}", ("fresh>=1", "nowhere"), day="2021-06-01")
+    world.add(f"fresh-1.0-{ANY}", day="2021-05-01")
+    with pytest.raises(ConflictError, match="nowhere"):
+        make(like=moved, upgrading=[Requirement("gamma==4.0")])
+    world.add(f"gamma-5.0-{ANY}", ("beta<1",), day="2021-06-01")
+    with pytest.raises(ConflictError, match="beta"):
+        make(like=moved, upgrading=[Requirement("gamma==5.0")])
+
+
 def test_a_file_that_is_gone_is_replaced_and_told(make, moved, world):
     world.pages["default", "gamma"] = [f for f in world.pages["default", "gamma"] if "1.0" not in f.filename]
     after = make(like=moved, upgrading=[Requirement("numpy")])

@@ -1,0 +1,98 @@
+"""What an upgrade past the environment's date requires that this date leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import UnknownNameError
+from envbuild.lock.metadata import MetadataReader, UnusableFileError
+from envbuild.lock.offers import Offer, OfferBook, cutoff
+from envbuild.lock.resolver import allowed
+from envbuild.lock.target import Target
+
+# By project: the first moment (ISO, UTC) that is too new for it; empty where no moment is.
+Later = Mapping[str, str]
+
+
+class _Step(NamedTuple):
+    """A version that is likely to be taken, with the day of the upgrade that needs it."""
+
+    offer: Offer
+    extras: frozenset[str]
+    day: str
+
+
+class LaterNeeds:
+    """Finds, for versions that are asked for whatever their date, the requirements that have to be newer than the date, too."""
+
+    def __init__(
+        self,
+        book_of: Callable[[Later], OfferBook],
+        reader: MetadataReader,
+        target: Target,
+        *,
+        ignored: Collection[str],
+        constraints: Iterable[Requirement],
+    ) -> None:
+        self._book_of = book_of
+        self._reader = reader
+        self._target = target
+        self._ignored = ignored
+        self._bounds: dict[str, SpecifierSet] = {}
+        for each in constraints:
+            name = canonicalize_name(each.name)
+            self._bounds[name] = self._bounds.get(name, SpecifierSet()) & each.specifier
+
+    def of(self, upgrading: Sequence[Requirement]) -> dict[str, str]:
+        """The projects of which no version within the date will do, each as of the day of the upgrade that requires it.
+
+        What the environment holds already, or its date allows, stays bounded. Only the version that would be taken first is
+        followed: where another one is taken in the end, the search still knows what it may take.
+        """
+        later: dict[str, str] = {}
+        book = self._book_of(later)
+        steps = [step for each in upgrading if each.specifier and (step := self._first(book, each))]
+        while steps:
+            step = steps.pop()
+            for required in self._requires(step):
+                name = canonicalize_name(required.name)
+                if name in later or self._fitting(book, required):
+                    continue
+                for moment in (cutoff(step.day), ""):
+                    later[name] = moment
+                    if found := self._first(self._book_of(later), required):
+                        steps.append(found._replace(day=step.day))
+                        break
+                else:
+                    del later[name]  # nothing will do: the search says why
+        return later
+
+    def _first(self, book: OfferBook, wanted: Requirement) -> _Step | None:
+        for offer in self._fitting(book, wanted):
+            step = _Step(offer, frozenset(map(canonicalize_name, wanted.extras)), offer.file.uploaded[:10])
+            try:
+                self._requires(step)
+            except UnusableFileError:
+                continue
+            return step
+        return None
+
+    def _fitting(self, book: OfferBook, wanted: Requirement) -> list[Offer]:
+        name = canonicalize_name(wanted.name)
+        try:
+            return allowed(book.of(name), wanted.specifier & self._bounds.get(name, SpecifierSet()))
+        except UnknownNameError:
+            return []
+
+    def _requires(self, step: _Step) -> list[Requirement]:
+        declared = self._reader.read(step.offer.file, step.offer.version).requires
+        followed = [each for each in declared if canonicalize_name(each.name) not in self._ignored]
+        try:
+            return [each for each in followed if self._target.wants(each, step.extras)]
+        except InvalidRequirement as error:
+            raise UnusableFileError(str(error)) from error
