@@ -39,7 +39,8 @@ def upgrade_environment(
     """Choose the pins of ``environment`` anew: all of them, or only ``packages`` (names or requirements) or the base's image.
 
     What is not to be chosen anew stays wherever it fits. A package with bounds of its own is taken however new it is, with
-    what it requires from after the environment's time; any other as of that time. Nothing is written unless something changed and ``write``.
+    what it requires from after the environment's time; any other as of that time. Nothing is written unless something changed
+    and ``write``.
 
     Raises :class:`InvalidInputError` (``no-lock``) where there is nothing to upgrade, :class:`UnknownNameError` for a package
     that is not pinned, and what locking raises.
