@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from envbuild import codec, files
-from envbuild import lock as locks
 from envbuild.build_context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
-from envbuild.engine import Engine, apt, bases, bootstrap, debs, packages
+from envbuild.engine import apt, bases, bootstrap, debs, package_check
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
+from envbuild.lock import download_errors, lock_file
 from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
 from envbuild.recipes import Recipe
 from envbuild.render import render
@@ -109,7 +110,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         try:
             context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         except BuildError as error:
-            raise locks.of_lock(lock, error) from error
+            raise download_errors.of_lock(lock, error) from error
         secrets = index.build_secrets() | _apt_secrets(lock, workspace, on_progress)
         before = read_record(workspace, name)
         moment = time_of(lock)
@@ -125,9 +126,9 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
                 no_cache=no_cache,
             )
         except BuildError as error:
-            raise locks.of_lock(lock, _of_the_base(lock, error)) from error
+            raise download_errors.of_lock(lock, _of_the_base(lock, error)) from error
         try:
-            packages.require_pinned(engine, lock, built.id)
+            package_check.require_pinned(engine, lock, built.id)
             check(built.id, real.image_id)
             for tag in tags:
                 engine.tag(built.id, tag)
@@ -136,7 +137,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         image = engine.image(built.id)
         record = BuildRecord(
             name=name,
-            lock=locks.digest(lock),
+            lock=lock_file.digest(lock),
             inputs=inputs,
             image=built.id,
             tags=tags,
@@ -207,7 +208,7 @@ def is_current(
 
 def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str) -> BuildRecord | None:
     record = read_record(workspace, lock.environment.name)
-    if record is None or record.lock != locks.digest(lock) or record.inputs != inputs:
+    if record is None or record.lock != lock_file.digest(lock) or record.inputs != inputs:
         return None
     return record if engine.image(record.image) is not None else None
 
@@ -220,7 +221,7 @@ def time_of(lock: Lock) -> datetime.datetime:
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
     """The image's names: the canonical one; that of its lock; that of all its inputs, which alone never moves; the aliases."""
     canonical = lock.environment.name.replace("+", "_")
-    of_lock = f"{canonical}-{locks.digest(lock)[:8]}"
+    of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
     if not _TAG.fullmatch(wanted[1]):
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")

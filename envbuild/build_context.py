@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from envbuild import files, sbom, sources
-from envbuild import lock as locks
+from envbuild import files, git_sources, sbom
 from envbuild.custom import copying
 from envbuild.engine import debs
 from envbuild.errors import InvalidInputError
+from envbuild.lock import installers, lock_file
 from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
@@ -59,7 +59,7 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
     """
     whole = hashlib.sha256()
     parts = {path: text.encode() for path, text in rendering.items()}
-    parts["lock.json"] = locks.dumps(lock).encode()
+    parts["lock.json"] = lock_file.dumps(lock).encode()
     parts |= {path: source.read_bytes() for path, source in guest_files(workspace, lock, recipes).items()}
     for path, content in sorted(parts.items()):
         whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
@@ -151,8 +151,8 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        bill = sbom.dumps(lock, locks.digest(lock))
-        for path, text in {**rendering, "lock.json": locks.dumps(lock), "sbom.cdx.json": bill}.items():
+        bill = sbom.dumps(lock, lock_file.digest(lock))
+        for path, text in {**rendering, "lock.json": lock_file.dumps(lock), "sbom.cdx.json": bill}.items():
             _put(part, path, text.encode())
         for path, source in guest_files(workspace, lock, recipes).items():
             _put(part, path, source.read_bytes())
@@ -180,7 +180,7 @@ def assemble(  # noqa: PLR0917 - what a context is made from
 
 def require_tools(lock: Lock) -> None:
     """Raise :class:`InvalidInputError` (``unpinned-tool``) where ``lock`` does not pin a program that its build needs."""
-    if missing := locks.missing_tools(lock):
+    if missing := installers.missing_tools(lock):
         name = lock.environment.name
         raise InvalidInputError(
             f"The lock of {name} does not pin {', '.join(missing)}, which installs its packages.",
@@ -248,7 +248,7 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
     for framework in lock.environment.frameworks:
         if "repository" in framework.options:
             where = framework.options["repository"], framework.options["revision"]
-            found[f"sources/{framework.name}.tar"] = sources.archive(
+            found[f"sources/{framework.name}.tar"] = git_sources.archive(
                 *where, workspace.downloads / "sources", on_progress, sha256=pinned.get(where, "")
             )
     return found

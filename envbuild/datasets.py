@@ -15,8 +15,8 @@ from typing import Any
 
 from envbuild import files
 from envbuild.errors import BuildError, PublishError, UnknownNameError, UsageError
-from envbuild.index import Index
-from envbuild.index.pages import IndexFile
+from envbuild.index.client import Index
+from envbuild.index.project_pages import IndexFile
 from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 
 _PIECE = 8 << 20

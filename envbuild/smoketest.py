@@ -16,7 +16,8 @@ from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, Unknow
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 
 if TYPE_CHECKING:
-    from envbuild.engine import Engine, ImageInfo, RunResult
+    from envbuild.engine.client import Engine
+    from envbuild.engine.model import ImageInfo, RunResult
 
 Status = Literal["pass", "fail", "inconclusive", "error"]
 
@@ -217,16 +218,16 @@ def _gpus(trial: _Trial) -> str | tuple[str, ...] | None:
         return None
     if trial.options.gpus:
         return trial.options.gpus
-    from envbuild import host
+    from envbuild.host import nvidia
 
     local = trial.engine.endpoint.startswith("unix://")
-    return "all" if (bool(host.gpus()) if local else "nvidia" in trial.engine.info.runtimes) else None
+    return "all" if (bool(nvidia.gpus()) if local else "nvidia" in trial.engine.info.runtimes) else None
 
 
 def _driver() -> dict[str, str]:
-    from envbuild import host
+    from envbuild.host import nvidia
 
-    driver = host.driver()
+    driver = nvidia.driver()
     return {"ENVBUILD_HOST_DRIVER": driver.version} if driver else {}
 
 

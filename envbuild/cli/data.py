@@ -60,7 +60,7 @@ def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
     Files that are there are left alone, and a download that was stopped goes on where it was.
     """
     from envbuild import datasets
-    from envbuild.index import Index
+    from envbuild.index.client import Index
 
     table = datasets.load()
     chosen = [datasets.choose(table, name) for name in names]

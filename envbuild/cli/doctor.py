@@ -20,13 +20,14 @@ def command(session: Session) -> int:
     building needs is missing, the exit code is 6 and `ok` in the JSON document is false; planning, locking
     and rendering work nevertheless.
     """
-    from envbuild import codec, host, matrix
-    from envbuild import engine as engines
+    from envbuild import codec, matrix
+    from envbuild.engine import choice
     from envbuild.errors import EngineError
+    from envbuild.host import doctor, fits, nvidia
 
-    found = host.doctor(session.workspace, engines.describe)
-    if gpus := host.gpus():
-        found += host.fits(matrix.load(session.workspace), host.driver(), gpus)
+    found = doctor.doctor(session.workspace, choice.describe)
+    if gpus := nvidia.gpus():
+        found += fits.fits(matrix.load(session.workspace), nvidia.driver(), gpus)
     lacking = [each for each in found if each.status == "missing"]
     session.document({"schema": 1, "ok": not lacking, "findings": codec.encode(found)})
     width = max(len(each.title) for each in found)

@@ -12,7 +12,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import EngineError
 
 if TYPE_CHECKING:
-    from envbuild.engine.embedded import Status
+    from envbuild.engine.private_engine import Status
 
 
 @click.group("engine")
@@ -26,10 +26,10 @@ def command() -> None:
 @click.pass_obj
 def up(session: Session) -> int:
     """Start the private engine (as root); one that runs is left alone."""
-    from envbuild.engine import embedded
+    from envbuild.engine import private_engine
 
     with display(session) as shown:
-        now = embedded.up(session.workspace, shown.news)
+        now = private_engine.up(session.workspace, shown.news)
     session.document({"schema": 1, "private": _document(now)})
     session.out(f"the private engine answers at unix://{now.socket}; for docker: export DOCKER_HOST=unix://{now.socket}")
     return 0
@@ -41,10 +41,10 @@ def up(session: Session) -> int:
 @click.pass_obj
 def down(session: Session, purge: bool) -> int:
     """Stop the private engine, and remove its processes, mounts and network. Images are kept, unless --purge is given."""
-    from envbuild.engine import embedded
+    from envbuild.engine import private_engine
 
     with display(session) as shown:
-        now = embedded.down(session.workspace, purge=purge, on_progress=shown.news)
+        now = private_engine.down(session.workspace, purge=purge, on_progress=shown.news)
     session.document({"schema": 1, "private": _document(now)})
     session.out("the private engine is stopped" + (" and its images are gone" if purge else ""))
     return 0
@@ -56,12 +56,11 @@ def down(session: Session, purge: bool) -> int:
 def status(session: Session) -> int:
     """Say which engine would be used, and how the private one stands; exit 6 where none answers."""
     from envbuild import codec
-    from envbuild import engine as engines
-    from envbuild.engine import embedded
+    from envbuild.engine import choice, private_engine
 
-    private = embedded.status(session.workspace)
+    private = private_engine.status(session.workspace)
     try:
-        info = engines.describe(session.workspace)
+        info = choice.describe(session.workspace)
     except EngineError as error:
         session.out(_private(private))
         error.details = (*error.details, _private(private)) if session.json else error.details

@@ -11,8 +11,8 @@ from envbuild.cli import options
 from envbuild.cli.session import Session, describe
 
 if TYPE_CHECKING:
-    from envbuild.host import Finding
-    from envbuild.launch import Settings
+    from envbuild.host.doctor import Finding
+    from envbuild.launch.settings import Settings
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
 
@@ -71,15 +71,16 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
     Every host needs the image. Exit codes with --run are those of `envbuild smoke`. If --preflight, which --run does first by
     itself where hosts are entered by ssh, finds that something is missing, the exit code is 6.
     """
-    from envbuild import launch
+    from envbuild.launch import rendering
+    from envbuild.launch.hosts import read_hosts
     from envbuild.pipeline import launching, preflight, resolving
     from envbuild.pipeline.tools import Tools
 
     names = ("driver", "gpu", "python", "python_from", "system", "base")
-    hosts = launch.read_hosts(values["text"])
+    hosts = read_hosts(values["text"])
     tools = Tools(session.workspace).at([name])
     environment = resolving.resolve_buildable(tools, [name], options.chosen({key: values[key] for key in names})).environment
-    order = launch.Order(
+    order = rendering.Order(
         name=environment.name,
         image=_image(tools, environment.name, values),
         hosts=hosts,
@@ -91,7 +92,7 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
         variables=tuple(_pair(text) for text in values["variables"]),
         arguments=_arguments(arguments, cpu=values["cpu"] and environment.cuda is not None),
         settings=_settings(values),
-        user=(environment.custom.user if environment.custom else "") or launch.USER,
+        user=(environment.custom.user if environment.custom else "") or rendering.USER,
     )
     told = bool(values["image"] or values["registry"])
     kind, has = values["kind"], values["vouched"]
@@ -196,19 +197,19 @@ def _image(tools: Tools, name: str, values: dict[str, Any]) -> str:
 
 
 def _settings(values: dict[str, Any]) -> Settings:
-    from envbuild import launch
+    from envbuild.launch import settings
 
-    return launch.Settings(
-        partition=launch.read_word("partition", values["partition"]),
-        account=launch.read_word("account", values["account"]),
-        time_s=launch.read_time(values["time"]),
+    return settings.Settings(
+        partition=settings.read_word("partition", values["partition"]),
+        account=settings.read_word("account", values["account"]),
+        time_s=settings.read_time(values["time"]),
         cpus=values["cpus"] or 0,
-        memory_mib=launch.read_memory(values["memory"]),
+        memory_mib=settings.read_memory(values["memory"]),
         shared=not values["exclusive"],
-        sbatch=tuple(map(launch.read_sbatch, values["sbatch"])),
-        namespace=launch.read_label("namespace", values["namespace"]),
-        pull_secrets=tuple(launch.read_label("pull-secret", text) for text in values["secrets"]),
-        tolerations=tuple(map(launch.read_toleration, values["taints"])),
+        sbatch=tuple(map(settings.read_sbatch, values["sbatch"])),
+        namespace=settings.read_label("namespace", values["namespace"]),
+        pull_secrets=tuple(settings.read_label("pull-secret", text) for text in values["secrets"]),
+        tolerations=tuple(map(settings.read_toleration, values["taints"])),
     )
 
 

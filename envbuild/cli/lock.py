@@ -98,7 +98,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
 
 def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], relock: bool) -> int:
     from envbuild import codec
-    from envbuild import lock as locks
+    from envbuild.lock import cuda_mismatch
     from envbuild.pipeline import committed, locking, proofs, resolving
     from envbuild.pipeline.tools import Tools
 
@@ -115,7 +115,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
             if not locked.lock.missing:
                 proofs.prove_lock(tools, locked.lock.environment.name, locked.digest, "locked")
         lock = locked.lock
-        wording.warnings(session, tuple(dict.fromkeys((*resolution.warnings, *locks.other_cuda(lock)))))
+        wording.warnings(session, tuple(dict.fromkeys((*resolution.warnings, *cuda_mismatch.other_cuda(lock)))))
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)
         session.out(f"{lock.environment.name}: {count} files pinned by sha256{' (kept)' if locked.kept else ''}")
         session.out(f"  {locked.path}")

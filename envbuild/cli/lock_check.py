@@ -12,13 +12,13 @@ from envbuild.cli.progress import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.lock import Finding
+    from envbuild.lock.online_check import Finding
     from envbuild.pipeline.stored_locks import Locked
 
 
 def run(session: Session, names: Sequence[str], constraints: dict[str, str | None], *, online: bool) -> int:
     """Check the locks of ``names``, or of every environment that has a folder; all problems are raised at once."""
-    from envbuild import lock as locks
+    from envbuild.lock import checking, online_check
     from envbuild.pipeline import committed, locking, resolving
     from envbuild.pipeline.tools import Tools
 
@@ -35,10 +35,10 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
                 held.append(locking.require_lock(aimed, name))
             except errors.InvalidInputError as error:
                 problems += error.problems or [errors.Problem(where=name, line=0, message=error.message)]
-        problems += locks.contradictions([each.lock for each in held])
-        findings = locks.ask([each.lock for each in held], tools.index, tools.on_progress) if online else []
+        problems += checking.contradictions([each.lock for each in held])
+        findings = online_check.ask([each.lock for each in held], tools.index, tools.on_progress) if online else []
     unasked = [each for each in findings if each.kind == "unreachable"]
-    broken = [each for each in findings if each.kind not in locks.HARMLESS and each not in unasked]
+    broken = [each for each in findings if each.kind not in online_check.HARMLESS and each not in unasked]
     if problems or broken:
         raise _broken(problems, broken, unasked)
     if unasked:

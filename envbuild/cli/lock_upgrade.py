@@ -9,7 +9,7 @@ from envbuild.cli import wording
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.lock import Change, Difference
+    from envbuild.lock.comparison import Change, Difference
     from envbuild.model import Artifact, Lock
     from envbuild.pipeline.upgrading import Upgraded
 

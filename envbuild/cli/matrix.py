@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
     from packaging.version import Version
 
-    from envbuild.index import IndexFile
+    from envbuild.index.project_pages import IndexFile
     from envbuild.matrix import Matrix
     from envbuild.matrix.declared import Reader
     from envbuild.matrix.differences import Finding
@@ -152,7 +152,7 @@ def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
 
 def _ask(session: Session, facts: Matrix) -> _Asked:
     from envbuild.cli.progress import display
-    from envbuild.index import Index
+    from envbuild.index.client import Index
     from envbuild.lock.metadata import MetadataReader, UnusableFileError
     from envbuild.matrix import declared, differences, published
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from envbuild.engine import bootstrap, packages
+from envbuild.engine import bootstrap, package_check
 from envbuild.engine.client import Engine
 from envbuild.engine.debs import Origin, Store
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
-from envbuild.index.exchange import Clock, TookTooLongError, watched
+from envbuild.index.deadlines import Clock, TookTooLongError, watched
 from envbuild.model import BaseLock, Bootstrap, DebianPackage, Environment, Missing, OnProgress, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
@@ -219,7 +219,7 @@ def _pulled_instead(
     except EnvbuildError:
         raise why from None
     reference = f"{_repository(base.image)}@{digest}"
-    held = packages.installed(engine, reference) or {}
+    held = package_check.installed(engine, reference) or {}
     found = tuple(DebianPackage(name=name, version=version, sha256="") for name, version in held.items())
     require_same(wanted, replace(wanted, packages=found))
     return _realised(engine, reference, "pulled", digest)

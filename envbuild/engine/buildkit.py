@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import procs
-from envbuild.engine import dockercli, failures
+from envbuild.engine import build_failures, docker_program
+from envbuild.engine.build_progress import PlainProgress, count_steps
 from envbuild.engine.model import BuiltImage
-from envbuild.engine.progress import PlainProgress, count_steps
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import OnProgress
 
@@ -46,12 +46,12 @@ def build(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
         argv += _options(order)
         result = procs.run(
             [*argv, str(order.context)],
-            env=dockercli.environment(engine.endpoint),
+            env=docker_program.environment(engine.endpoint),
             on_line=progress.feed,
             dies_with_us=True,
         )
         if result.code != 0:
-            raise failures.explain(instruction=progress.failed, reason=progress.reason, lines=progress.tail)
+            raise build_failures.explain(instruction=progress.failed, reason=progress.reason, lines=progress.tail)
     return BuiltImage(
         id=_built(engine, order), seconds=time.monotonic() - started, steps=progress.steps, cached=progress.cached
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild.engine import embedded
+from envbuild.engine import private_engine
 from envbuild.engine.client import Engine
 from envbuild.engine.model import EngineInfo, Origin
 from envbuild.errors import EngineError
@@ -51,7 +51,7 @@ def _endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tup
         return
     if Path(DEFAULT_SOCKET).exists():
         yield f"unix://{DEFAULT_SOCKET}", "default socket"
-    private = embedded.status(workspace)
+    private = private_engine.status(workspace)
     if private.running:
         yield f"unix://{private.socket}", "private engine"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild.engine import archive, buildkit, containers, dockercli, leftovers, registry
+from envbuild.engine import buildkit, container_cleanup, containers, docker_program, image_tar, registry
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, ignore_progress
@@ -30,9 +30,9 @@ class Engine:
         self.origin = origin
 
     @functools.cached_property
-    def cli(self) -> dockercli.DockerCli:
+    def cli(self) -> docker_program.DockerCli:
         """The docker program that builds; found on first use, because asking costs a tenth of a second."""
-        return dockercli.choose(self.endpoint, dockercli.candidates(os.environ))
+        return docker_program.choose(self.endpoint, docker_program.candidates(os.environ))
 
     @functools.cached_property
     def product(self) -> Product:
@@ -155,7 +155,7 @@ class Engine:
         is on another machine. The container is removed in every case, Ctrl-C included. Raises
         :class:`TimedOutError` after ``timeout_s``, its ``details`` holding the last lines.
         """
-        leftovers.watch(self.endpoint)
+        container_cleanup.watch(self.endpoint)
         return containers.run(
             self.client,
             containers.Order(
@@ -188,7 +188,7 @@ class Engine:
         self, rootfs: Path, reference: str, *, created: str, comment: str, on_progress: OnProgress = ignore_progress
     ) -> str:
         """Make an image of one layer from a tar file; the same bytes give the same image id. Returns the id."""
-        return archive.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
+        return image_tar.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
 
     def registry_digest(self, reference: str) -> str:
         """The digest that ``reference`` has in its registry now, asked through the engine; nothing is pulled."""
@@ -221,7 +221,7 @@ class Engine:
 
     def layer_files(self, image: str) -> Iterator[LayerFile]:
         """Every entry of every layer of ``image``, streamed, lowest layer first where the engine's format keeps that order."""
-        return archive.layer_files(self.client, image)
+        return image_tar.layer_files(self.client, image)
 
     def history(self, image: str) -> list[str]:
         """The command of each history entry, newest first, uncut."""

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from envbuild import files, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
-from envbuild.index.pool import DaemonPool
+from envbuild.index.thread_pool import DaemonPool
 from envbuild.model import DebianPackage, Lock, OnProgress, Progress
 from envbuild.workspace import Workspace
 

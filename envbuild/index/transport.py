@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from envbuild.index import limits
-from envbuild.index.exchange import BrokenOffError, Clock, TookTooLongError, Watch, note_socket, watched
-from envbuild.index.refusals import refused, unfit, unreachable
+from envbuild.index.deadlines import BrokenOffError, Clock, TookTooLongError, Watch, note_socket, watched
+from envbuild.index.server_errors import refused, unfit, unreachable
 from envbuild.index.settings import Settings, host_of, is_trusted, without_credentials
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _make_session(settings: Settings) -> requests.Session:
     import urllib3
     from pip._internal.network.auth import MultiDomainBasicAuth
 
-    from envbuild.index.adapter import BoundedAdapter
+    from envbuild.index.http_adapter import BoundedAdapter
 
     session = requests.Session()
     session.max_redirects = 10

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from envbuild.host import Finding
+from envbuild.host.doctor import Finding
 from envbuild.launch.hosts import Host
 from envbuild.launch.launchers import Kind
 from envbuild.launch.rendering import Order

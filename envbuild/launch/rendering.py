@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from envbuild.errors import UsageError
 from envbuild.launch.hosts import Host
-from envbuild.launch.images import enroot_image
+from envbuild.launch.image_names import enroot_image
 from envbuild.launch.launchers import Kind, Launcher
 from envbuild.launch.settings import Settings
 

@@ -13,10 +13,11 @@ from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import Conflict, Problem
 from envbuild.files import read_bytes
-from envbuild.lock import facts, shape
-from envbuild.lock.expected import DEFAULT_INDEX, tool_names
-from envbuild.lock.offers import version_of
-from envbuild.lock.store import dumps
+from envbuild.lock import staleness, structure
+from envbuild.lock.available_versions import version_of
+from envbuild.lock.installers import tool_names
+from envbuild.lock.lock_file import dumps
+from envbuild.lock.project_files import DEFAULT_INDEX
 from envbuild.lock.target import Target, read_requirement
 from envbuild.model import Artifact, Environment, Framework, Lock, Prefix
 
@@ -47,9 +48,9 @@ def check(
         messages.append("it is not written as envbuild writes it, so its hash is not that of what it says")
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")
-    messages.extend(shape.problems_of(lock))
-    messages.extend(facts.outdated(lock.environment, today) if today else ())
-    frameworks = (*lock.environment.frameworks, *(facts.stricter(lock.environment, today) if today else ()))
+    messages.extend(structure.problems_of(lock))
+    messages.extend(staleness.outdated(lock.environment, today) if today else ())
+    frameworks = (*lock.environment.frameworks, *(staleness.stricter(lock.environment, today) if today else ()))
     for prefix in lock.prefixes:
         messages.extend(_check_prefix(lock, prefix, frameworks, recipe_requirements))
     messages.extend(_check_tools(lock))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from envbuild.errors import BuildError
-from envbuild.lock.expected import build_image_gap, gap_of, is_pinned, sources_of, tools_of, unpinned, with_pip
+from envbuild.lock.gaps import build_image_gap, gap_of, is_pinned, unpinned
+from envbuild.lock.installers import tools_of, with_pip
 from envbuild.lock.prefix import ByFramework, PrefixMaker
 from envbuild.model import (
     Artifact,
@@ -27,7 +28,7 @@ from envbuild.model import (
 )
 
 if TYPE_CHECKING:
-    from envbuild.index import Index
+    from envbuild.index.client import Index
 
 PinBase = Callable[[Environment], BaseLock | Missing]
 _NOTHING: ByFramework = {}
@@ -76,7 +77,7 @@ def make(
         prefixes=with_pip(prefixes, pips),
         missing=missing,
         tools=tools_of(prefixes, tools, like.tools if like else ()),
-        sources=sources_of(environment, sources),
+        sources=_sources_of(environment, sources),
     )
 
 
@@ -119,7 +120,7 @@ def complete(
         prefixes=with_pip(prefixes, pips),
         missing=tuple(missing),
         tools=tools_of(prefixes, tools, lock.tools),
-        sources=sources_of(environment, sources, lock.sources),
+        sources=_sources_of(environment, sources, lock.sources),
         apt=lock.apt if base == lock.base else None,
     )
 
@@ -142,3 +143,16 @@ def _pin_base(environment: Environment, pin_base: PinBase, on_progress: OnProgre
     if isinstance(found, Missing):
         return BaseLock(image=environment.base.image, digest=None, bootstrap=None), (found,)
     return found, build_image_gap(environment, found)
+
+
+def _sources_of(
+    environment: Environment, offered: Iterable[SourceArchive], held: Iterable[SourceArchive] = ()
+) -> tuple[SourceArchive, ...]:
+    """The archives of the frameworks that are built from a repository, as far as their hashes are known."""
+    found = {(each.repository, each.revision): each for each in (*offered, *held)}
+    wanted = {
+        (framework.options["repository"], framework.options.get("revision", ""))
+        for framework in environment.frameworks
+        if "repository" in framework.options
+    }
+    return tuple(found[key] for key in sorted(wanted) if key in found)

@@ -20,14 +20,15 @@ from packaging.version import Version
 from envbuild import files
 from envbuild.errors import EnvbuildError
 from envbuild.index.limits import METADATA_S
-from envbuild.index.refusals import FileUnavailableError, unreachable
+from envbuild.index.server_errors import FileUnavailableError, unreachable
 from envbuild.index.transport import name_in
 from envbuild.lock import archives, sdist
 from envbuild.lock.target import read_requirement
 from envbuild.model import OnProgress
 
 if TYPE_CHECKING:
-    from envbuild.index import Index, IndexFile
+    from envbuild.index.client import Index
+    from envbuild.index.project_pages import IndexFile
 
 # A wheel's directory of contents stands at its end; one read of this size takes it in for all but the largest.
 _TAIL = 64 * 1024

@@ -12,18 +12,18 @@ from packaging.utils import canonicalize_name
 
 from envbuild.errors import ConflictError, InvalidInputError, Problem, UnknownNameError
 from envbuild.files import sha256_of
-from envbuild.lock.added import choose
-from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, path_of
-from envbuild.lock.later import Later, LaterNeeds
+from envbuild.lock.available_versions import OfferBook
+from envbuild.lock.installers import BUILDERS, INSTALLERS, backend_of, path_of
 from envbuild.lock.metadata import MetadataReader
-from envbuild.lock.offers import OfferBook
-from envbuild.lock.pages import Pages
+from envbuild.lock.newer_requirements import Later, LaterNeeds
+from envbuild.lock.project_files import Pages
 from envbuild.lock.resolver import Candidate, resolve
 from envbuild.lock.target import Target, read_requirement
+from envbuild.lock.user_packages import choose
 from envbuild.model import Artifact, Environment, Framework, OnProgress, Prefix, PrefixPlan, Progress
 
 if TYPE_CHECKING:
-    from envbuild.index import Index
+    from envbuild.index.client import Index
 
 # What the recipes say, by the name of the framework that each is for: it holds in that framework's prefix.
 ByFramework = Mapping[str, Sequence[str]]

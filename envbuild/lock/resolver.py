@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from resolvelib.resolvers import RequirementInformation
 
 from envbuild.errors import Conflict, ConflictError, UnknownNameError
+from envbuild.lock.available_versions import Offer, OfferBook, Offers, version_of
 from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
-from envbuild.lock.offers import Offer, OfferBook, Offers, version_of
 from envbuild.lock.target import Target
 
 _MAX_ROUNDS = 20_000

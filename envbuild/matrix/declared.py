@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
-from envbuild.index import IndexFile
-from envbuild.index.pool import DaemonPool
+from envbuild.index.project_pages import IndexFile
+from envbuild.index.thread_pool import DaemonPool
 from envbuild.matrix.published import Published, Releases, indexed, wheels
 from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import has_prefix, numbers

@@ -18,8 +18,8 @@ from packaging.utils import (
 from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
-from envbuild.index import IndexFile
-from envbuild.index.pool import DaemonPool
+from envbuild.index.project_pages import IndexFile
+from envbuild.index.thread_pool import DaemonPool
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import OnProgress, Progress

@@ -56,7 +56,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
-    """The tar of one revision of a repository: its ``sha256`` is that of the file that :mod:`envbuild.sources` makes of it."""
+    """The tar of one revision of a repository: its ``sha256`` is that of the file that :mod:`envbuild.git_sources` writes."""
 
     repository: str
     revision: str

@@ -17,7 +17,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
-    from envbuild.lock import Difference
+    from envbuild.lock.comparison import Difference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +74,9 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     Raises :class:`UsageError` (``exists``) where ``folder`` has a recipe of another request, and what reading, resolving and
     locking raise; nothing is written then.
     """
-    from envbuild import lock as locks
     from envbuild.custom import paths, reading
     from envbuild.custom.services import load_services
+    from envbuild.lock import comparison, making
 
     path = paths.path_in([name])
     is_new = path is None and not (folder / paths.FILE).exists()
@@ -100,7 +100,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
         return Added(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
     environment = resolving.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
     lock = debian_packages.pinned(
-        aimed, locks.make(environment, **locking.lock_inputs(aimed, environment), like=start), like=start
+        aimed, making.make(environment, **locking.lock_inputs(aimed, environment), like=start), like=start
     )
     lock_path = aimed.workspace.written_lock(recipe.name)
     locking.write_lock(aimed, lock_path, lock)
@@ -111,7 +111,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
         lock=lock,
         is_new=is_new,
         changed=True,
-        difference=locks.compare(start, lock) if start is not None else None,
+        difference=comparison.compare(start, lock) if start is not None else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envbuild.errors import BuildError, EnvbuildError
-from envbuild.lock import expected
+from envbuild.lock import gaps
 from envbuild.model import AptLock, AptStep, DebianPackage, Lock, Progress
 from envbuild.pipeline.tools import Tools
 
@@ -56,7 +56,7 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
 
     if lock.base.bootstrap is None:
         return _without_packages(lock)
-    missing = tuple(gap for gap in lock.missing if gap.what != expected.APT)
+    missing = tuple(gap for gap in lock.missing if gap.what != gaps.APT)
     suite = lock.base.bootstrap.suite
     tools.on_progress(Progress(stage="lock", message=f"pinning the packages of {suite}"))
     try:
@@ -65,17 +65,17 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
         if error.code != "base-unreachable":
             raise
         tools.on_progress(Progress(stage="lock", message=error.message, log=True))
-        return replace(lock, missing=(*missing, *expected.apt_gap(lock.environment, lock.base)), apt=None)
+        return replace(lock, missing=(*missing, *gaps.apt_gap(lock.environment, lock.base)), apt=None)
     return replace(lock, base=base, missing=missing, apt=_steps(tools, replace(lock, base=base, apt=None)))
 
 
 def _without_packages(lock: Lock) -> Lock:
     """``lock``, whose base is an image, saying that what apt installs upon it is not pinned."""
-    gaps = expected.apt_gap(lock.environment, lock.base)
-    if lock.apt is None and set(gaps) <= set(lock.missing):
+    found = gaps.apt_gap(lock.environment, lock.base)
+    if lock.apt is None and set(found) <= set(lock.missing):
         return lock
-    missing = tuple(gap for gap in lock.missing if gap.what not in {expected.APT, expected.APT_OF_IMAGE})
-    return replace(lock, missing=(*missing, *gaps), apt=None)
+    missing = tuple(gap for gap in lock.missing if gap.what not in {gaps.APT, gaps.APT_OF_IMAGE})
+    return replace(lock, missing=(*missing, *found), apt=None)
 
 
 def _steps(tools: Tools, lock: Lock) -> AptLock:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from envbuild.engine import bootstrap, debs
 from envbuild.engine.apt_archive import Archive
 from envbuild.errors import BuildError
-from envbuild.lock import expected
+from envbuild.lock import gaps
 from envbuild.model import AptLock, AptPlan, AptStep, DebianPackage, Lock, Progress
 from envbuild.pipeline.tools import Tools
 
@@ -35,8 +35,8 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
     """
     from envbuild import render
 
-    gaps = (expected.APT, f"base {like.base.image}")
-    lock = replace(lock, base=like.base, apt=None, missing=tuple(gap for gap in lock.missing if gap.what not in gaps))
+    filled = (gaps.APT, f"base {like.base.image}")
+    lock = replace(lock, base=like.base, apt=None, missing=tuple(gap for gap in lock.missing if gap.what not in filled))
     plans = render.apt_plans(lock, tools.recipes, tools.templates)
     kept = dict(_kept_steps(plans, like))
     held = like.base.bootstrap.packages if like.base.bootstrap else ()

@@ -23,7 +23,7 @@ from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.index import IndexFile
+    from envbuild.index.project_pages import IndexFile
 
 _PARALLEL = 4  # downloads at a time; more only share the same line
 _TRIES = 3
@@ -127,7 +127,7 @@ class _Run:
 
     def work(self) -> None:
         """Everything that is not known yet, smallest environments first; they are told of as they are complete."""
-        from envbuild.index.pool import DaemonPool
+        from envbuild.index.thread_pool import DaemonPool
 
         order = sorted(self._pins, key=lambda name: (sum(pin.size for pin in self._open(name)), name))
         if self._into is not None:
@@ -243,7 +243,7 @@ def _host(pin: Pin) -> str:
 
 
 def _remote(pin: Pin) -> IndexFile:
-    from envbuild.index import IndexFile
+    from envbuild.index.project_pages import IndexFile
 
     return IndexFile.pinned(pin.url, pin.filename, pin.sha256)
 

@@ -135,14 +135,15 @@ def _rules(tools: Tools, lock: Lock) -> Rules:
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:
     """Train in the image and judge; with ``replay`` a verdict stored for the same image, options and GPUs is taken instead."""
-    from envbuild import host, smoketest
+    from envbuild import smoketest
+    from envbuild.host import nvidia
 
     name = lock.environment.name
     key = {
         "image": image,
         "lock": digest,
         "options": codec.encode(options),
-        "gpus": [codec.encode(gpu) for gpu in host.gpus()],
+        "gpus": [codec.encode(gpu) for gpu in nvidia.gpus()],
     }
     known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
     if known is not None and all(Path(path).exists() for path in known["paths"].values()):

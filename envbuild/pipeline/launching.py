@@ -13,7 +13,9 @@ from envbuild.errors import BuildError, SmokeFailedError, UsageError
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.launch import Contents, Kind, Launcher, Order
+    from envbuild.launch.image_programs import Contents
+    from envbuild.launch.launchers import Kind, Launcher
+    from envbuild.launch.rendering import Order
     from envbuild.model import Environment
 
 _REPORT = "report.json"
@@ -40,11 +42,12 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
     Without either it is the name that a build would get; with ``must_exist`` an image that was never built here is a
     :class:`BuildError` (``no-image``). Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host.
     """
-    from envbuild import build, launch
+    from envbuild import build
+    from envbuild.launch import image_names
 
     if registry:
         place = registry.rstrip("/")
-        if not launch.has_registry(place):
+        if not image_names.has_registry(place):
             raise UsageError(
                 f"--registry: {registry} does not begin with a host that others can reach.",
                 code="not-a-registry",
@@ -79,24 +82,25 @@ def launch_text(
     ``shared`` says that all hosts know the image by this name; else a name that only this machine knows is refused. So is a
     kind that needs a program which the image lacks, unless the user ``vouched`` for it.
     """
-    from envbuild import launch
+    from envbuild.launch import image_names, image_programs, launchers, rendering
 
-    launchers = launch.load_launchers(tools.workspace)
-    launcher, chosen = launch.choose(launchers, via, kind)
-    programs = launch.load_programs(tools.workspace)
+    known = launchers.load_launchers(tools.workspace)
+    launcher, chosen = launchers.choose(known, via, kind)
+    programs = image_programs.load_programs(tools.workspace)
     contents = _contents(tools, environment)
-    launch.require_programs(launchers, programs, (launcher, chosen), contents, name=order.name, vouched=vouched)
+    image_programs.require_programs(known, programs, (launcher, chosen), contents, name=order.name, vouched=vouched)
     if not shared:
-        launch.require_reachable(launcher, chosen, order.image, order.hosts, here=(socket.gethostname(),))
+        image_names.require_reachable(launcher, chosen, order.image, order.hosts, here=(socket.gethostname(),))
     root = tools.workspace.launchers
     templates = {str(path.relative_to(root)): path.read_text() for path in sorted(root.glob("*/*.j2"))}
-    text = launch.render(launcher, chosen, order, templates)
+    text = rendering.render(launcher, chosen, order, templates)
     return Launch(launcher=launcher, kind=chosen, order=order, text=text)
 
 
 def _contents(tools: Tools, environment: Environment) -> Contents:
     """What the image of ``environment`` holds, by its lock; before there is one, by what its frameworks and recipes ask for."""
-    from envbuild import launch, render
+    from envbuild import render
+    from envbuild.launch import image_programs
     from envbuild.pipeline.stored_locks import read_locked
 
     packages: dict[str, set[str]] = {}
@@ -111,7 +115,7 @@ def _contents(tools: Tools, environment: Environment) -> Contents:
                 packages.setdefault(each.name, set()).add(each.version)
         apt |= {package.name for package in locked.lock.image_packages()}
         apt |= {*render.apt_names(locked.lock, tools.recipes, tools.templates)}
-    return launch.Contents(packages=packages, apt=frozenset(apt), is_locked=locked is not None)
+    return image_programs.Contents(packages=packages, apt=frozenset(apt), is_locked=locked is not None)
 
 
 def _pins(environment: Environment) -> Iterator[tuple[str, str]]:

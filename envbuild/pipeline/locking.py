@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 def check_lock(tools: Tools, locked: Locked) -> None:
     """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept what the lock holds."""
-    from envbuild import lock as locks
     from envbuild import resolve
+    from envbuild.lock import checking
 
     environment = locked.lock.environment
     known = tools.recipes
     asked = {each.name: known[each.recipe].requirements_of(each) for each in environment.frameworks if each.recipe in known}
     path = locked.path if tools.own is None else None
     refusals = resolve.refusals(tools.matrix, environment)
-    problems = locks.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
+    problems = checking.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
     problems += stack_requests.departures(tools, environment)
     problems += user_recipe.pinned_differences(tools.own, locked.lock) if tools.own is not None else []
     if problems:
@@ -62,7 +62,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 
     A stale lock is refused (exit 5), never replaced, unless ``relock``.
     """
-    from envbuild import lock as locks
+    from envbuild.lock import lock_file, making
 
     found = None if relock else read_locked(tools, environment.name)
     if found is not None:
@@ -70,16 +70,18 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         # What a user's recipe says beyond its pins is taken over as it is now.
         lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
         if _may_be_completed(tools, found):
-            lock = locks.complete(lock, **lock_inputs(tools, environment))
+            lock = making.complete(lock, **lock_inputs(tools, environment))
         lock = debian_packages.completed(tools, lock)
     else:
         start = starting_lock(tools)
-        lock = debian_packages.pinned(tools, locks.make(environment, **lock_inputs(tools, environment), like=start), like=start)
+        lock = debian_packages.pinned(
+            tools, making.make(environment, **lock_inputs(tools, environment), like=start), like=start
+        )
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)
     write_lock(tools, path, lock)
-    return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=False)
+    return Locked(lock=lock, digest=lock_file.digest(lock), path=path, kept=False)
 
 
 def starting_lock(tools: Tools) -> Lock | None:
@@ -106,10 +108,10 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
     Raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing where that fails: whatever a package index said, a
     lock that is on disk can be used.
     """
-    from envbuild import lock as locks
+    from envbuild.lock import lock_file
 
     try:
-        if locks.parse(locks.dumps(lock), path) != lock:
+        if lock_file.parse(lock_file.dumps(lock), path) != lock:
             raise InvalidInputError("It reads back as another lock.")
         render_text(tools, lock)
     except InvalidInputError as error:
@@ -120,7 +122,7 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
             problems=error.problems,
             details=error.details,
         ) from error
-    locks.write(path, lock)
+    lock_file.write(path, lock)
 
 
 def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
@@ -168,11 +170,13 @@ def _may_be_completed(tools: Tools, locked: Locked) -> bool:
     Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle where an image was made
     without it.
     """
-    from envbuild import lock as locks
+    from envbuild.lock import installers
 
     without_pip = any(each.pip is None and each.python.version in tools.pips for each in locked.lock.prefixes)
     return (
-        without_pip or bool(locks.missing_tools(locked.lock)) or (bool(locked.lock.missing) and not _built_from(tools, locked))
+        without_pip
+        or bool(installers.missing_tools(locked.lock))
+        or (bool(locked.lock.missing) and not _built_from(tools, locked))
     )
 
 

@@ -73,12 +73,12 @@ def prove_again(
 
 
 def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
-    from envbuild import host
+    from envbuild.host import nvidia
 
     held = proofs.held_kinds(tools, name)
     wanted = [kind for kind in kinds if kind not in held]
     locked = stored_locks.read_locked(tools, name)
-    of_gpu = locked is not None and locked.lock.environment.cuda is not None and bool(host.gpus())
+    of_gpu = locked is not None and locked.lock.environment.cuda is not None and bool(nvidia.gpus())
     # One smoke test is run: on the GPUs where the image and this machine have them, else on the CPU.
     return tuple(kind for kind in wanted if kind != ("smoke-cpu" if of_gpu else "smoke-gpu"))
 

@@ -55,19 +55,19 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
 
     Raises what locking raises where the packages do not go together. The base is not asked for: it does not depend on them.
     """
-    from envbuild import lock as locks
+    from envbuild.lock import gaps, making
 
     environment = resolution.environment
     later = Missing(what=f"base {environment.base.image}", why="it is pinned when the environment is locked")
     inputs = {**locking.lock_inputs(tools, environment), "pin_base": lambda _: later}
     try:
-        lock = locks.make(environment, **inputs)
+        lock = making.make(environment, **inputs)
     except BuildError as error:
         if error.code != "index-unreachable":
             raise
         _require_possible(environment)
         return error.message
-    return next((gap.why for gap in lock.missing if gap in map(locks.gap_of, environment.frameworks)), "")
+    return next((gap.why for gap in lock.missing if gap in map(gaps.gap_of, environment.frameworks)), "")
 
 
 def _require_possible(environment: Environment) -> None:
@@ -104,11 +104,11 @@ def _require_possible(environment: Environment) -> None:
 
 def first_choice(tools: Tools) -> str:
     """A request to begin with: the newest of the framework with most releases, for GPUs where this machine has some."""
-    from envbuild import host
+    from envbuild.host import nvidia
 
     framework = max(tools.matrix.frameworks, key=lambda table: (table.recipe in tools.recipes, len(table.releases)))
     release = framework.releases[0]
-    wanted = "gpu" if host.gpus() else "cpu"
+    wanted = "gpu" if nvidia.gpus() else "cpu"
     offered = any((not variant.cuda) == (wanted == "cpu") for variant in release.variants)
     return f"{framework.short}-{'.'.join(release.version.split('.')[:2])}{f'-{wanted}' if offered else ''}"
 

@@ -13,8 +13,9 @@ from envbuild.errors import ConflictError, EnvbuildError, TimedOutError, Unknown
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.host import Finding
-    from envbuild.launch import Host, HostReport, Looked
+    from envbuild.host.doctor import Finding
+    from envbuild.launch.hosts import Host
+    from envbuild.launch.preflight import HostReport, Looked
     from envbuild.pipeline.launching import Launch
 
 _TIMEOUT_S = 120
@@ -31,9 +32,10 @@ def can_look(plan: Launch) -> bool:
 
 def look(tools: Tools, plan: Launch) -> list[HostReport]:
     """What each host has and lacks; a host that cannot be entered lacks that."""
-    from envbuild import files, launch
+    from envbuild import files
+    from envbuild.launch import preflight
 
-    script = files.read_text(tools.workspace.launchers / launch.SCRIPT)
+    script = files.read_text(tools.workspace.launchers / preflight.SCRIPT)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         looked = list(pool.map(lambda host: _look(plan, host, script), plan.order.hosts))
     known: dict[tuple[str, str], Sequence[str]] = {}
@@ -43,13 +45,13 @@ def look(tools: Tools, plan: Launch) -> list[HostReport]:
             known[driver, gpu] = _objections(tools, plan.order.name, driver, gpu)
         return known[driver, gpu]
 
-    return launch.judge(plan.order, looked, fits)
+    return preflight.judge(plan.order, looked, fits)
 
 
 def rehearse(plan: Launch) -> Finding | None:
     """What the batch system says of the job without starting it; None where it has no such check."""
     from envbuild import procs
-    from envbuild.host import Finding
+    from envbuild.host.doctor import Finding
 
     argv = plan.kind.rehearse
     if not argv:
@@ -70,22 +72,23 @@ def rehearse(plan: Launch) -> Finding | None:
 
 
 def _look(plan: Launch, host: Host, script: str) -> Looked:
-    from envbuild import launch, procs
+    from envbuild import procs
+    from envbuild.launch import preflight
 
-    words = ["sh", "-s", "--", *launch.questions(plan.kind, plan.order, host)]
+    words = ["sh", "-s", "--", *preflight.questions(plan.kind, plan.order, host)]
     entering = shlex.split(next(filter(None, map(os.environ.get, _ENTERS)), _SSH))
     argv = words if host.name == _HERE else [*entering, host.name, shlex.join(words)]
     start = time.time()
     try:
         result = procs.run(argv, input_text=script, timeout_s=_TIMEOUT_S, split=True)
     except TimedOutError:
-        return launch.Looked(host=host, lines=(), failure=f"no answer within {_TIMEOUT_S} s")
+        return preflight.Looked(host=host, lines=(), failure=f"no answer within {_TIMEOUT_S} s")
     except UsageError as error:
-        return launch.Looked(host=host, lines=(), failure=error.message)
+        return preflight.Looked(host=host, lines=(), failure=error.message)
     lines = tuple(result.output.splitlines())
     said = (result.errors.strip().splitlines() or [""])[-1]
     failure = "" if result.code == 0 else said or f"{argv[0]} ended with status {result.code}"
-    return launch.Looked(host=host, lines=lines, failure=failure, at=(start + time.time()) / 2)
+    return preflight.Looked(host=host, lines=lines, failure=failure, at=(start + time.time()) / 2)
 
 
 def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]:

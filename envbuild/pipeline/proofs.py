@@ -24,7 +24,7 @@ def subject_of(tools: Tools, name: str) -> Subject | None:
     Raises :class:`InvalidInputError` for a lock that cannot be read.
     """
     from envbuild import build_context
-    from envbuild.lock import read
+    from envbuild.lock.lock_file import read
 
     path = tools.workspace.lock_file(name)
     if not path.exists():

@@ -22,17 +22,17 @@ class Locked:
 
 def read_locked(tools: Tools, name: str) -> Locked | None:
     """The lock of ``name``, None where there is none; :class:`InvalidInputError` where it cannot be read."""
-    from envbuild import lock as locks
+    from envbuild.lock import lock_file
 
     path = tools.workspace.lock_file(name)
     if not os.path.lexists(path):
         return None
     lock = read_lock(path)
-    return Locked(lock=lock, digest=locks.digest(lock), path=path, kept=True)
+    return Locked(lock=lock, digest=lock_file.digest(lock), path=path, kept=True)
 
 
 def read_lock(path: Path) -> Lock:
     """The lock in ``path``; :class:`InvalidInputError` where it cannot be read as one."""
-    from envbuild import lock as locks
+    from envbuild.lock import lock_file
 
-    return locks.read(path)
+    return lock_file.read(path)

@@ -14,8 +14,8 @@ from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
-    from envbuild.engine import Engine
-    from envbuild.index import Index
+    from envbuild.engine.client import Engine
+    from envbuild.index.client import Index
     from envbuild.matrix import Matrix
     from envbuild.matrix.platform import BuildTool
     from envbuild.recipes import Recipe
@@ -112,25 +112,25 @@ class Tools:
     @functools.cached_property
     def index(self) -> Index:
         """The package index as the host's pip is configured."""
-        from envbuild.index import Index
+        from envbuild.index.client import Index
 
         return Index(on_progress=self.on_progress)
 
     @functools.cached_property
     def engine(self) -> Engine:
         """The container engine that answers; the private one is started first where that was asked for and none does."""
-        from envbuild import engine
+        from envbuild.engine import choice
 
         try:
-            return engine.connect(self.workspace)
+            return choice.connect(self.workspace)
         except EngineError as error:
             if not self._start_engine or error.code != "no-engine":
                 raise
-        from envbuild.engine import embedded
+        from envbuild.engine import private_engine
 
         self.say("engine", "starting the private engine: no other one answers")
-        embedded.up(self.workspace)
-        return engine.connect(self.workspace)
+        private_engine.up(self.workspace)
+        return choice.connect(self.workspace)
 
     @property
     def engine_name(self) -> str:

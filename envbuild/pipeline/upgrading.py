@@ -15,7 +15,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-    from envbuild.lock import Difference
+    from envbuild.lock.comparison import Difference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ def upgrade_environment(
     Raises :class:`InvalidInputError` (``no-lock``) where there is nothing to upgrade, :class:`UnknownNameError` for a package
     that is not pinned, and what locking raises.
     """
-    from envbuild import lock as locks
+    from envbuild.lock import comparison, lock_file, making
 
     before = stored_locks.read_locked(tools, environment.name)
     if before is None:
@@ -59,21 +59,21 @@ def upgrade_environment(
     base = _Base(before.lock, inputs["pin_base"] if everything or base_image else None)
     inputs["pin_base"] = base.pin
     if everything:
-        lock = locks.make(resolving.todays_decision(tools, environment) or environment, **inputs)
+        lock = making.make(resolving.todays_decision(tools, environment) or environment, **inputs)
     elif packages:
-        lock = locks.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
+        lock = making.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
     else:
         lock = base.repinned()
     if packages and not base_image:
         lock = replace(lock, apt=before.lock.apt, missing=lock.missing)
     lock = debian_packages.pinned(tools, lock) if not packages or base_image else debian_packages.completed(tools, lock)
-    difference = locks.compare(before.lock, lock)
+    difference = comparison.compare(before.lock, lock)
     proved = proofs.held_kinds(tools, environment.name)
     if write and not difference.empty:
         locking.write_lock(tools, tools.workspace.written_lock(environment.name), lock)
     return Upgraded(
         before=before,
-        after=replace(before, lock=lock, digest=locks.digest(lock), path=tools.workspace.written_lock(environment.name)),
+        after=replace(before, lock=lock, digest=lock_file.digest(lock), path=tools.workspace.written_lock(environment.name)),
         difference=difference,
         base_kept=base.kept,
         outdated=() if difference.empty else proved,

@@ -38,7 +38,8 @@ from envbuild.verify.rules import Rules
 from envbuild.verify.rules import load as load_rules
 
 if TYPE_CHECKING:
-    from envbuild.engine import Engine, ImageInfo
+    from envbuild.engine.client import Engine
+    from envbuild.engine.model import ImageInfo
 
 __all__ = [
     "CHECKS",
@@ -205,9 +206,9 @@ def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> li
 
 def _with_gpus(engine: Engine, lock: Lock) -> bool:
     """Whether the image is for GPUs and this machine, where the engine is too, has some."""
-    from envbuild import host
+    from envbuild.host import nvidia
 
-    return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(host.gpus())
+    return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(nvidia.gpus())
 
 
 def _ask_frameworks(

@@ -9,7 +9,7 @@ from envbuild.model import Lock, Prefix
 from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:
-    from envbuild.engine import ImageInfo
+    from envbuild.engine.model import ImageInfo
 
 LOCK = "/opt/envbuild/lock.json"
 ENTRY = "/opt/envbuild/smoke/enter.sh"
@@ -30,7 +30,7 @@ def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
 
 def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
     """Labels, user, init and environment variables of the image."""
-    from envbuild.lock import digest
+    from envbuild.lock.lock_file import digest
 
     environment = lock.environment
     for label, content in (("org.envbuild.name", environment.name), ("org.envbuild.lock", digest(lock))):

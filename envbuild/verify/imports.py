@@ -20,7 +20,8 @@ from envbuild.verify.findings import Findings
 from envbuild.verify.rules import Rules
 
 if TYPE_CHECKING:
-    from envbuild.engine import Engine, ImageInfo
+    from envbuild.engine.client import Engine
+    from envbuild.engine.model import ImageInfo
 
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "imports.py"
 _ANSWER = "/tmp/envbuild-imports.json"  # noqa: S108 - a path in the container

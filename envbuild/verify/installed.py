@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envbuild.errors import VerifyError
 
 if TYPE_CHECKING:
-    from envbuild.engine import Engine
+    from envbuild.engine.client import Engine
 
 _QUESTION = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version} ${Architecture}\\n"]
 

@@ -14,7 +14,8 @@ from envbuild.verify.findings import Findings
 from envbuild.verify.lists import Layers
 
 if TYPE_CHECKING:
-    from envbuild.engine import Engine, ImageInfo
+    from envbuild.engine.client import Engine
+    from envbuild.engine.model import ImageInfo
 
 _PIECE = 4 << 20
 _APT_PROXY = re.compile(r'^(Acquire\S+) "(\S+://\S+)";$', re.MULTILINE)

@@ -22,7 +22,7 @@ from envbuild.model import Lock
 from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:
-    from envbuild.engine import LayerFile
+    from envbuild.engine.model import LayerFile
 
 FOLDER = "/opt/envbuild/installed"
 _SMALL = 1 << 20  # "quick" hashes files up to this size

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import recipes, workspace
-from envbuild.lock import read
+from envbuild.lock.lock_file import read
 from envbuild.render import render
 
 ROOT = Path(__file__).parents[2]

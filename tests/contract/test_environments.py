@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import workspace
-from envbuild.lock import read
+from envbuild.lock.lock_file import read
 from envbuild.model import Lock
 from envbuild.pipeline import committed
 

@@ -9,7 +9,7 @@ import pytest
 from envbuild import workspace
 from envbuild.custom.writing import Wishes
 from envbuild.errors import BuildError, EnvbuildError
-from envbuild.index.pages import IndexFile
+from envbuild.index.project_pages import IndexFile
 from envbuild.pipeline import new_recipe
 from envbuild.pipeline.new_recipe import Started
 from envbuild.pipeline.tools import Tools

@@ -18,8 +18,9 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from envbuild import index, matrix, resolve
+from envbuild import matrix, resolve
 from envbuild.errors import BuildError, ConflictError, UsageError
+from envbuild.index.client import Index
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.model import Environment
@@ -381,7 +382,7 @@ class Published:
         return ours == {SDIST} or bool(ours & {f"cp{python.replace('.', '')}", f"py{python[0]}", "py2.py3"})
 
 
-def published(client: index.Index, package: str) -> Published:
+def published(client: Index, package: str) -> Published:
     found = Published(interpreters={}, since={}, days={})
     archives: dict[Version, str] = {}  # the day of a source archive counts where there is no wheel
     days: dict[Version, str] = {}
@@ -425,7 +426,7 @@ def test_the_index_has_every_wheel_at_the_stated_date(facts: Matrix, framework: 
         if variant.index == "default" and variant.pins(release.version)
     ]
     try:
-        client = index.Index()
+        client = Index()
         packages = {package: published(client, package) for package in {variant.package for _, variant in ours}}
     except (BuildError, UsageError) as error:
         pytest.skip(f"no package index: {error}")

@@ -4,7 +4,7 @@ import pytest
 from packaging.version import Version
 
 from envbuild import matrix, workspace
-from envbuild.lock.offers import version_of
+from envbuild.lock.available_versions import version_of
 from envbuild.lock.target import Target, read_requirement
 
 MATRIX = matrix.load(workspace.find(None, []))

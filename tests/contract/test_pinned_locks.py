@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from envbuild import recipes, render, workspace
-from envbuild.lock import expected, read
+from envbuild.lock import gaps, installers
+from envbuild.lock.lock_file import read
 from envbuild.model import Lock
 
 PLACE = workspace.find(str(Path(__file__).parents[2]))
@@ -21,7 +22,7 @@ each_lock = pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
 @each_lock
 def test_what_installs_packages_is_pinned(lock: Lock) -> None:
     tools = {tool.name: tool for tool in lock.tools}
-    assert set(expected.tool_names(lock.prefixes)) == set(tools)
+    assert set(installers.tool_names(lock.prefixes)) == set(tools)
     assert "uv" in tools or all(prefix.backend == "pip" for prefix in lock.prefixes)
     pips = [prefix.pip for prefix in lock.prefixes]
     assert all(pip is not None and pip.name == "pip" for pip in pips)
@@ -33,9 +34,9 @@ def test_what_installs_packages_is_pinned(lock: Lock) -> None:
 def test_what_apt_installs_is_pinned_upon_debian_and_said_to_be_open_elsewhere(lock: Lock) -> None:
     said = {gap.what for gap in lock.missing}
     if lock.environment.system.family != "debian":
-        assert lock.apt is None and expected.APT_OF_IMAGE in said
+        assert lock.apt is None and gaps.APT_OF_IMAGE in said
         return
-    assert lock.base.bootstrap is not None and lock.apt is not None and expected.APT not in said
+    assert lock.base.bootstrap is not None and lock.apt is not None and gaps.APT not in said
     plans = render.apt_plans(lock, RECIPES, TEMPLATES)
     assert [(step.name, step.asked, step.build_only) for step in lock.apt.steps] == [
         (plan.name, plan.asked, plan.build_only) for plan in plans

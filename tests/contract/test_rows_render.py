@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import matrix, recipes, resolve, workspace
-from envbuild.lock.expected import BUILDERS, backend_of, path_of
+from envbuild.lock.installers import BUILDERS, backend_of, path_of
 from envbuild.model import Artifact, BaseLock, Environment, Lock, Prefix, PrefixPlan
 from envbuild.render import render
 

@@ -15,8 +15,9 @@ _PARTS = ("envbuild", "images", "matrix", "matrix.yaml")
 _PROGRAM = """
 import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
-from envbuild import build_context, lock, recipes, workspace
+from envbuild import build_context, recipes, workspace
 from envbuild.engine import debs
+from envbuild.lock import lock_file
 from envbuild.model import ignore_progress
 from envbuild.pipeline.tools import Tools
 from envbuild.render import render
@@ -30,7 +31,7 @@ place = workspace.find(sys.argv[1])
 fetches = ('"backend": "pip"', '"repository": "http')
 locks = ((p.parent.name, p.read_text()) for p in sorted(place.environments.glob("*/lock.json")))
 name = next(name for name, text in locks if not any(word in text for word in fetches))
-locked = dataclasses.replace(lock.read(place.lock_file(name)), tools=Tools(place).build_tools)
+locked = dataclasses.replace(lock_file.read(place.lock_file(name)), tools=Tools(place).build_tools)
 for package in (package for step in locked.apt.steps for package in step.packages):
     held = debs.Store(place).path(package)
     held.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,9 @@ import pytest
 from engine_toy import environment
 
 from envbuild import workspace as workspaces
-from envbuild.engine import Engine, bases, connect, daemon, embedded
+from envbuild.engine import bases, daemon, private_engine
+from envbuild.engine.choice import connect
+from envbuild.engine.client import Engine
 from envbuild.errors import EngineError
 from envbuild.model import Missing, ignore_progress
 from envbuild.workspace import Workspace
@@ -69,13 +71,13 @@ def engine(workspace: Workspace) -> Iterator[Engine]:
         yield _with_buildkit(found)
         return
     try:
-        embedded.up(workspace)
+        private_engine.up(workspace)
     except EngineError as error:
         unavailable(f"no engine answers, and none can be started: {error.message} {error.hint}")
     try:
         yield _with_buildkit(connect(workspace))
     finally:
-        embedded.down(workspace, purge=True)
+        private_engine.down(workspace, purge=True)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from envbuild.index import Index
+from envbuild.index.client import Index
 from envbuild.model import Artifact, Base, BaseLock, Environment, Framework, Lock, Prefix, Python, System, ignore_progress
 from envbuild.pipeline import debian_packages
 from envbuild.pipeline.tools import Tools

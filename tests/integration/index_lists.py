@@ -17,7 +17,8 @@ import yaml
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from envbuild.index import Index, IndexFile
+from envbuild.index.client import Index
+from envbuild.index.project_pages import IndexFile
 
 FOLDER = Path(__file__).parents[1] / "contract" / "index"
 

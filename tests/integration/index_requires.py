@@ -18,7 +18,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envbuild import matrix
-from envbuild.index import Index, IndexFile
+from envbuild.index.client import Index
+from envbuild.index.project_pages import IndexFile
 from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.matrix.declared import Declared, Key, Reader, collect, declared_of, key_of, library_of
 from envbuild.matrix.published import ask, indexed

@@ -9,8 +9,9 @@ from pathlib import Path
 import engine_toy
 
 from envbuild import build, codec, recipes
-from envbuild.engine import Engine, bases
-from envbuild.index import Index
+from envbuild.engine import bases
+from envbuild.engine.client import Engine
+from envbuild.index.client import Index
 from envbuild.model import BaseLock, Lock, PrefixPlan, ignore_progress
 from envbuild.workspace import Workspace
 

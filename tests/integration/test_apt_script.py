@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engine import Engine, bases
+from envbuild.engine import bases
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]

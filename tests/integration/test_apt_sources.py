@@ -17,7 +17,8 @@ import test_render_apt as toy
 from test_render_apt import base, site  # noqa: F401 - fixtures
 
 from envbuild import verify
-from envbuild.engine import Engine, apt, bases
+from envbuild.engine import apt, bases
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model import BaseLock, Lock, ignore_progress
 from envbuild.render import render

@@ -19,9 +19,10 @@ import pytest
 from archive_server import ArchiveServer, serve
 from program import Program, fresh_root
 
-from envbuild import lock as locks
 from envbuild import matrix
-from envbuild.engine import Engine, bootstrap
+from envbuild.engine import bootstrap
+from envbuild.engine.client import Engine
+from envbuild.lock import lock_file
 from envbuild.model import DebianPackage, Lock
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.usefixtures("root_machine")]
@@ -83,7 +84,7 @@ def month(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         systems.write_text(text.replace(ADDRESS, f"{snapshot.url}/archive"))
         then = Program(root=root, home=folder / "home", environment={"DOCKER_HOST": engine.endpoint})
         then.run("lock", NAME, timeout=600).expect(0)
-        lock = locks.read(root / "images" / "environments" / NAME / "lock.json")
+        lock = lock_file.read(root / "images" / "environments" / NAME / "lock.json")
         from_scratch = request.param == "from-scratch"
         built = then.run("build", NAME, "--json", *(["--no-cache"] if from_scratch else []), timeout=3000).expect(0).document
         key = moving.Key(folder / "key")
@@ -194,7 +195,7 @@ def recipe(month: Month, name: str, more: str = "") -> Path:
 def test_a_users_recipe_shares_the_packages_of_its_frameworks(month: Month) -> None:
     folder = recipe(month, "share")
     month.program.run("lock", cwd=folder).expect(0)
-    own = locks.read(folder / "envbuild.lock.json")
+    own = lock_file.read(folder / "envbuild.lock.json")
     assert own.base == month.lock.base
     assert own.apt == month.lock.apt
 
@@ -213,7 +214,7 @@ def test_an_added_package_of_a_user_leaves_the_others_as_they_are(month: Month) 
     folder = recipe(month, "more")
     month.program.run("lock", cwd=folder).expect(0)
     month.program.run("add", "./envbuild.yaml", "--apt", "toy-extra", cwd=folder).expect(0)
-    own = locks.read(folder / "envbuild.lock.json")
+    own = lock_file.read(folder / "envbuild.lock.json")
     assert own.base == month.lock.base
     assert own.apt is not None
     new = [step for step in own.apt.steps if step not in month.lock.apt.steps]
@@ -225,6 +226,6 @@ def test_where_its_frameworks_packages_are_gone_todays_are_pinned_and_that_is_sa
     folder = recipe(month, "today")
     told = month.later(month.folder / "fifth").run("lock", cwd=folder).expect(0)
     assert "cannot be kept; those of today are pinned" in told.err
-    own = locks.read(folder / "envbuild.lock.json")
+    own = lock_file.read(folder / "envbuild.lock.json")
     assert own.base.bootstrap is not None and own.apt is not None
     assert all(each.version.endswith(moving.MOVED) for each in own.debs())

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import lock as locks
 from envbuild.audit import audit
 from envbuild.audit.debian_version import BadVersionError, DebianVersion
 from envbuild.errors import PublishError
+from envbuild.lock import lock_file
 
 ENVIRONMENTS = Path(__file__).parents[2] / "images" / "environments"
 
@@ -22,7 +22,7 @@ def test_a_service_that_does_not_answer_is_no_clean_bill(service: str, monkeypat
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # the discard port: nobody listens
     monkeypatch.setenv("NO_PROXY", "")
-    lock = locks.read(next(ENVIRONMENTS.glob("*/lock.json")))
+    lock = lock_file.read(next(ENVIRONMENTS.glob("*/lock.json")))
     with pytest.raises(PublishError) as caught:
         audit(lock, databases=[], service=service)
     assert caught.value.code == "advisories-unreachable" and "nothing is known" in caught.value.message

@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 from engine_toy import environment, processes
 
-from envbuild.engine import Engine, apt, bases, bootstrap, debs
+from envbuild.engine import apt, bases, bootstrap, debs
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model import BaseLock, Bootstrap, Missing, Progress, ignore_progress
 from envbuild.workspace import Workspace

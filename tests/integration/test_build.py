@@ -12,9 +12,10 @@ import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, build_context, recipes
-from envbuild.engine import Engine, bases, packages
+from envbuild.engine import bases, package_check
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
-from envbuild.index import Index
+from envbuild.index.client import Index
 from envbuild.model import AptRepository, BaseLock, Lock, Progress, ignore_progress
 from envbuild.workspace import Workspace
 
@@ -222,7 +223,7 @@ def test_packages_in_another_version_than_pinned_stop_the_build_before_any_tag(e
     assert stopped.value.code == "base-differs"
     assert f"{first.name}: pinned 0.1, found {first.version}" in stopped.value.message
     with pytest.raises(BuildError) as stopped:
-        packages.require_pinned(engine, older, record.image)
+        package_check.require_pinned(engine, older, record.image)
     assert stopped.value.code == "packages-differ"
     assert f"{first.name}: pinned 0.1, found {first.version}" in stopped.value.message
     assert {tag: engine.image(tag).id for tag in record.tags} == before

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from engine_toy import nap, sleeping
 
-from envbuild.engine import Engine, bases, connect
+from envbuild.engine import bases
+from envbuild.engine.choice import connect
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import Progress
 
@@ -155,7 +157,7 @@ def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian
     code = (
         # a shell starts what it puts into the background with SIGINT ignored, which would be inherited here
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
+        "from pathlib import Path; from envbuild.engine.choice import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
         f"engine = connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}})\n"
         f"engine.build(Path({str(context)!r}), tag={TAG!r}, secrets={{'word': {SECRET.encode()!r}}})\n"

@@ -16,7 +16,9 @@ import pytest
 from conftest import unavailable
 from engine_toy import environment
 
-from envbuild.engine import Engine, bases, connect
+from envbuild.engine import bases
+from envbuild.engine.choice import connect
+from envbuild.engine.client import Engine
 from envbuild.errors import EngineError
 from envbuild.model import ignore_progress
 from envbuild.workspace import Workspace

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from engine_toy import nap, processes, sleeping
 
-from envbuild.engine import Engine, apt, bases, bootstrap, connect, embedded, network
+from envbuild.engine import apt, bases, bootstrap, private_engine, private_network
+from envbuild.engine.choice import connect
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError, UsageError
 from envbuild.workspace import Workspace
 
@@ -28,7 +30,7 @@ def place(tmp_path: Path) -> Iterator[Workspace]:
     """A workspace whose engine is taken down whatever a test does."""
     found = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
     yield found
-    embedded.down(found, purge=True)
+    private_engine.down(found, purge=True)
 
 
 def test_root_follows_no_link_that_a_user_can_place(place: Workspace, tmp_path: Path) -> None:
@@ -42,19 +44,19 @@ def test_root_follows_no_link_that_a_user_can_place(place: Workspace, tmp_path: 
     place.engine.mkdir(parents=True)
     log.symlink_to(victim)
     try:
-        embedded.up(place)
+        private_engine.up(place)
         assert Path("/run/envbuild").stat().st_mode & 0o777 == 0o700
         assert not log.is_symlink()
-        embedded.down(place)
+        private_engine.down(place)
         lock.unlink(missing_ok=True)
         lock.symlink_to(victim)
         with pytest.raises(UsageError):
-            embedded.up(place)
+            private_engine.up(place)
         lock.unlink(missing_ok=True)
         place.engine.rename(tmp_path / "real")
         place.engine.symlink_to(tmp_path / "real")
         with pytest.raises(UsageError, match="only this user") as caught:
-            embedded.up(place)
+            private_engine.up(place)
         assert caught.value.code == "unsafe-folder"
         place.engine.unlink()
     finally:
@@ -85,8 +87,8 @@ def namespaces(pid: int) -> set[str]:
 
 def left_of(place: Workspace, inside: set[str]) -> list[str]:
     """Whatever of this workspace's engine is still on the machine: processes, mounts, rules, links, groups, sockets."""
-    status = embedded.status(place)
-    mark = embedded._Places(folder=place.engine).mark
+    status = private_engine.status(place)
+    mark = private_engine._Places(folder=place.engine).mark
     found = [f"process {pid}" for pid in processes(lambda _: True) if inside & _namespaces_or_none(pid)]
     found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(place.home / "engine") in line]
     found += [line for line in firewall() if mark in line]
@@ -110,7 +112,7 @@ def ours(state: Workspace) -> list[int]:
 def test_up_serves_and_down_leaves_nothing(place, engine, debian12):
     """``engine`` is another one, running all the time: it must neither suffer nor change."""
     before = foreign()
-    status = embedded.up(place)
+    status = private_engine.up(place)
     try:
         assert status.pid is not None
         inside = namespaces(status.pid)
@@ -126,7 +128,7 @@ def test_up_serves_and_down_leaves_nothing(place, engine, debian12):
         assert foreign() == before, "another engine's rules were touched"
         assert engine.run(debian12.reference, ["true"]).code == 0
     finally:
-        down = embedded.down(place)
+        down = private_engine.down(place)
     assert (down.running, down.processes, down.bridge) == (False, 0, "")
     assert down.data_exists
     assert left_of(place, inside) == []
@@ -151,8 +153,8 @@ def test_one_private_engine_goes_on_when_another_goes_down(place, workspace, deb
     engine = start(place)
     reference = hold(engine, workspace, debian12)
     other = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "other")
-    embedded.up(other)
-    embedded.down(other, purge=True)
+    private_engine.up(other)
+    private_engine.down(other, purge=True)
     assert engine.run(reference, ["true"]).code == 0
 
 
@@ -182,7 +184,7 @@ def test_a_published_port_answers_on_the_host(place, workspace, debian12, publis
     assert started.returncode == 0, started.stderr
     assert ask(f"http://127.0.0.1:{port}/") == b"ready"
     assert listeners(port) == [f"127.0.0.1:{port}"]
-    embedded.down(place)
+    private_engine.down(place)
     assert listeners(port) == []
 
 
@@ -204,17 +206,17 @@ def ask(url: str, seconds: float = 20.0) -> bytes:
 
 
 def test_up_twice_is_one_engine(place):
-    first = embedded.up(place)
-    again = embedded.up(place)
+    first = private_engine.up(place)
+    again = private_engine.up(place)
     assert first == again
     assert len(ours(place)) == 3  # unshare, its init, dockerd
 
 
 def test_two_at_once_make_one_engine(place):
     code = (
-        "from pathlib import Path; from envbuild.engine import embedded; from envbuild.workspace import Workspace\n"
+        "from pathlib import Path; from envbuild.engine import private_engine; from envbuild.workspace import Workspace\n"
         f"r = Path({str(place.root)!r})\n"
-        f"print(embedded.up(Workspace(root=r, output=r, home=Path({str(place.home)!r}))).pid)\n"
+        f"print(private_engine.up(Workspace(root=r, output=r, home=Path({str(place.home)!r}))).pid)\n"
     )
     argv, env = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     started = [subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
@@ -227,20 +229,20 @@ def test_two_at_once_make_one_engine(place):
 def test_two_private_engines_side_by_side(place, tmp_path):
     other = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "other")
     try:
-        first, second = embedded.up(place), embedded.up(other)
+        first, second = private_engine.up(place), private_engine.up(other)
         assert first.bridge != second.bridge
-        subnets = [rule for rule in network.taken_subnets() if rule.startswith("10.213.") and rule.endswith(".1/24")]
+        subnets = [rule for rule in private_network.taken_subnets() if rule.startswith("10.213.") and rule.endswith(".1/24")]
         assert len(subnets) == len(set(subnets)) >= 2
     finally:
-        embedded.down(other, purge=True)
-    assert embedded.status(place).running
-    assert network.exists(first.bridge)
+        private_engine.down(other, purge=True)
+    assert private_engine.status(place).running
+    assert private_network.exists(first.bridge)
 
 
 @pytest.mark.parametrize("victim", ["dockerd", "unshare", "containerd"])
 def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspace, debian12, victim):
     engine = start(place)
-    pid = embedded.status(place).pid
+    pid = private_engine.status(place).pid
     assert pid is not None
     inside = namespaces(pid)
     reference = hold(engine, workspace, debian12)
@@ -251,10 +253,10 @@ def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspa
     if victim != "containerd":  # dockerd starts that one again by itself
         wait_for(lambda: not ours(place))
         wait_for(lambda: not sleeping(seconds))
-        assert not embedded.status(place).running
-    assert embedded.up(place).running
+        assert not private_engine.status(place).running
+    assert private_engine.up(place).running
     assert engine_of(place).image(reference) is not None
-    embedded.down(place)
+    private_engine.down(place)
     assert sleeping(seconds) == []
     assert left_of(place, inside) == []
 
@@ -262,10 +264,10 @@ def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspa
 @pytest.mark.parametrize("delay", [0.02, 0.06, 0.12, 0.25])
 def test_a_start_that_is_killed_can_be_repeated_and_taken_down(place, delay):
     code = (
-        "from pathlib import Path; from envbuild.engine import embedded; from envbuild.workspace import Workspace\n"
+        "from pathlib import Path; from envbuild.engine import private_engine; from envbuild.workspace import Workspace\n"
         "print('go', flush=True)\n"
         f"r = Path({str(place.root)!r})\n"
-        f"embedded.up(Workspace(root=r, output=r, home=Path({str(place.home)!r})))\n"
+        f"private_engine.up(Workspace(root=r, output=r, home=Path({str(place.home)!r})))\n"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
@@ -274,8 +276,8 @@ def test_a_start_that_is_killed_can_be_repeated_and_taken_down(place, delay):
     time.sleep(delay)
     process.kill()
     process.communicate()
-    assert embedded.up(place).running
-    embedded.down(place)
+    assert private_engine.up(place).running
+    private_engine.down(place)
     assert left_of(place, set()) == []
     assert ours(place) == []
 
@@ -284,37 +286,37 @@ def test_a_stale_socket_and_pid_file_are_no_engine(place):
     place.engine.mkdir(parents=True)
     (place.engine / "docker.sock").touch()
     (place.engine / "docker.pid").write_text(f"{os.getpid()}\n")  # a living process that is not ours
-    assert not embedded.status(place).running
-    assert embedded.up(place).running
-    embedded.down(place)
+    assert not private_engine.status(place).running
+    assert private_engine.up(place).running
+    private_engine.down(place)
     os.kill(os.getpid(), 0)
 
 
 def test_a_path_too_long_for_a_socket_gets_a_short_one(tmp_path):
     place = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / ("long" * 30))
     try:
-        status = embedded.up(place)
+        status = private_engine.up(place)
         assert len(status.socket) <= 107
         assert engine_of(place).info.data_root.startswith(str(tmp_path))
     finally:
-        embedded.down(place, purge=True)
+        private_engine.down(place, purge=True)
     assert not Path(status.socket).exists()
 
 
 def test_purge_takes_the_images_too(place):
-    embedded.up(place)
-    assert not embedded.down(place, purge=True).data_exists
+    private_engine.up(place)
+    assert not private_engine.down(place, purge=True).data_exists
 
 
 def test_down_without_an_engine_is_no_error(place):
-    assert not embedded.down(place).running
+    assert not private_engine.down(place).running
 
 
 def test_a_daemon_that_cannot_start_says_why_and_is_cleared_away(place):
     place.engine.mkdir(parents=True)
     (place.engine / "data").write_text("a file where the data folder should be")
     with pytest.raises(EngineError) as caught:
-        embedded.up(place)
+        private_engine.up(place)
     assert "data" in caught.value.message
     assert caught.value.details
     assert left_of(place, set()) == []
@@ -338,7 +340,7 @@ def test_a_full_disk_is_named(tmp_path, workspace, debian12):
         (context / "Dockerfile").write_text(f"FROM {reference}\nRUN echo small\n")
         assert engine.build(context, tag="t:1").id  # nothing half-written is in the way
     finally:
-        embedded.down(place, purge=True)
+        private_engine.down(place, purge=True)
         subprocess.run(["umount", str(home)], check=True)
 
 
@@ -353,17 +355,17 @@ def test_a_base_that_does_not_fit_is_named(tmp_path, workspace, debian12):
             hold(engine, workspace, debian12)
         assert caught.value.code == "no-space"
     finally:
-        embedded.down(place, purge=True)
+        private_engine.down(place, purge=True)
         subprocess.run(["umount", str(home)], check=True)
 
 
 def start(place: Workspace) -> Engine:
-    embedded.up(place)
+    private_engine.up(place)
     return engine_of(place)
 
 
 def engine_of(place: Workspace) -> Engine:
-    return connect(place, {"DOCKER_HOST": f"unix://{embedded.status(place).socket}"})
+    return connect(place, {"DOCKER_HOST": f"unix://{private_engine.status(place).socket}"})
 
 
 def hold(engine: Engine, workspace: Workspace, base: bases.RealisedBase) -> str:

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from engine_toy import nap, sleeping
 
-from envbuild.engine import Engine, Mount, bases, containers
+from envbuild.engine import bases, containers
+from envbuild.engine.client import Engine
+from envbuild.engine.model import Mount
 from envbuild.errors import EngineError, TimedOutError
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -133,7 +135,8 @@ def test_an_interrupt_removes_the_container(engine, image):
 @pytest.mark.parametrize("moment", ["running", 0.3, 0.6, 1.0])
 def test_the_container_of_a_killed_process_goes_by_itself(engine, image, workspace, moment):
     code = (
-        "import sys; from pathlib import Path; from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
+        "import sys; from pathlib import Path\n"
+        "from envbuild.engine.choice import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
         f"connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}}).run({image!r}, ['sleep', '{nap(3)}'])\n"
     )
@@ -153,7 +156,7 @@ def test_the_container_of_a_killed_process_goes_by_itself(engine, image, workspa
 def test_the_next_run_sweeps_what_a_killed_one_left_with_its_guard(engine, image, workspace):
     code = (
         "import os, sys; from pathlib import Path; from envbuild import guard\n"
-        "from envbuild.engine import connect; from envbuild.workspace import Workspace\n"
+        "from envbuild.engine.choice import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"
         f"found = connect(w, {{'DOCKER_HOST': {engine.endpoint!r}}})\n"
         "guard.run_if_killed(['true']); print(guard._GUARD._process.pid, flush=True)\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engine import embedded
+from envbuild.engine import private_engine
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("root_machine")]
@@ -21,7 +21,7 @@ OTHER = "envbother"  # stands for another engine's bridge
 def place(tmp_path: Path) -> Iterator[Workspace]:
     found = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
     yield found
-    embedded.down(found, purge=True)
+    private_engine.down(found, purge=True)
     subprocess.run(["ip", "link", "delete", OTHER], capture_output=True, check=False)
 
 
@@ -36,12 +36,12 @@ def address(bridge: str) -> str:
 
 
 def test_the_bridge_has_the_subnet_of_its_rules_after_another_engine_took_the_old_one(place):
-    bridge = embedded.up(place).bridge
+    bridge = private_engine.up(place).bridge
     before = address(bridge)
-    embedded.down(place)
+    private_engine.down(place)
     run("ip", "link", "add", OTHER, "type", "bridge")
     run("ip", "address", "add", before, "dev", OTHER)
-    embedded.up(place)
+    private_engine.up(place)
     rule = re.search(rf"-s (\S+)\.0/24 ! -o {bridge} ", run("iptables-save", "-t", "nat"))
     assert rule is not None
     assert address(bridge) == f"{rule[1]}.1/24" != before

@@ -11,7 +11,8 @@ import pytest
 import smoke_toy
 from smoke_toy import Toy
 
-from envbuild.engine import Engine, Mount
+from envbuild.engine.client import Engine
+from envbuild.engine.model import Mount
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]

@@ -24,9 +24,12 @@ import hostile_files as hostile
 import lock_universe
 import pytest
 
-from envbuild import lock as locks
 from envbuild.errors import BuildError, EnvbuildError
-from envbuild.index import Index, IndexFile, Settings, limits
+from envbuild.index import limits
+from envbuild.index.client import Index
+from envbuild.index.project_pages import IndexFile
+from envbuild.index.settings import Settings
+from envbuild.lock import lock_file, making
 from envbuild.model import BaseLock, Lock, Progress
 
 GOOD = lock_universe.wheel("alpha", "1.0")
@@ -111,7 +114,7 @@ def lock(site: Site, folder: Path, said: list[str] | None = None) -> Lock:
             said.append(news.message)
 
     environment = lock_universe.environment(lock_universe.framework("alpha", "1.0", "alpha"))
-    return locks.make(
+    return making.make(
         environment, recipe_requirements={}, index=Index(site.settings, listen), pin_base=lambda _: BASE, downloads=folder / "cache/downloads",
         on_progress=listen,
     )  # fmt: skip
@@ -128,7 +131,7 @@ def offer_tools(site: Site) -> None:
 
 def holds(made: Lock, folder: Path) -> None:
     """The lock can be read again, and nothing was left outside the cache."""
-    assert locks.parse(locks.dumps(made), folder / "lock.json") == made
+    assert lock_file.parse(lock_file.dumps(made), folder / "lock.json") == made
     assert {path.name for path in folder.iterdir()} <= {"cache"}
     assert not (folder.parent / "x").exists()
 
@@ -396,7 +399,7 @@ def test_packages_that_require_one_another_without_end_are_an_error(site, tmp_pa
     "piece", ["<![", "<!--", "<", "<a x='", "<a a ", "<title>", "&#", "\0", "</", "<!DOCTYPE ", "<?", "]]>"]
 )
 def test_no_html_is_a_bug_or_takes_for_ever(piece, monkeypatch):
-    from envbuild.index.pages import parse
+    from envbuild.index.project_pages import parse
 
     monkeypatch.setattr(limits, "PAGE_S", 2.0)
     for text in (piece * 100_000, "<a " + piece * 100_000, f"<a href='x-1.0-py3-none-any.whl'>{piece}" * 20_000):

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from envbuild.errors import BuildError, UnknownNameError
-from envbuild.index import Index, IndexFile
+from envbuild.index.client import Index
+from envbuild.index.project_pages import IndexFile
 from envbuild.model import Artifact
 
 CONTENT = bytes(range(256)) * 4096
@@ -249,7 +250,7 @@ def test_killed_while_downloading_leaves_no_file_and_the_next_run_has_it(site, t
         """
         import sys
         from pathlib import Path
-        from envbuild.index import Index
+        from envbuild.index.client import Index
         index = Index()
         index.download(index.project_files("demo")[0], Path(sys.argv[1]), lambda news: print("some", flush=True))
         """
@@ -278,7 +279,7 @@ def test_ctrl_c_does_not_wait_for_questions_that_are_still_open(tmp_path):
     """A server that takes connections and never answers must not hold up the end of the program."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         program = (
-            "from envbuild.index import Index; i = Index(); i.prefetch(['a', 'b', 'c'] * 9);"
+            "from envbuild.index.client import Index; i = Index(); i.prefetch(['a', 'b', 'c'] * 9);"
             "print('asked', flush=True); i.project_files('a')"
         )
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"

@@ -12,8 +12,9 @@ import pytest
 from packaging.version import Version
 from test_lock_real import interpreter, requirements
 
-from envbuild import lock, workspace
-from envbuild.index import Index
+from envbuild import workspace
+from envbuild.index.client import Index
+from envbuild.lock import making
 from envbuild.model import Missing
 from envbuild.pipeline import resolving
 from envbuild.pipeline.constraints import Constraints
@@ -42,7 +43,7 @@ def locked(request: str, downloads: Path):
     tools = Tools(workspace.find(None, []))
     environment = resolving.resolve_buildable(tools, [request], Constraints()).environment
     known = tools.recipes
-    return lock.make(
+    return making.make(
         environment,
         recipe_requirements={each.name: known[each.recipe].requirements for each in environment.frameworks},
         ignored={each.name: known[each.recipe].ignore for each in environment.frameworks},

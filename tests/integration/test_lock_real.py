@@ -18,9 +18,9 @@ import pytest
 from packaging.utils import canonicalize_name
 
 import envbuild
-from envbuild import lock
 from envbuild.errors import BuildError
-from envbuild.index import Index
+from envbuild.index.client import Index
+from envbuild.lock import checking, lock_file, making
 from envbuild.model import Base, Environment, Framework, Missing, Python, System, ignore_progress
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -67,7 +67,7 @@ def no_base(target):
 
 def make(env, downloads, on_progress=ignore_progress):
     asked = {each.name: ("numpy",) for each in env.frameworks}
-    return lock.make(
+    return making.make(
         env, recipe_requirements=asked, index=Index(), pin_base=no_base, downloads=downloads, on_progress=on_progress
     )
 
@@ -102,25 +102,25 @@ def sources(made):
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_real_locks_hold_and_fit_the_schema(locks, name):
     made = locks(name)
-    assert lock.check(made, []) == []
-    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(lock.dumps(made)))
+    assert checking.check(made, []) == []
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(lock_file.dumps(made)))
     assert "numpy" in versions(made)
     assert all(a.size and a.size > 500 for a in made.prefixes[0].artifacts)
     # No host and nothing of this machine: the lock must mean the same everywhere.
-    assert re.findall(r"https?://|file:|/opt/(?!env)", lock.dumps(made).replace(str(Path.home()), "file:")) == []
+    assert re.findall(r"https?://|file:|/opt/(?!env)", lock_file.dumps(made).replace(str(Path.home()), "file:")) == []
 
 
 @pytest.mark.parametrize("name", ["tf-py27", "torch"])
 def test_two_runs_with_nothing_in_common_write_the_same_bytes(locks, tmp_path, name):
     program = (
         "import json, sys; from pathlib import Path; from test_lock_real import *\n"
-        "made = make(ENVIRONMENTS[sys.argv[1]], Path(sys.argv[2])); sys.stdout.write(lock.dumps(made))"
+        "made = make(ENVIRONMENTS[sys.argv[1]], Path(sys.argv[2])); sys.stdout.write(lock_file.dumps(made))"
     )
     env = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(Path(__file__).parent), "TZ": "Asia/Tokyo"}
     again = subprocess.run(
         [sys.executable, "-c", program, name, str(tmp_path)], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert again.stdout == lock.dumps(locks(name))
+    assert again.stdout == lock_file.dumps(locks(name))
 
 
 def test_old_environments_get_the_packages_of_their_time(locks):
@@ -203,13 +203,13 @@ def test_killed_at_any_moment_the_next_run_goes_on(locks, tmp_path, after_s):
     time.sleep(after_s)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert not place.exists() or lock.dumps(lock.read(place)) == lock.dumps(locks("tf-py27"))
+    assert not place.exists() or lock_file.dumps(lock_file.read(place)) == lock_file.dumps(locks("tf-py27"))
     for kept in cache.rglob("*"):
         if kept.is_file() and kept.parent.name != "metadata" and not kept.name.startswith("."):
             from envbuild.files import sha256_of
 
             assert sha256_of(kept) == kept.parent.name
-    assert lock.dumps(make(ENVIRONMENTS["tf-py27"], cache)) == lock.dumps(locks("tf-py27"))
+    assert lock_file.dumps(make(ENVIRONMENTS["tf-py27"], cache)) == lock_file.dumps(locks("tf-py27"))
 
 
 def interpreter(version):

@@ -29,7 +29,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> I
 
 
 def docker(program: Program, *words: str) -> str:
-    from envbuild.engine import connect
+    from envbuild.engine.choice import connect
     from envbuild.workspace import Workspace
 
     home = Workspace(root=program.root, output=program.root, home=program.home)

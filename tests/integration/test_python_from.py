@@ -18,9 +18,10 @@ from conftest import unavailable
 from engine_toy import RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, recipes
-from envbuild.engine import Engine, bases
+from envbuild.engine import bases
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.index import Index
+from envbuild.index.client import Index
 from envbuild.model import Lock, Python, RemoteFile, ignore_progress
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings

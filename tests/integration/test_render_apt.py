@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from envbuild import recipes, verify
-from envbuild.engine import Engine, apt, bases, bootstrap
+from envbuild.engine import apt, bases, bootstrap
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model import AptPackage, AptRepository, BaseLock, ComputeCapability, Lock, ignore_progress
 from envbuild.render import render

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from program import Program, fresh_root, share_bases
 
-from envbuild.engine import Engine
+from envbuild.engine.client import Engine
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ import smoke_toy
 from smoke_toy import Toy, derive
 
 from envbuild import smoketest, verify
-from envbuild.engine import Engine
+from envbuild.engine.client import Engine
 from envbuild.smoketest import SmokeOptions
 from envbuild.workspace import Workspace
 

@@ -15,7 +15,7 @@ import smoke_toy
 from smoke_toy import ADAPTER, Toy, derive
 
 from envbuild import smoketest
-from envbuild.engine import Engine
+from envbuild.engine.client import Engine
 from envbuild.errors import SmokeFailedError, TimedOutError, UnknownNameError, UsageError
 from envbuild.model import Progress, ignore_progress
 from envbuild.smoketest import SmokeOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import sources
+from envbuild import git_sources
 from envbuild.errors import BuildError
 from envbuild.model import ignore_progress
 
@@ -46,8 +46,8 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("by", ["commit", "tag"])
 def test_a_revision_is_archived_without_anything_of_this_machine(clone: Path, tmp_path: Path, by: str) -> None:
     revision = git(clone, "rev-parse", "v1") if by == "commit" else "v1"
-    first = sources.archive(ADDRESS, revision, tmp_path / "one", ignore_progress)
-    second = sources.archive(ADDRESS, revision, tmp_path / "two", ignore_progress)
+    first = git_sources.archive(ADDRESS, revision, tmp_path / "one", ignore_progress)
+    second = git_sources.archive(ADDRESS, revision, tmp_path / "two", ignore_progress)
     assert first.read_bytes() == second.read_bytes()
     with tarfile.open(first) as tar:
         members = {member.name: member for member in tar.getmembers()}
@@ -57,40 +57,40 @@ def test_a_revision_is_archived_without_anything_of_this_machine(clone: Path, tm
 
 
 def test_what_was_fetched_once_needs_no_repository_again(clone: Path, tmp_path: Path) -> None:
-    first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
+    first = git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
     clone.rename(clone.with_name("gone"))
-    assert sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress) == first
+    assert git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress) == first
 
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_an_archive_that_changed_in_the_cache_is_fetched_again(clone: Path, tmp_path: Path, pinned: bool) -> None:
-    first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
+    first = git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
     whole = first.read_bytes()
     wanted = hashlib.sha256(whole).hexdigest() if pinned else ""
     first.write_bytes(whole.replace(b"#!/bin/sh", b"#!/bin/no"))
-    again = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress, sha256=wanted)
+    again = git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress, sha256=wanted)
     assert (again, again.read_bytes()) == (first, whole)
 
 
 def test_an_archive_of_which_no_hash_is_known_is_fetched_again(clone: Path, tmp_path: Path) -> None:
     """Such as one of an envbuild that wrote none, or of a run that was killed between the two files."""
-    first = sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
+    first = git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
     whole = first.read_bytes()
     first.with_suffix(".sha256").unlink()
     first.write_bytes(b"anything")
-    assert sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress).read_bytes() == whole
+    assert git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress).read_bytes() == whole
 
 
 def test_what_a_repository_gives_must_be_what_the_lock_pins(clone: Path, tmp_path: Path) -> None:
     with pytest.raises(BuildError) as caught:
-        sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress, sha256="0" * 64)
+        git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress, sha256="0" * 64)
     assert caught.value.code == "hash-differs"
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".running"]
 
 
 def test_a_source_out_of_reach_says_how_to_give_one_s_own(clone: Path, tmp_path: Path) -> None:
     with pytest.raises(BuildError) as caught:
-        sources.archive(ADDRESS, "f" * 40, tmp_path / "cache", ignore_progress)
+        git_sources.archive(ADDRESS, "f" * 40, tmp_path / "cache", ignore_progress)
     assert caught.value.code == "source-unreachable"
     assert "insteadOf" in caught.value.hint
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".running"]

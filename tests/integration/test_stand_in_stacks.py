@@ -24,10 +24,11 @@ import pytest
 import uv
 
 from envbuild import build_context, recipes, sbom
-from envbuild import lock as locks
-from envbuild.engine import Engine, apt, bases, bootstrap
+from envbuild.engine import apt, bases, bootstrap
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.index import Index
+from envbuild.index.client import Index
+from envbuild.lock import lock_file
 from envbuild.model import Artifact, BaseLock, Framework, Lock, Prefix, RemoteFile, ignore_progress
 from envbuild.pipeline.incomplete_locks import unpinned_frameworks
 from envbuild.render import render
@@ -206,7 +207,7 @@ _HERE = Workspace(root=ROOT, output=ROOT, home=ROOT)
 
 
 def _lock(name: str) -> Lock:
-    return locks.read(ROOT / "images/environments" / name / "lock.json")
+    return lock_file.read(ROOT / "images/environments" / name / "lock.json")
 
 
 def _torch(framework: Framework) -> dict[str, str]:
@@ -306,8 +307,8 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     """The build context, as the real one but for the tools and sources, which the stand-in gives."""
     known, templates = recipes.load(_HERE), recipes.templates(_HERE)
     files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
-    files["lock.json"] = locks.dumps(lock).encode()
-    files["sbom.cdx.json"] = sbom.dumps(lock, locks.digest(lock)).encode()
+    files["lock.json"] = lock_file.dumps(lock).encode()
+    files["sbom.cdx.json"] = sbom.dumps(lock, lock_file.digest(lock)).encode()
     files |= {path: source.read_bytes() for path, source in build_context.guest_files(_HERE, lock, known).items()}
     for prefix in lock.prefixes:
         if prefix.pip is not None:

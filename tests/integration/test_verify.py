@@ -10,7 +10,7 @@ import smoke_toy
 from smoke_toy import Toy, derive
 
 from envbuild import verify
-from envbuild.engine import Engine
+from envbuild.engine.client import Engine
 from envbuild.errors import UnknownNameError, VerifyError
 from envbuild.model import Progress
 from envbuild.workspace import Workspace

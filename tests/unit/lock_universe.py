@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, UnknownNameError
-from envbuild.index.pages import IndexFile
+from envbuild.index.project_pages import IndexFile
 from envbuild.model import Base, Environment, Framework, Python, System
 
 TOYOS = System(

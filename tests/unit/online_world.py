@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
-from envbuild.index import IndexFile
+from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.declared import Reader, collect
 from envbuild.matrix.differences import Finding, compare
 from envbuild.matrix.loader import compile_matrix, read_sources

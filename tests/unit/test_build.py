@@ -9,8 +9,8 @@ from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
 from envbuild import build, build_context
-from envbuild import lock as locks
 from envbuild.errors import BuildError, EngineError, InvalidInputError
+from envbuild.lock import lock_file
 from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
 from envbuild.workspace import Workspace
 
@@ -74,7 +74,7 @@ def place(tmp_path: Path, lock: Lock) -> Workspace:
 def test_tags_are_the_canonical_name_that_of_the_lock_and_the_one_that_does_not_move(lock):
     first, second, third, *rest = build.tags_of(lock, "0123456789abcdef", ["tf-1", "tf 1 with spaces", "a==1"])
     assert first == f"envbuild:{lock.environment.name}"
-    assert second == f"{first}-{locks.digest(lock)[:8]}"
+    assert second == f"{first}-{lock_file.digest(lock)[:8]}"
     assert third == f"{second}-01234567"
     assert rest == ["envbuild:tf-1"]
 

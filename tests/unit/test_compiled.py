@@ -15,8 +15,9 @@ from test_render import TEMPLATES
 from test_verify_comparisons import told
 from verify_locks import lock as verified
 
-from envbuild import codec, lock, matrix, resolve
+from envbuild import codec, matrix, resolve
 from envbuild.errors import ConflictError, InvalidInputError
+from envbuild.lock import making
 from envbuild.lock.checking import check
 from envbuild.model import AptPackage, Base, BaseLock, Environment, Lock, Missing
 from envbuild.render import render
@@ -127,7 +128,7 @@ def universe() -> Universe:
 
 def locked(environment: Environment, tmp_path: Path, build_digest: str | None = None) -> Lock:
     base = BaseLock(image=environment.base.image, digest="sha256:" + "1" * 64, bootstrap=None, build_digest=build_digest)
-    return lock.make(
+    return making.make(
         environment, recipe_requirements={}, index=universe(), pin_base=lambda _: base, downloads=tmp_path / "downloads"
     )
 
@@ -148,7 +149,7 @@ def test_the_image_to_compile_in_is_missing_until_its_digest_is_known(tmp_path: 
     silent = replace(made, missing=())
     assert any("image cuda:9.0-devel" in problem.message for problem in check(silent, [], today=environment))
     known = locked(environment, tmp_path, "sha256:" + "2" * 64)
-    again = lock.complete(
+    again = making.complete(
         made, recipe_requirements={}, index=universe(), pin_base=lambda _: known.base, downloads=tmp_path / "downloads"
     )
     assert again == known

@@ -12,7 +12,8 @@ from typing import cast
 import pytest
 
 from envbuild import codec
-from envbuild.engine import Engine, apt, archive, bases, bootstrap
+from envbuild.engine import apt, bases, bootstrap, image_tar
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import (
     Base,
@@ -158,10 +159,10 @@ def test_an_unreachable_base_names_source_provider_and_the_others(others, words)
 
 def test_the_same_root_file_system_is_the_same_image():
     options = {"architecture": "amd64", "created": bootstrap.CREATED, "comment": "x"}
-    first, again = archive.image_config("a" * 64, **options), archive.image_config("a" * 64, **options)
+    first, again = image_tar.image_config("a" * 64, **options), image_tar.image_config("a" * 64, **options)
     assert first == again
     assert json.loads(first)["rootfs"]["diff_ids"] == ["sha256:" + "a" * 64]
-    assert archive.image_config("b" * 64, **options) != first
+    assert image_tar.image_config("b" * 64, **options) != first
 
 
 def test_the_apt_secret_has_a_line_for_each_source():

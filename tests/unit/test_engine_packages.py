@@ -8,10 +8,11 @@ from typing import cast
 import pytest
 from verify_locks import lock as make_lock
 
-from envbuild.engine import Engine, packages
+from envbuild.engine import package_check
+from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 
-PINNED = packages.pinned(make_lock())
+PINNED = package_check.pinned(make_lock())
 
 
 class Image:
@@ -27,7 +28,7 @@ class Image:
 
 
 def ask(said: dict[str, str], code: int = 0) -> None:
-    packages.require_pinned(cast(Engine, Image(said, code)), make_lock(), "sha256:0")
+    package_check.require_pinned(cast(Engine, Image(said, code)), make_lock(), "sha256:0")
 
 
 def test_the_toy_lock_pins_packages():

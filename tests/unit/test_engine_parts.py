@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import procs
-from envbuild.engine import archive, buildkit, choice, containers, daemon, dockercli, embedded, network
+from envbuild.engine import buildkit, choice, containers, daemon, docker_program, image_tar, private_engine, private_network
 from envbuild.engine.model import EngineInfo
 from envbuild.errors import BuildError, EngineError
 from envbuild.workspace import Workspace
@@ -73,27 +73,29 @@ def test_candidates_follow_path_and_count_each_file_once(tmp_path):
         (tmp_path / name / "docker").chmod(0o755)
     (tmp_path / "one" / "docker").symlink_to(tmp_path / "two" / "docker")
     path = os.pathsep.join(str(tmp_path / name) for name in ("one", "two", "three"))
-    found = [p for p in dockercli.candidates({"PATH": path}) if p.startswith(str(tmp_path))]
+    found = [p for p in docker_program.candidates({"PATH": path}) if p.startswith(str(tmp_path))]
     assert found == [str(tmp_path / "one" / "docker"), str(tmp_path / "three" / "docker")]
 
 
 def test_a_named_program_is_the_only_candidate(tmp_path):
     (tmp_path / "mine").write_text("#!/bin/sh\n")
     (tmp_path / "mine").chmod(0o755)
-    assert dockercli.candidates({"ENVBUILD_DOCKER": str(tmp_path / "mine"), "PATH": "/usr/bin"}) == [str(tmp_path / "mine")]
-    assert dockercli.candidates({"ENVBUILD_DOCKER": str(tmp_path / "absent"), "PATH": "/usr/bin"}) == []
+    assert docker_program.candidates({"ENVBUILD_DOCKER": str(tmp_path / "mine"), "PATH": "/usr/bin"}) == [
+        str(tmp_path / "mine")
+    ]
+    assert docker_program.candidates({"ENVBUILD_DOCKER": str(tmp_path / "absent"), "PATH": "/usr/bin"}) == []
 
 
 def test_no_program_means_the_classic_builder():
-    assert dockercli.choose("unix:///nowhere", []).builder == "classic"
+    assert docker_program.choose("unix:///nowhere", []).builder == "classic"
 
 
 def test_buildx_builds_in_the_engine_itself():
-    argv = dockercli.DockerCli(path="/d", builder="buildx", version="0.13").build_argv()
+    argv = docker_program.DockerCli(path="/d", builder="buildx", version="0.13").build_argv()
     assert argv[:3] == ["/d", "buildx", "build"]
     assert "--builder=default" in argv
     assert "--load" in argv
-    assert dockercli.DockerCli(path="/d", builder="docker-buildkit", version="20").build_argv() == ["/d", "build"]
+    assert docker_program.DockerCli(path="/d", builder="docker-buildkit", version="20").build_argv() == ["/d", "build"]
 
 
 # --- choosing an engine ----------------------------------------------------------------------------------------------
@@ -107,7 +109,7 @@ def test_the_default_socket_comes_before_the_private_engine(place, monkeypatch, 
     socket = tmp_path / "docker.sock"
     socket.touch()
     monkeypatch.setattr(choice, "DEFAULT_SOCKET", str(socket))
-    monkeypatch.setattr(embedded, "status", lambda _: embedded.Status(
+    monkeypatch.setattr(private_engine, "status", lambda _: private_engine.Status(
         running=True, pid=1, socket="/p.sock", data_root="", log="", bridge="", processes=3, data_exists=True
     ))  # fmt: skip
     assert list(choice._endpoints(place, {})) == [(f"unix://{socket}", "default socket"), ("unix:///p.sock", "private engine")]
@@ -162,28 +164,28 @@ def test_an_engine_in_one_line():
 
 
 def test_the_subnet_avoids_what_is_taken():
-    assert network.choose_subnet([]) == "10.213.0.0/24"
-    assert network.choose_subnet(["10.213.0.0/24", "10.213.1.7/32", "fd00::/8", "127.0.0.0/8"]) == "10.213.2.0/24"
+    assert private_network.choose_subnet([]) == "10.213.0.0/24"
+    assert private_network.choose_subnet(["10.213.0.0/24", "10.213.1.7/32", "fd00::/8", "127.0.0.0/8"]) == "10.213.2.0/24"
 
 
 def test_no_subnet_left_is_an_error_and_not_a_clash():
     with pytest.raises(EngineError) as caught:
-        network.choose_subnet(["10.0.0.0/8"])
+        private_network.choose_subnet(["10.0.0.0/8"])
     assert caught.value.code == "no-network"
 
 
 def test_every_rule_carries_the_bridges_mark():
-    rules = network.rules("envb12345678", "10.213.0.0/24")
+    rules = private_network.rules("envb12345678", "10.213.0.0/24")
     assert {(r.table, r.chain) for r in rules} == {("nat", "POSTROUTING"), ("filter", "FORWARD")}
     assert all("envbuild:envb12345678" in rule.words for rule in rules)
 
 
 def test_names_fit_their_limits(tmp_path):
-    short = embedded._Places(folder=Path("/h/engine"))
-    long = embedded._Places(folder=Path("/" + "x" * 150) / "engine")
+    short = private_engine._Places(folder=Path("/h/engine"))
+    long = private_engine._Places(folder=Path("/" + "x" * 150) / "engine")
     assert short.socket == Path("/h/engine/docker.sock")
     assert len(str(long.socket)) <= 107
-    assert long.socket != embedded._Places(folder=Path("/" + "y" * 150) / "engine").socket
+    assert long.socket != private_engine._Places(folder=Path("/" + "y" * 150) / "engine").socket
     assert len(short.bridge) <= 15
 
 
@@ -233,13 +235,13 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch, absent):
 def test_only_root_may_start_it(place, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EngineError) as caught:
-        embedded.up(place)
+        private_engine.up(place)
     assert caught.value.code == "not-root"
     assert not place.engine.exists()
 
 
 def test_status_of_what_never_ran(place):
-    status = embedded.status(place)
+    status = private_engine.status(place)
     assert (status.running, status.pid, status.processes, status.bridge, status.data_exists) == (False, None, 0, "", False)
 
 
@@ -292,10 +294,10 @@ class Saved:
 def test_layers_are_read_from_both_formats(name):
     layer = tar_of(etc__passwd=b"root", big=b"x" * 5000)
     saved = tar_of(**{name: layer, "blobs__sha256__config": b'{"a": 1}', "manifest.json": b"[]"})
-    found = {entry.path: entry.open().read() for entry in archive.layer_files(Saved(saved), "x")}
+    found = {entry.path: entry.open().read() for entry in image_tar.layer_files(Saved(saved), "x")}
     assert found == {"/etc/passwd": b"root", "/big": b"x" * 5000}
 
 
 def test_gateways_are_inside_their_subnet():
-    subnet = ipaddress.ip_network(network.choose_subnet([]))
+    subnet = ipaddress.ip_network(private_network.choose_subnet([]))
     assert str(next(subnet.hosts())).endswith(".1")

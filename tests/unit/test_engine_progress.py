@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from envbuild.engine.failures import PATTERNS, classify, explain
-from envbuild.engine.progress import PlainProgress, count_steps, instruction_of
+from envbuild.engine.build_failures import PATTERNS, classify, explain
+from envbuild.engine.build_progress import PlainProgress, count_steps, instruction_of
 from envbuild.model import Progress
 
 DOCKER_20 = """\

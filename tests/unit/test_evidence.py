@@ -10,9 +10,9 @@ import pytest
 import verify_locks
 
 from envbuild import codec
-from envbuild import lock as locks
 from envbuild.build import BaseRecord, BuildRecord
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
+from envbuild.lock import lock_file
 from envbuild.model import Missing
 from envbuild.pipeline import committed, evidence, evidence_records, missing_proofs, proofs
 from envbuild.pipeline.constraints import Constraints
@@ -44,7 +44,7 @@ def world(tmp_path: Path) -> Tools:
         guest = property(lambda _: tmp_path / "guest")  # type: ignore[assignment]
 
     tools = Tools(Here(root=tmp_path / "root", output=images, home=tmp_path / "home"))
-    locks.write(tools.workspace.written_lock(NAME), verify_locks.lock())
+    lock_file.write(tools.workspace.written_lock(NAME), verify_locks.lock())
     for name, text in WRITTEN.items():
         (images / "environments" / NAME / name).write_text(text)
     known: dict[str, Recipe] = {}
@@ -63,7 +63,7 @@ def built(tools: Tools) -> BuildRecord:
 
 def prove_everything(tools: Tools) -> BuildRecord:
     lock = verify_locks.lock()
-    digest = locks.digest(lock)
+    digest = lock_file.digest(lock)
     for kind in ("locked", "downloaded"):
         proofs.prove_lock(tools, NAME, digest, kind)
     proofs.prove_rendering(tools, lock, digest, WRITTEN)
@@ -117,7 +117,7 @@ def test_a_changed_lock_leaves_nothing(world):
     prove_everything(world)
     lock = verify_locks.lock()
     gap = Missing(what="a thing", why="a reason")
-    locks.write(world.workspace.written_lock(NAME), replace(lock, missing=(*lock.missing, gap)))
+    lock_file.write(world.workspace.written_lock(NAME), replace(lock, missing=(*lock.missing, gap)))
     assert proofs.held_kinds(world, NAME) == ()
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_is_no_evidence_is_told(world):
 def stage(world, monkeypatch):
     """The stages answer at once; ``stage`` says how."""
     lock = verify_locks.lock()
-    locked = Locked(lock=lock, digest=locks.digest(lock), path=world.workspace.lock_file(NAME), kept=True)
+    locked = Locked(lock=lock, digest=lock_file.digest(lock), path=world.workspace.lock_file(NAME), kept=True)
     monkeypatch.setattr(missing_proofs.locking, "require_lock", lambda *_: locked)
     monkeypatch.setattr(missing_proofs.rendering, "render_text", lambda *_: dict(WRITTEN))
     answers: dict[str, EnvbuildError] = {}

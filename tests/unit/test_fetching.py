@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import verify_locks
 
-from envbuild import lock as locks
 from envbuild.errors import BuildError, UsageError
+from envbuild.lock import lock_file
 from envbuild.model import Lock, Missing, Progress, RemoteFile
 from envbuild.pipeline import fetching, locking, proofs
 from envbuild.pipeline.stored_locks import Locked
@@ -67,7 +67,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         locking,
         "require_lock",
-        lambda _, name: Locked(lock=known[name], digest=locks.digest(known[name]), path=tmp_path, kept=True),
+        lambda _, name: Locked(lock=known[name], digest=lock_file.digest(known[name]), path=tmp_path, kept=True),
     )
     for name, lock in known.items():
         hold(tools, name, lock)
@@ -79,7 +79,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def hold(tools: Tools, name: str, lock: Lock) -> None:
     """Put the lock where proofs of ``name`` are compared with it."""
-    locks.write(tools.workspace.written_lock(name), lock)
+    lock_file.write(tools.workspace.written_lock(name), lock)
 
 
 def proved(tools: Tools, name: str) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
         what="the files of other 2.0 and of what it requires", why="its package index https://own.example could not be reached"
     )
     lock = replace(lock, environment=replace(lock.environment, base=base), missing=(gap,))
-    held = Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
+    held = Locked(lock=lock, digest=lock_file.digest(lock), path=Path(), kept=True)
     hold(world, "small", lock)
     monkeypatch.setattr(locking, "require_lock", lambda *_: held)
     first = lock.prefixes[0].artifacts[0].filename
@@ -184,7 +184,7 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
         (gap.what, "", gap.why),
     ]
     whole = replace(lock, missing=())
-    held = Locked(lock=whole, digest=locks.digest(whole), path=Path(), kept=True)
+    held = Locked(lock=whole, digest=lock_file.digest(whole), path=Path(), kept=True)
     hold(world, "small", whole)
     world.__dict__["index"] = Index()
     fetching.fetch(world, ["small"])

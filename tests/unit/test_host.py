@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import host, matrix, procs, workspace
+from envbuild import matrix, procs, workspace
 from envbuild.cli import frame
 from envbuild.errors import EngineError
-from envbuild.host import Gpu, Toolkit, doctor, driver, fitting, gpus, nvidia
+from envbuild.host import doctor, fits, nvidia
+from envbuild.host.nvidia import Gpu, Toolkit, driver, gpus
 from envbuild.workspace import Workspace
 
 USAGE = namedtuple("USAGE", "total used free")
@@ -58,7 +59,7 @@ def machine(monkeypatch):
 
 
 def findings(place: Workspace, facts: Facts | None = None) -> dict[str, str]:
-    return {f.id: f.status for f in doctor(place, (lambda _: facts) if facts is not None else None)}
+    return {f.id: f.status for f in doctor.doctor(place, (lambda _: facts) if facts is not None else None)}
 
 
 def test_a_machine_that_has_all_it_needs(place, machine):
@@ -74,15 +75,15 @@ def test_no_engine_says_so_and_whether_one_could_be_started(place, machine):
         raise EngineError("No container engine answers.", code="no-engine", hint="Start one.")
 
     machine()
-    by_id = {f.id: f for f in doctor(place, none)}
+    by_id = {f.id: f for f in doctor.doctor(place, none)}
     assert (by_id["engine"].status, by_id["engine"].hint) == ("missing", "Start one.")
     assert by_id["private-engine"].status == "info"
     machine(absent=("dockerd", "ip"))
-    private = {f.id: f for f in doctor(place, none)}["private-engine"]
+    private = {f.id: f for f in doctor.doctor(place, none)}["private-engine"]
     assert private.status == "missing"
     assert "dockerd, ip" in private.message
     machine(root=False)
-    assert {f.id: f.status for f in doctor(place, none)}["private-engine"] == "warn"
+    assert {f.id: f.status for f in doctor.doctor(place, none)}["private-engine"] == "warn"
 
 
 def test_an_engine_without_buildkit_is_missing_something(place, machine):
@@ -114,7 +115,7 @@ def test_without_mmdebstrap_bases_can_only_be_pulled(place, machine):
 
 def test_a_gpu_without_the_toolkit_lacks_something(place, machine):
     machine(gpu=True)
-    by_id = {f.id: f for f in doctor(place, lambda _: Facts())}
+    by_id = {f.id: f for f in doctor.doctor(place, lambda _: Facts())}
     assert by_id["driver"].message == "535.1, up to CUDA 12.2"
     assert "A100 (sm_80, 40 GB)" in by_id["gpus"].message
     assert by_id["toolkit"].status == "missing"
@@ -131,7 +132,7 @@ def test_a_toolkit_that_the_engine_does_not_know(place, machine, monkeypatch):
 
 def test_every_finding_that_is_not_well_says_what_to_do(place, machine):
     machine(absent=("dockerd", "mmdebstrap"), free=1 * GB, shm=1, gpu=True)
-    for finding in doctor(place, lambda _: Facts(builder="classic", free_bytes=1)):
+    for finding in doctor.doctor(place, lambda _: Facts(builder="classic", free_bytes=1)):
         assert finding.hint or finding.status in ("ok", "info"), finding
 
 
@@ -206,12 +207,12 @@ V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"
 
 def test_equal_gpus_are_one_set_and_the_largest_comes_first():
     cards = [card(0, A100, "8.0", 40), card(1, V100, "7.0"), card(2, V100, "7.0"), card(3, V100, "7.0", 32)]
-    assert [[gpu.index for gpu in alike] for alike in fitting.equal_sets(cards)] == [[1, 2], [0], [3]]
+    assert [[gpu.index for gpu in alike] for alike in fits.equal_sets(cards)] == [[1, 2], [0], [3]]
 
 
 def test_what_of_the_matrix_runs_here_and_what_the_gpus_should_reach(real):
     cards = [card(0, V100, "7.0"), card(1, V100, "7.0"), card(2, A100, "8.0", 40)]
-    first, second, mixed = host.fits(real, host.Driver(version="384.130", cuda="9.0"), cards)
+    first, second, mixed = fits.fits(real, nvidia.Driver(version="384.130", cuda="9.0"), cards)
     assert (first.title, first.status) == (f"2 x {V100}", "ok")
     assert "CUDA 9.0; nominal fp64 7.8, fp32 15.7, fp16 31.4 TFLOPS; memory 900 GB/s" in first.message
     assert (second.status, second.message.startswith("0 builds")) == ("warn", True)  # this driver knows no Ampere
@@ -220,25 +221,25 @@ def test_what_of_the_matrix_runs_here_and_what_the_gpus_should_reach(real):
 
 
 def test_a_gpu_of_which_the_matrix_knows_nothing_is_not_judged(real):
-    (only,) = host.fits(real, None, [card(0, "Strange", "99.1")])
+    (only,) = fits.fits(real, None, [card(0, "Strange", "99.1")])
     assert (only.status, "no architecture of the matrix" in only.message) == ("info", True)
 
 
 @pytest.mark.parametrize(("status", "code", "ok"), [("missing", 6, False), ("warn", 0, True)])
 def test_what_building_lacks_is_the_exit_code_too(monkeypatch, capsys, status, code, ok):
-    found = [host.Finding(id="engine", status=status, title="engine", message="told")]
-    monkeypatch.setattr(host, "doctor", lambda *_: found)
+    found = [doctor.Finding(id="engine", status=status, title="engine", message="told")]
+    monkeypatch.setattr(doctor, "doctor", lambda *_: found)
     assert frame.run(["doctor", "--json"]) == code
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["findings"][0]["status"]) == (ok, status)
 
 
 def test_doctor_says_what_fits_only_where_there_are_gpus(monkeypatch, capsys):
-    fit = host.Finding(id="fits", status="ok", title="1 x A", message="told")
-    monkeypatch.setattr(host, "doctor", lambda *_: [host.Finding(id="python", status="ok", title="Python", message="told")])
-    monkeypatch.setattr(host, "driver", lambda: None)
-    monkeypatch.setattr(host, "fits", lambda *_: [fit], raising=False)
+    fit = doctor.Finding(id="fits", status="ok", title="1 x A", message="told")
+    monkeypatch.setattr(doctor, "doctor", lambda *_: [doctor.Finding(id="python", status="ok", title="Python", message="told")])
+    monkeypatch.setattr(nvidia, "driver", lambda: None)
+    monkeypatch.setattr(fits, "fits", lambda *_: [fit])
     for cards, ids in (((), ["python"]), ((card(0, V100, "7.0"),), ["python", "fits"])):
-        monkeypatch.setattr(host, "gpus", lambda cards=cards: cards)
+        monkeypatch.setattr(nvidia, "gpus", lambda cards=cards: cards)
         assert frame.run(["doctor", "--json"]) == 0
         assert [finding["id"] for finding in json.loads(capsys.readouterr().out)["findings"]] == ids

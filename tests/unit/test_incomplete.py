@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import verify_locks
 
-from envbuild import lock as locks
 from envbuild.errors import InvalidInputError
+from envbuild.lock import lock_file
 from envbuild.model import Lock
 from envbuild.pipeline import building, incomplete_locks
 from envbuild.pipeline.stored_locks import Locked
@@ -37,7 +37,7 @@ def tools(tmp_path: Path) -> Tools:
     held = [version(text, cuda="9.0") for text in ("1.4.1", "1.0.1", "0.3.1")]
     held += [version("0.4.1", cuda=None), lacking(version("0.4.0", cuda="9.0")), lacking(version("0.4.1", cuda="9.0"))]
     for lock in held:
-        locks.write(tools.workspace.written_lock(lock.environment.name), lock)
+        lock_file.write(tools.workspace.written_lock(lock.environment.name), lock)
     broken = tools.workspace.written_lock("broken")
     broken.parent.mkdir()
     broken.write_text("{")
@@ -64,7 +64,7 @@ def test_the_refusal_names_what_lacks_where_it_was_looked_for_and_both_ways_on(t
 def test_nothing_is_built_of_it(tools):
     lock = lacking(version("0.4.1", cuda="9.0"))
     tools.__dict__["engine"] = None  # no engine is asked
-    held = Locked(lock=lock, digest=locks.digest(lock), path=Path(), kept=True)
+    held = Locked(lock=lock, digest=lock_file.digest(lock), path=Path(), kept=True)
     with pytest.raises(InvalidInputError) as caught:
         building.build_environment(tools, held)
     assert caught.value.code == "lock-incomplete"

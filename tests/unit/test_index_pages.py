@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from envbuild.index.pages import parse
+from envbuild.index.project_pages import parse
 
 PAGE = "https://index.example/simple/demo-pkg/"
 HASH = "a" * 64

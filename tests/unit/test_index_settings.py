@@ -3,8 +3,8 @@
 import pytest
 
 from envbuild.errors import UsageError
-from envbuild.index.handover import build_secrets, pip_variables, uv_variables
 from envbuild.index.settings import host_of, is_trusted, read_settings, without_credentials
+from envbuild.index.tool_settings import build_secrets, pip_variables, uv_variables
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_threads_that_ask_at_once_read_the_configuration_once(monkeypatch):
     import threading
     import time
 
-    from envbuild import index
+    from envbuild.index import client
 
     read = []
 
@@ -163,8 +163,8 @@ def test_threads_that_ask_at_once_read_the_configuration_once(monkeypatch):
         time.sleep(0.05)
         return read_settings()
 
-    monkeypatch.setattr(index, "read_settings", slowly)
-    asked = index.Index()
+    monkeypatch.setattr(client, "read_settings", slowly)
+    asked = client.Index()
     threads = [threading.Thread(target=lambda: asked.settings) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -9,7 +9,9 @@ import yaml
 
 from envbuild import workspace
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
-from envbuild.launch import Host, Order, choose, load_launchers, read_hosts, render
+from envbuild.launch.hosts import Host, read_hosts
+from envbuild.launch.launchers import choose, load_launchers
+from envbuild.launch.rendering import Order, render
 
 HERE = workspace.find()
 LAUNCHERS = load_launchers(HERE)

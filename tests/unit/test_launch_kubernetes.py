@@ -8,7 +8,9 @@ import yaml
 from kubernetes_fields import faults
 from test_launch import FULL, LAUNCHERS, PLAIN, found, text_of
 
-from envbuild.launch import Host, Settings, Toleration, choose
+from envbuild.launch.hosts import Host
+from envbuild.launch.launchers import choose
+from envbuild.launch.settings import Settings, Toleration
 
 ASKED = Settings(
     time_s=7200,

@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 from test_launch import LAUNCHERS, PLAIN
 
-from envbuild.launch import Looked, choose, judge, questions, read_hosts
+from envbuild.launch.hosts import read_hosts
+from envbuild.launch.launchers import choose
+from envbuild.launch.preflight import Looked, judge, questions
 
 _, DOCKER = choose(LAUNCHERS, "mpirun", "docker")
 READY = (

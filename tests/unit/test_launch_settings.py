@@ -7,24 +7,20 @@ import pytest
 from test_launch import FULL, HERE, LAUNCHERS, PLAIN, text_of
 
 from envbuild.errors import UsageError
-from envbuild.launch import (
-    Contents,
+from envbuild.launch.hosts import read_hosts
+from envbuild.launch.image_names import enroot_image, has_registry, require_reachable
+from envbuild.launch.image_programs import Contents, load_programs, require_programs
+from envbuild.launch.launchers import choose
+from envbuild.launch.settings import (
     Settings,
     Toleration,
-    choose,
-    has_registry,
-    load_programs,
-    read_hosts,
     read_label,
     read_memory,
     read_sbatch,
     read_time,
     read_toleration,
     read_word,
-    require_programs,
-    require_reachable,
 )
-from envbuild.launch.images import enroot_image
 
 PROGRAMS = load_programs(HERE)
 ASKED = Settings(partition="gpu", account="lab", time_s=5400, cpus=6, memory_mib=64 * 1024, sbatch=("--qos=high",))

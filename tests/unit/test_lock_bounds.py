@@ -6,7 +6,7 @@ import pytest
 from lock_universe import Universe, environment, framework
 from packaging.version import Version
 
-from envbuild import lock
+from envbuild.lock import checking, making
 from envbuild.model import Artifact, BaseLock, Custom
 
 ANY = "py2.py3-none-any.whl"
@@ -31,11 +31,11 @@ def world():
 def make(world, tmp_path):
     def call(env, recipes=()):
         recipe = {"omega": tuple(recipes)}
-        made = lock.make(env, recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
-        assert lock.check(made, []) == []
+        made = making.make(env, recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
+        assert checking.check(made, []) == []
         world.down.clear()
-        whole = lock.complete(made, recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
-        assert lock.check(whole, []) == [] and whole.missing == ()
+        whole = making.complete(made, recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
+        assert checking.check(whole, []) == [] and whole.missing == ()
         return made, whole
 
     return call
@@ -81,10 +81,10 @@ def test_an_earlier_lock_that_breaks_a_bound_is_reported_and_mended(world, make,
     made, _ = make(env)
     world.down.add(ELSEWHERE)
     broken = replace(made, prefixes=(replace(made.prefixes[0], artifacts=tuple(map(_newer, made.prefixes[0].artifacts))),))
-    assert any("omega allows tools<59.6, yet 61.2 is pinned" in p.message for p in lock.check(broken, []))
+    assert any("omega allows tools<59.6, yet 61.2 is pinned" in p.message for p in checking.check(broken, []))
     world.down.clear()
     options = {"recipe_requirements": {}, "index": world, "pin_base": lambda _: BASE, "downloads": tmp_path}
-    mended = lock.complete(broken, **options)
+    mended = making.complete(broken, **options)
     assert tools_of(mended) == [["59.5"]]
     assert Version(tools_of(broken)[0][0]) > Version("59.6")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from lock_universe import Universe, environment, framework
 
-from envbuild import lock
 from envbuild.errors import InvalidInputError
+from envbuild.lock import checking, lock_file, making
 from envbuild.model import BaseLock, ComputeCapability, PrefixPlan, Python
 
 ANY = "py2.py3-none-any.whl"
@@ -20,11 +20,11 @@ def made(tmp_path):
     for tool in ("pip", "setuptools", "wheel"):
         world.add(f"{tool}-1.0-{ANY}")
     base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-    return lock.make(environment(), recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    return making.make(environment(), recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
 
 
 def said(spoilt, **options):
-    return "\n".join(problem.message for problem in lock.check(spoilt, [], **options))
+    return "\n".join(problem.message for problem in checking.check(spoilt, [], **options))
 
 
 def with_prefix(made, **changes):
@@ -100,8 +100,8 @@ def test_a_file_that_two_locks_pin_differently_is_named_with_both(made):
     alpha, beta = made.prefixes[0].artifacts
     other = with_prefix(made, artifacts=(replace(alpha, sha256="0" * 64), beta))
     other = replace(other, environment=replace(made.environment, name="other"))
-    assert lock.contradictions([made, made]) == []
-    (problem,) = lock.contradictions([made, other])
+    assert checking.contradictions([made, made]) == []
+    (problem,) = checking.contradictions([made, other])
     assert problem.where == "other"
     assert problem.message == (
         f"{alpha.filename} has sha256 {'0' * 64} here, and {alpha.sha256} in the lock of {made.environment.name}"
@@ -110,17 +110,17 @@ def test_a_file_that_two_locks_pin_differently_is_named_with_both(made):
 
 def test_the_bytes_are_those_that_are_written(made, tmp_path):
     path = tmp_path / made.environment.name / "lock.json"
-    lock.write(path, made)
-    assert said(lock.read(path), path=path) == ""
+    lock_file.write(path, made)
+    assert said(lock_file.read(path), path=path) == ""
     path.write_text(path.read_text().replace('"schema": 1', '"schema":  1').replace("\n  ", "\n "))
-    assert "it is not written as envbuild writes it" in said(lock.read(path), path=path)
+    assert "it is not written as envbuild writes it" in said(lock_file.read(path), path=path)
 
 
 def test_versions_that_are_none_are_refused_when_read(made, tmp_path):
     path = tmp_path / made.environment.name / "lock.json"
-    lock.write(path, replace(made, environment=replace(made.environment, cuda="new", cudnn="")))
+    lock_file.write(path, replace(made, environment=replace(made.environment, cuda="new", cudnn="")))
     with pytest.raises(InvalidInputError) as caught:
-        lock.read(path)
+        lock_file.read(path)
     assert [problem.message for problem in caught.value.problems] == [
         "'new' is not a version of CUDA", "'' is not a version of cuDNN",
     ]  # fmt: skip

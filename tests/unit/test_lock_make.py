@@ -10,8 +10,8 @@ import pytest
 from lock_universe import Universe, environment, framework
 
 import envbuild
-from envbuild import lock
 from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, UnknownNameError
+from envbuild.lock import checking, comparison, installers, lock_file, making
 from envbuild.model import AptPackage, Artifact, Base, BaseLock, Missing, PrefixPlan, SourceArchive
 
 ANY = "py2.py3-none-any.whl"
@@ -51,7 +51,7 @@ def make(world, tmp_path):
     def call(env=None, *, pin_base=pinned_base, recipe=("numpy",), on_progress=lambda _: None, **pinned):
         wanted = env or environment()
         asked = {each.name: recipe for each in wanted.frameworks}
-        return lock.make(
+        return making.make(
             wanted, recipe_requirements=asked, index=world, pin_base=pin_base, downloads=tmp_path,
             on_progress=on_progress, **pinned,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def test_source_archives_only_where_no_wheel_serves_and_with_tools_of_their_time
         f"wheel-0.31-{ANY}",
     ]
     assert [n.message for n in news if n.log] == ["built from source: gamma 0.1"]
-    assert lock.check(made, []) == []
+    assert checking.check(made, []) == []
 
 
 def test_constraints_bind_only_what_is_wanted_anyway(make):
@@ -211,7 +211,7 @@ def test_what_cannot_be_pinned_is_missing(make):
     made = make(environment(base=base), pin_base=no_base)
     assert [m.what for m in made.missing] == ["sha256 of libx 1-1", "base toyos:12"]
     assert made.base == BaseLock(image="toyos:12", digest=None, bootstrap=None)
-    assert lock.check(made, []) == []
+    assert checking.check(made, []) == []
 
 
 def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_later(make, world, tmp_path):
@@ -224,7 +224,7 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
     assert made.prefixes[0].frameworks == ("alpha",)
 
     def complete(the_lock, pin_base):
-        return lock.complete(
+        return making.complete(
             the_lock, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pin_base, downloads=tmp_path
         )
 
@@ -240,13 +240,13 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
     assert completed.prefixes[0].frameworks == ("alpha", "omega")
     assert [a.index for a in completed.prefixes[0].artifacts if a.name == "omega"] == [elsewhere]
     assert set(made.prefixes[0].artifacts) < set(completed.prefixes[0].artifacts)
-    assert lock.dumps(complete(completed, pinned_base)) == lock.dumps(completed)
+    assert lock_file.dumps(complete(completed, pinned_base)) == lock_file.dumps(completed)
 
 
 def test_what_the_metadata_of_a_package_asks_for_can_be_left_out(world, tmp_path):
     world.add(f"alpha-1.0-{ANY}", ("beta>=1", "gone"), day="2018-06-30")
     options = {"recipe_requirements": {"alpha": ("numpy",)}, "index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = lock.make(environment(), ignored={"alpha": ("Beta",)}, **options)
+    made = making.make(environment(), ignored={"alpha": ("Beta",)}, **options)
     assert "beta" not in {artifact.name for artifact in made.prefixes[0].artifacts}
 
 
@@ -260,7 +260,7 @@ def test_a_source_that_the_matrix_names_by_a_tag_is_not_pinned(make):
 def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path):
     made = make(pin_base=no_base)
     world.asked.clear()
-    completed = lock.complete(
+    completed = making.complete(
         made, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pinned_base, downloads=tmp_path
     )
     assert (completed.missing, completed.base.digest, world.asked) == ((), "sha256:" + "1" * 64, [])
@@ -286,17 +286,17 @@ def test_each_prefix_is_locked_for_its_own_python_frameworks_recipes_and_time(wo
     env = several(("3.6", ("alpha",)), ("2.7", ("omega",)))
     asked = {"alpha": ("numpy",), "omega": ("old",)}
     options = {"index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = lock.make(env, recipe_requirements=asked, ignored={"omega": ("beta",)}, **options)
+    made = making.make(env, recipe_requirements=asked, ignored={"omega": ("beta",)}, **options)
     assert [(p.name, p.path, p.python.version, p.backend, p.frameworks) for p in made.prefixes] == [
         ("py36", "/opt/envs/py36", "3.6", "uv", ("alpha",)),
         ("py27", "/opt/envs/py27", "2.7", "pip", ("omega",)),
     ]
     assert [[a.name for a in p.artifacts] for p in made.prefixes] == [["alpha", "beta", "numpy"], ["old", "omega"]]
     assert [bool(p.build_artifacts) for p in made.prefixes] == [False, True]
-    assert lock.check(made, [], asked) == []
-    assert any("the recipe requires gone" in each.message for each in lock.check(made, [], {**asked, "omega": ("gone",)}))
-    jsonschema.validate(json.loads(lock.dumps(made)), SCHEMA)
-    followed = lock.make(env, recipe_requirements=asked, **options)
+    assert checking.check(made, [], asked) == []
+    assert any("the recipe requires gone" in each.message for each in checking.check(made, [], {**asked, "omega": ("gone",)}))
+    jsonschema.validate(json.loads(lock_file.dumps(made)), SCHEMA)
+    followed = making.make(env, recipe_requirements=asked, **options)
     assert next((a.name, a.version) for a in followed.prefixes[1].artifacts) == ("beta", "1.0")  # of its own time
 
 
@@ -307,7 +307,7 @@ def test_what_is_built_from_source_leaves_the_index_of_its_name_to_the_package(w
     source = {"repository": "https://x.example/other", "revision": "a" * 40}
     built = framework("omega", "7.0", name="other", requirements=(), options=source)
     env = environment(framework("omega", "1.0", index=elsewhere), built)
-    made = lock.make(env, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path)
+    made = making.make(env, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path)
     assert [(a.name, a.index) for a in made.prefixes[0].artifacts] == [("omega", elsewhere)]
 
 
@@ -318,10 +318,10 @@ def test_what_one_prefix_misses_is_completed_there_alone(world, tmp_path):
     env = replace(env, frameworks=tuple(replace(f, index=elsewhere) if f.name == "omega" else f for f in env.frameworks))
     world.down.add(elsewhere)
     options = {"recipe_requirements": {}, "index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = lock.make(env, **options)
+    made = making.make(env, **options)
     assert [p.frameworks for p in made.prefixes] == [("alpha",), ()] and len(made.missing) == 1
     world.down.clear()
-    completed = lock.complete(made, **options)
+    completed = making.complete(made, **options)
     assert [p.frameworks for p in completed.prefixes] == [("alpha",), ("omega",)] and completed.missing == ()
     assert completed.prefixes[0] == made.prefixes[0]
 
@@ -341,31 +341,31 @@ def of_a_repository(revision="a" * 40, **options):
 def test_the_tools_and_sources_of_a_build_are_pinned_where_it_needs_them(make, world, tmp_path):
     made = make(of_a_repository(), tools=(UV,), sources=(SOURCE, replace(SOURCE, revision="b" * 40)))
     assert (made.tools, made.sources) == ((UV,), (SOURCE,))
-    assert lock.check(made, []) == []
-    assert lock.missing_tools(made) == ()
-    jsonschema.validate(json.loads(lock.dumps(made)), SCHEMA)
-    lock.write(tmp_path / "lock.json", made)
-    assert lock.read(tmp_path / "lock.json") == made
+    assert checking.check(made, []) == []
+    assert installers.missing_tools(made) == ()
+    jsonschema.validate(json.loads(lock_file.dumps(made)), SCHEMA)
+    lock_file.write(tmp_path / "lock.json", made)
+    assert lock_file.read(tmp_path / "lock.json") == made
     old = make(environment(python="2.7"), tools=(UV,), sources=(SOURCE,))
-    assert (old.tools, old.sources, lock.missing_tools(old)) == ((), (), ())
+    assert (old.tools, old.sources, installers.missing_tools(old)) == ((), (), ())
 
 
 def test_a_lock_of_before_tools_were_pinned_gets_them_and_keeps_every_other_pin(make, world, tmp_path):
     before = make(of_a_repository())
-    assert lock.missing_tools(before) == ("uv",) and lock.check(before, []) == []
+    assert installers.missing_tools(before) == ("uv",) and checking.check(before, []) == []
     world.add(f"beta-1.9-{ANY}", day="2018-06-30")
     world.asked.clear()
-    after = lock.complete(
+    after = making.complete(
         before, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(UV,), sources=(SOURCE,)
     )
     assert (after.tools, after.sources, world.asked) == ((UV,), (SOURCE,), [])
     assert replace(after, tools=(), sources=()) == before
     newer = replace(UV, version="2.0", filename="uv-2.0-py3-none-manylinux_2_17_x86_64.whl", sha256="c" * 64)
-    again = lock.complete(
+    again = making.complete(
         after, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(newer,), sources=(SOURCE,)
     )
     assert again == after
-    (change,) = lock.compare(before, after).changes
+    (change,) = comparison.compare(before, after).changes
     assert (change.role, change.kind, change.name, change.prefix) == ("build tool", "added", "uv", "")
 
 
@@ -386,25 +386,25 @@ def test_a_lock_of_before_tools_were_pinned_gets_them_and_keeps_every_other_pin(
 )
 def test_tools_and_sources_that_do_not_belong_to_the_build_are_named(make, changes, message):
     made = make(of_a_repository(), tools=(UV,), sources=(SOURCE,))
-    assert message in "\n".join(problem.message for problem in lock.check(replace(made, **changes), []))
+    assert message in "\n".join(problem.message for problem in checking.check(replace(made, **changes), []))
 
 
 def test_the_same_world_gives_the_same_bytes_whatever_the_pages_order(make, world):
-    first = lock.dumps(make())
+    first = lock_file.dumps(make())
     for files in world.pages.values():
         random.Random(7).shuffle(files)
-    assert lock.dumps(make()) == first
+    assert lock_file.dumps(make()) == first
 
 
 def test_a_lock_survives_the_disk_and_fits_its_schema(make, tmp_path):
     made = make(environment(python="2.7"), pin_base=no_base)
     path = tmp_path / made.environment.name / "lock.json"
-    lock.write(path, made)
-    assert lock.read(path) == made
-    assert path.read_text() == lock.dumps(made)
+    lock_file.write(path, made)
+    assert lock_file.read(path) == made
+    assert path.read_text() == lock_file.dumps(made)
     import hashlib
 
-    assert lock.digest(made) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert lock_file.digest(made) == hashlib.sha256(path.read_bytes()).hexdigest()
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(path.read_text()))
 
 
@@ -434,19 +434,19 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
 def test_absent_and_damaged_locks_are_refused_with_the_command_to_make_them(make, tmp_path):
     path = tmp_path / "alpha-1.0" / "lock.json"
     with pytest.raises(InvalidInputError) as caught:
-        lock.read(path)
+        lock_file.read(path)
     assert (caught.value.code, caught.value.exit_code) == ("no-lock", 5)
     assert "envbuild lock alpha-1.0" in caught.value.hint
-    lock.write(path, make())
+    lock_file.write(path, make())
     whole = path.read_text()
     path.write_text(whole[: len(whole) // 2])
     with pytest.raises(InvalidInputError) as caught:
-        lock.read(path)
+        lock_file.read(path)
     assert caught.value.code == "broken-lock"
     assert caught.value.problems[0].line > 1
     path.write_text(whole.replace('"sha256"', '"sha257"'))
     with pytest.raises(InvalidInputError) as caught:
-        lock.read(path)
+        lock_file.read(path)
     assert len(caught.value.problems) > 2
 
 
@@ -467,7 +467,8 @@ def test_check_says_all_that_is_wrong_at_once(make, tmp_path):
     bad = replace(made, environment=env, prefixes=(spoilt,), base=replace(made.base, digest="sha256:12"))
     refusal = Conflict(row="alpha 1.0", reason="is now known bad", source="https://x.example")
     problems = [
-        p.message for p in lock.check(bad, [refusal], {"alpha": ("numpy>=2", "gone")}, path=tmp_path / "other" / "lock.json")
+        p.message
+        for p in checking.check(bad, [refusal], {"alpha": ("numpy>=2", "gone")}, path=tmp_path / "other" / "lock.json")
     ]
     text = "\n".join(problems)
     for part in (
@@ -486,4 +487,4 @@ def test_check_says_all_that_is_wrong_at_once(make, tmp_path):
         "the recipe requires gone, which is not pinned",
     ):
         assert part in text
-    assert lock.check(made, []) == []
+    assert checking.check(made, []) == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from lock_universe import environment, framework
 
-from envbuild import lock
+from envbuild.lock import cuda_mismatch
 from envbuild.model import Artifact, BaseLock, Lock, Prefix
 
 
@@ -43,6 +43,6 @@ def held(cuda, *packages):
     ],
 )
 def test_libraries_of_another_cuda_are_named(cuda, package, version, is_other):
-    told = lock.other_cuda(held(cuda, (package, version), ("numpy", "2.0")))
+    told = cuda_mismatch.other_cuda(held(cuda, (package, version), ("numpy", "2.0")))
     assert bool(told) == is_other
     assert not is_other or (f"{package} {version}" in told[0] and f"CUDA {cuda}" in told[0] and "numpy" not in told[0])

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from lock_universe import Universe, environment, framework
 
-from envbuild import lock
 from envbuild.errors import BuildError
+from envbuild.lock import checking, making
 from envbuild.model import BaseLock, PinnedFile
 
 ANY = "py2.py3-none-any.whl"
@@ -29,7 +29,7 @@ def make(world, tmp_path):
     def call(*files):
         env = environment(framework("omega", "1.0", index=ELSEWHERE, files=files))
         base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-        return lock.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+        return making.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
 
     return call
 
@@ -40,7 +40,7 @@ def test_a_pinned_file_is_locked_though_its_index_does_not_answer(make):
     assert (omega.filename, omega.sha256, omega.index, omega.project, omega.size) == (OMEGA, "a" * 64, ELSEWHERE, "omega", None)
     assert beta.version == "1.5"
     assert made.missing == ()
-    assert lock.check(made, [], today=made.environment) == []
+    assert checking.check(made, [], today=made.environment) == []
 
 
 def test_without_one_it_is_missing(make):
@@ -67,7 +67,7 @@ def test_what_stands_upon_another_build_takes_that_from_the_same_index(world, tm
     world.add(OMEGA, ("upon", "beta"), index=ELSEWHERE, day="")
     env = environment(framework("omega", "1.0", "omega==1.0", "upon==1.0", "beta<2", index=ELSEWHERE))
     base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-    made = lock.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    made = making.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
     assert [(each.name, each.index) for each in made.prefixes[0].artifacts] == [
         ("beta", "default"), ("omega", ELSEWHERE), ("upon", ELSEWHERE),
     ]  # fmt: skip
@@ -78,5 +78,5 @@ def test_a_lock_that_says_otherwise_is_refused(make):
     today = replace(
         made.environment, frameworks=(replace(made.environment.frameworks[0], files=(replace(KNOWN, sha256="b" * 64),)),)
     )
-    (problem,) = lock.check(made, [], today=today)
+    (problem,) = checking.check(made, [], today=today)
     assert f"its sha256 is {'b' * 64} in the matrix, as {KNOWN.source} says" in problem.message

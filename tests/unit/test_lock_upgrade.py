@@ -6,8 +6,8 @@ import pytest
 from lock_universe import Universe, environment, framework
 from packaging.requirements import Requirement
 
-from envbuild import lock
 from envbuild.errors import ConflictError
+from envbuild.lock import comparison, making
 from envbuild.model import BaseLock, Bootstrap, DebianPackage, Lock, Missing
 
 ANY = "py2.py3-none-any.whl"
@@ -31,7 +31,7 @@ def world():
 @pytest.fixture
 def make(world, tmp_path):
     def call(env=None, **options):
-        return lock.make(
+        return making.make(
             env or environment(),
             recipe_requirements={"alpha": ("numpy",)},
             index=world,
@@ -127,7 +127,7 @@ def test_a_version_whose_requirement_nothing_meets_is_refused_by_its_name(make, 
 def test_a_file_that_is_gone_is_replaced_and_told(make, moved, world):
     world.pages["default", "gamma"] = [f for f in world.pages["default", "gamma"] if "1.0" not in f.filename]
     after = make(like=moved, upgrading=[Requirement("numpy")])
-    difference = lock.compare(moved, after)
+    difference = comparison.compare(moved, after)
     assert [(each.kind, each.name, each.before.version, each.after.version) for each in difference.changes] == [
         ("changed", "gamma", "1.0", "1.1")
     ]
@@ -140,15 +140,15 @@ def test_the_difference_names_all_that_was_added_removed_and_changed(make, world
         world.add(f"{tool}-1.0-{ANY}")
     env = environment(framework(requirements=("alpha==1.0", "old"), constraints=("beta<2",)))
     after = replace(make(env), missing=(Missing(what="base toyos:12", why="no engine answers"),))
-    difference = lock.compare(before, after)
+    difference = comparison.compare(before, after)
     assert [(each.kind, each.role, each.name) for each in difference.changes] == [
         ("added", "package", "old"), ("added", "build tool", "pip"), ("added", "build tool", "setuptools"),
         ("added", "build tool", "wheel"),
     ]  # fmt: skip
     assert difference.decision == ("frameworks[0].constraints", "frameworks[0].requirements")
     assert difference.missing_added == after.missing
-    assert [each.kind for each in lock.compare(after, before).changes] == ["removed"] * 4
-    assert lock.compare(before, before).empty
+    assert [each.kind for each in comparison.compare(after, before).changes] == ["removed"] * 4
+    assert comparison.compare(before, before).empty
     assert not difference.empty
 
 
@@ -160,7 +160,7 @@ def test_the_difference_of_bases_is_told_by_digest_or_by_package():
 
     def told(before, after):
         made = Lock(environment=environment(), base=before, prefixes=(), missing=())
-        return lock.compare(made, replace(made, base=after)).base
+        return comparison.compare(made, replace(made, base=after)).base
 
     assert told(base("sha256:1"), base("sha256:2")) == ("digest sha256:1 → sha256:2",)
     assert told(base(libc="1", tar="1"), base(libc="2", zlib="1")) == ("libc 1 → 2", "tar 1 removed", "zlib 1 added")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from lock_universe import Universe, environment, framework
 
-from envbuild import lock
+from envbuild.lock import making, online_check
 from envbuild.model import BaseLock
 
 ANY = "py2.py3-none-any.whl"
@@ -25,11 +25,11 @@ def world():
 def made(world, tmp_path):
     env = environment(framework(), framework("omega", "1.0", index=ELSEWHERE))
     base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-    return lock.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    return making.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
 
 
 def told(world, *locks):
-    return [(each.kind, each.environment, each.filename) for each in lock.ask(locks, world)]
+    return [(each.kind, each.environment, each.filename) for each in online_check.ask(locks, world)]
 
 
 def change(world, project, index="default", **values):
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_named_with_every_lock_that_it_breaks(world, made):
     ]
     del world.pages["default", "beta"]
     assert ("gone", name, f"beta-1.0-{ANY}") in told(world, made)
-    (changed,) = [each for each in lock.ask([made], world) if each.kind == "changed"]
+    (changed,) = [each for each in online_check.ask([made], world) if each.kind == "changed"]
     assert "0" * 64 in changed.message and changed.index == ELSEWHERE and changed.project == "omega"
 
 
@@ -64,12 +64,12 @@ def test_a_yanked_file_counts_unless_its_exact_version_is_asked_for(world, made)
     for project in ("alpha", "beta"):
         change(world, project, yanked=True)
     assert [kind for kind, _, _ in told(world, made)] == ["yanked-yet-asked-for", "yanked"]
-    assert set(lock.HARMLESS) == {"yanked-yet-asked-for"}
+    assert set(online_check.HARMLESS) == {"yanked-yet-asked-for"}
 
 
 def test_an_index_that_does_not_answer_is_said_and_nothing_else_is_said_of_its_files(world, made):
     world.down.add(ELSEWHERE)
     change(world, "alpha", sha256="")
-    (found,) = lock.ask([made], world)
+    (found,) = online_check.ask([made], world)
     assert (found.kind, found.index, found.filename) == ("unreachable", ELSEWHERE, f"omega-1.0-{ANY}")
     assert "does not answer" in found.message

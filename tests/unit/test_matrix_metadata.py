@@ -8,7 +8,7 @@ from packaging.specifiers import SpecifierSet
 
 from envbuild import matrix
 from envbuild.errors import InvalidInputError
-from envbuild.index import IndexFile
+from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.declared import Reader, admits, collect
 from envbuild.matrix.differences import compare
 from envbuild.matrix.loader import compile_matrix

@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from envbuild import matrix
 from envbuild.errors import BuildError, UnknownNameError
-from envbuild.index import IndexFile
+from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.loader import compile_matrix
 from envbuild.matrix.proposals import require_whole
 from envbuild.matrix.published import ask, wheels

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from envbuild import cli, matrix, resolve, workspace
-from envbuild import lock as locks
 from envbuild.errors import ConflictError, InvalidInputError
+from envbuild.lock import lock_file
 from envbuild.matrix.loader import read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.model import BaseLock, Lock, Missing
@@ -210,7 +210,7 @@ def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
     base = BaseLock(image=made.base.image, digest=None, bootstrap=None)
     home = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
     unpinned = (Missing(what=f"base {made.base.image}", why="nobody was asked"),)
-    locks.write(home.environment(made.name) / "lock.json", Lock(environment=made, base=base, prefixes=(), missing=unpinned))
+    lock_file.write(home.environment(made.name) / "lock.json", Lock(environment=made, base=base, prefixes=(), missing=unpinned))
     with pytest.raises(InvalidInputError) as caught:
         locking.require_lock(Tools(home), made.name)
     assert caught.value.code == "stale-lock"

@@ -10,15 +10,15 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from render_locks import ALL
 
-from envbuild import lock as locks
 from envbuild import sbom
+from envbuild.lock import lock_file
 from envbuild.model import Bootstrap, DebianPackage, Missing
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_bill_is_valid_and_names_every_file(name: str) -> None:
     lock = ALL[name]()
-    text = sbom.dumps(lock, locks.digest(lock))
+    text = sbom.dumps(lock, lock_file.digest(lock))
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     document = json.loads(text)
     hashes = {each["content"] for part in document["components"] for each in part.get("hashes", ())}
@@ -34,15 +34,15 @@ def test_a_bill_is_valid_and_names_every_file(name: str) -> None:
 
 def test_the_same_lock_gives_the_same_bytes_and_another_lock_another_number() -> None:
     lock = ALL["cpu"]()
-    text = sbom.dumps(lock, locks.digest(lock))
-    assert text == sbom.dumps(lock, locks.digest(lock))
+    text = sbom.dumps(lock, lock_file.digest(lock))
+    assert text == sbom.dumps(lock, lock_file.digest(lock))
     assert "timestamp" not in json.loads(text)["metadata"]
     assert json.loads(text)["serialNumber"] != json.loads(sbom.dumps(lock, "0" * 64))["serialNumber"]
 
 
 def test_what_is_not_pinned_is_said() -> None:
     lock = replace(ALL["cpu"](), missing=(Missing(what="a wheel", why="its index did not answer"),))
-    properties = json.loads(sbom.dumps(lock, locks.digest(lock)))["metadata"]["component"]["properties"]
+    properties = json.loads(sbom.dumps(lock, lock_file.digest(lock)))["metadata"]["component"]["properties"]
     assert {"name": "envbuild:not-pinned", "value": "a wheel: its index did not answer"} in properties
 
 

@@ -12,7 +12,8 @@ from report_files import NAMES, load
 from verify_locks import lock
 
 from envbuild import report, smoketest
-from envbuild.engine import Engine, ImageInfo, RunResult
+from envbuild.engine.client import Engine
+from envbuild.engine.model import ImageInfo, RunResult
 from envbuild.errors import SmokeFailedError, UsageError
 from envbuild.model import ignore_progress
 from envbuild.smoketest import SmokeOptions

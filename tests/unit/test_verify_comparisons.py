@@ -11,9 +11,9 @@ import pytest
 from verify_locks import lock as make_lock
 
 from envbuild import codec
-from envbuild.engine import ImageInfo
+from envbuild.engine.model import ImageInfo
 from envbuild.errors import VerifyError
-from envbuild.lock import digest
+from envbuild.lock.lock_file import digest
 from envbuild.model import AptPackage, ComputeCapability
 from envbuild.verify import answers, comparisons
 from envbuild.verify.findings import Findings, VerifyReport

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import verify_locks
 
-from envbuild.engine import LayerFile
+from envbuild.engine.model import LayerFile
 from envbuild.model import Lock, RemoteFile
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from verify_locks import lock as make_lock
 
-from envbuild import host, verify
+from envbuild import verify
+from envbuild.host import nvidia
 from envbuild.model import ComputeCapability, Lock
 from envbuild.verify import answers
 from envbuild.verify.findings import Findings
@@ -55,7 +56,7 @@ def asked(answers: dict[str, dict[str, Any]]) -> tuple[list[dict[str, str]], Fin
 
 
 def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "gpus", list)
+    monkeypatch.setattr(nvidia, "gpus", list)
     told, found = asked({"toy": {"framework": TOY}, "other": {"framework": OTHER}})
     assert [each["name"] for each in told] == ["toy", "other"]
     assert found.problems == [] and found.notes == []

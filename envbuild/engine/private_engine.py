@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import files, procs
-from envbuild.engine import daemon, network
+from envbuild.engine import daemon, private_network
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 from envbuild.workspace import Workspace
@@ -90,7 +90,7 @@ def status(workspace: Workspace) -> Status:
         socket=str(places.socket),
         data_root=str(places.data),
         log=str(places.log),
-        bridge=places.bridge if network.exists(places.bridge) else "",
+        bridge=places.bridge if private_network.exists(places.bridge) else "",
         processes=len(found),
         data_exists=places.data.exists(),
     )
@@ -164,8 +164,8 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
     network_lock = files.private_folder(_SHARED) / "network"
     # Two private engines must not choose one subnet.
     with files.locked(network_lock, as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
-        subnet = network.choose_subnet(network.taken_subnets())
-        network.up(places.bridge, subnet)
+        subnet = private_network.choose_subnet(private_network.taken_subnets())
+        private_network.up(places.bridge, subnet)
     _forget_other_subnet(places, subnet)
     config = places.folder / "daemon.json"
     files.write_atomic(config, daemon.configuration())
@@ -216,7 +216,7 @@ def _cause(lines: list[str]) -> str:
 def _clear(places: _Places) -> None:
     """Stop what runs and remove what a stopped or killed engine leaves; fine where there is nothing."""
     _stop(places)
-    network.down(places.bridge)
+    private_network.down(places.bridge)
     _remove_cgroups(places.cgroup)
     places.socket.unlink(missing_ok=True)
     places.pid_file.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from envbuild.errors import BuildError
 from envbuild.lock.target import Target
 
 if TYPE_CHECKING:
-    from envbuild.index import IndexFile
+    from envbuild.index.project_pages import IndexFile
 
 SDIST_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
 _NONE_LATER: Mapping[str, str] = {}

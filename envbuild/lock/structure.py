@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from envbuild.lock.expected import BUILDERS, INSTALLERS, backend_of, build_image_gap, gap_of, is_pinned, path_of, unpinned
+from envbuild.lock.gaps import build_image_gap, gap_of, is_pinned, unpinned
+from envbuild.lock.installers import BUILDERS, INSTALLERS, backend_of, path_of
 from envbuild.model import Lock, Prefix, PrefixPlan
 
 

@@ -10,7 +10,7 @@ from envbuild import guard
 
 # A container that was being made when the process died appears a moment later.
 _LOOKS_S = (0.0, 1.0, 4.0)
-_PROGRAM = "import sys; from envbuild.engine import leftovers; leftovers.clear(sys.argv[1])"
+_PROGRAM = "import sys; from envbuild.engine import container_cleanup; container_cleanup.clear(sys.argv[1])"
 _watched: set[tuple[int, str]] = set()
 
 

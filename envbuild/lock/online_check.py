@@ -14,7 +14,8 @@ from envbuild.lock.target import Target, read_requirement
 from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress, ignore_progress
 
 if TYPE_CHECKING:
-    from envbuild.index import Index, IndexFile
+    from envbuild.index.client import Index
+    from envbuild.index.project_pages import IndexFile
 
 Kind = Literal["gone", "changed", "refuses-python", "yanked", "yanked-yet-asked-for", "unreachable"]
 # What an installer does not mind: of a yanked file, that it is asked for by its exact version (PEP 592).

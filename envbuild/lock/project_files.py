@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, UnknownNameError
-from envbuild.lock.expected import DEFAULT_INDEX
 from envbuild.lock.target import read_requirement
 from envbuild.model import Framework, PinnedFile
 
 if TYPE_CHECKING:
-    from envbuild.index import Index, IndexFile
+    from envbuild.index.client import Index
+    from envbuild.index.project_pages import IndexFile
+
+DEFAULT_INDEX = "default"
 
 
 class Pages:
@@ -95,7 +97,7 @@ def _pinned_beside(framework: Framework) -> Iterator[str]:
 
 
 def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:
-    from envbuild.index import IndexFile
+    from envbuild.index.project_pages import IndexFile
 
     url = f"{framework.index.rstrip('/')}/{pinned.filename}"
     project = canonicalize_name(framework.package)

@@ -10,8 +10,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import UnknownNameError
+from envbuild.lock.available_versions import Offer, OfferBook, cutoff
 from envbuild.lock.metadata import MetadataReader, UnusableFileError
-from envbuild.lock.offers import Offer, OfferBook, cutoff
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 

@@ -1,0 +1,255 @@
+"""The one client of package indexes: this machine's pip configuration, translated for us, for pip and uv, and for builds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Lock, RLock
+from urllib.parse import urljoin
+
+from packaging.utils import canonicalize_name
+
+from envbuild.errors import BuildError, UnknownNameError
+from envbuild.files import explain_os_error, locked, open_new, sha256_of
+from envbuild.index import limits
+from envbuild.index.project_pages import ACCEPT, IndexFile, parse
+from envbuild.index.server_errors import FileUnavailableError, refused, unreachable
+from envbuild.index.settings import Settings, host_of, read_settings
+from envbuild.index.thread_pool import DaemonPool
+from envbuild.index.transport import Transport, name_in, number
+from envbuild.model import Artifact, OnProgress, Progress, as_news, ignore_progress
+from envbuild.names import is_plain_name
+
+__all__ = ["FileUnavailableError", "Index", "IndexFile", "Settings"]
+
+_PARALLEL = 8
+
+
+class Index:
+    """Answers what an index offers, fetches files, and says what others (uv, pip, builds) need to reach the same index.
+
+    Nothing is asked of the network before the first question. Answers are kept for the life of the object.
+    """
+
+    def __init__(self, settings: Settings | None = None, on_progress: OnProgress = ignore_progress) -> None:
+        """``on_progress`` is told what is waited for."""
+        self.on_progress = on_progress
+        self._settings = settings
+        self._made: Transport | None = None
+        self._skipped: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
+        self._guard = Lock()
+        self._first = RLock()  # reading pip's configuration captures what is printed, which is all threads' own
+        self._pool = DaemonPool(_PARALLEL)
+
+    @property
+    def settings(self) -> Settings:
+        """pip's configuration on this machine, read when first needed."""
+        with self._first:
+            if self._settings is None:
+                self._settings = read_settings()
+            return self._settings
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the machine's configuration is not used, and why; for showing to the user."""
+        return self.settings.notes
+
+    @property
+    def place(self) -> str:
+        """The hosts of the default index, for messages; never with credentials."""
+        return self._place("default")
+
+    def project_files(self, project: str, index: str = "default") -> list[IndexFile]:
+        """Every file of ``project``: on the host's own indexes together, or on the one whose base URL is given.
+
+        Raises :class:`UnknownNameError` where no index has the project, :class:`BuildError` (``index-unreachable``) where one
+        cannot be asked.
+        """
+        return self._page(project, index).result()
+
+    def skipped(self, project: str, index: str = "default") -> tuple[str, ...]:
+        """What of the page of ``project`` was left out because it is malformed, a line each; the page has been asked for."""
+        return self._skipped.get((index, canonicalize_name(project)), ())
+
+    def is_dead(self, artifact: Artifact | None, url: str) -> bool:
+        """Whether every host that could have a locked file, or what lies at ``url``, did not answer in this run."""
+        if artifact is None:
+            return self._transport.is_dead(url)
+        places = self.settings.indexes if artifact.index == "default" else (artifact.index,)
+        return all(self._transport.is_dead(place) for place in places)
+
+    def prefetch(self, projects: Iterable[str], index: str = "default") -> None:
+        """Start asking for several projects at once; what goes wrong is raised by :meth:`project_files`, if ever asked."""
+        for project in projects:
+            self._page(project, index)
+
+    def file_of(self, artifact: Artifact) -> IndexFile:
+        """Where the index offers a locked file today; the sha256 is the lock's, whatever the index says."""
+        for file in self.project_files(artifact.project, artifact.index):
+            if file.filename == artifact.filename and file.sha256 in ("", artifact.sha256):
+                return file
+        raise BuildError(
+            f"The package index at {self._place(artifact.index)} no longer offers {artifact.filename} with the locked hash.",
+            code="artifact-gone",
+            hint=f"Lock the environment again, or use an index that still has {artifact.name} {artifact.version}.",
+        )
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:
+        """A locked file in ``folder``, checked against the lock's sha256; no index is asked where it is there already."""
+        held = folder / artifact.filename
+        if held.is_file() and sha256_of(held) == artifact.sha256:
+            return held
+        return self.download(self.file_of(artifact), folder, on_progress, sha256=artifact.sha256)
+
+    def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
+        """The file, whole and checked, in ``folder``; at once where it is there already.
+
+        A kill at any moment leaves at most a ``.part`` file, which the next download of that file overwrites.
+        """
+        wanted = sha256 or file.sha256
+        target = folder / file.filename
+        if not is_plain_name(file.filename):
+            raise BuildError(f"{file.filename[:100]!r} cannot be the name of a file to download.", code="bad-file-name")
+        with locked(folder / f".{file.filename}.lock", as_news("download", on_progress)):
+            if wanted and target.is_file() and sha256_of(target) == wanted:
+                return target
+            part = folder / f".{file.filename}.part"
+            try:
+                with open_new(part) as out:
+                    self._stream(file, out.write, on_progress)
+                    out.flush()
+                    os.fsync(out.fileno())
+                _must_match(file, sha256_of(part), wanted)
+                part.replace(target)
+            except OSError as error:
+                raise explain_os_error(error, target) from error
+            finally:
+                part.unlink(missing_ok=True)
+        return target
+
+    def inspect(self, file: IndexFile, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> None:
+        """Read the file through to its end and check it as :meth:`download` does; nothing of it is kept."""
+        seen = hashlib.sha256()
+        self._stream(file, seen.update, on_progress)
+        _must_match(file, seen.hexdigest(), sha256 or file.sha256)
+
+    def read_range(self, url: str, start: int, end: int | None) -> tuple[bytes, int] | None:
+        """Bytes ``start`` to ``end`` (inclusive; the last ``-start`` bytes where ``start`` is negative) and the whole size.
+
+        None where the server does not serve parts of files.
+        """
+        what = f"bytes={start}" if start < 0 else f"bytes={start}-{end if end is not None else ''}"
+        headers = {"Range": what, "Accept-Encoding": "identity"}
+        return self._transport.ask_part(url, start, end, headers=headers, file=name_in(url))
+
+    def fetch_bytes(self, url: str) -> bytes:
+        """A small file, whole."""
+        return self._transport.ask(url, most=limits.SMALL_FILE_BYTES, file=name_in(url)).content
+
+    def size_of(self, file: IndexFile) -> int | None:
+        """The file's size in bytes: as the index says, else as its server says."""
+        if file.size is not None:
+            return file.size
+        answer = self._transport.ask(file.url, most=0, file=file.filename, method="HEAD", any_status=True)
+        return number(answer.headers.get("Content-Length", "")) if answer.status < 400 else None
+
+    def sizes(self, files: Iterable[IndexFile]) -> list[int | None]:
+        """:meth:`size_of` for several files at once, in their order."""
+        _ = self._transport
+        return [future.result() for future in [self._pool.submit(self.size_of, file) for file in files]]
+
+    def uv_environment(self) -> dict[str, str]:
+        """Variables that make uv on this machine use the same indexes, certificates and proxies."""
+        from envbuild.index.tool_settings import uv_variables
+
+        return uv_variables(self.settings, ca_bundle=self.settings.ca_bundle)
+
+    def pip_environment(self) -> dict[str, str]:
+        """Variables that make any pip on this machine use the same indexes, certificates and proxies, and nothing local."""
+        from envbuild.index.tool_settings import pip_variables
+
+        return pip_variables(self.settings, ca_bundle=self.settings.ca_bundle)
+
+    def build_secrets(self) -> dict[str, bytes]:
+        """What a build needs to reach the index: secret id → content. Never write these where they could be kept."""
+        from envbuild.index.tool_settings import build_secrets
+
+        return build_secrets(self.settings)
+
+    def _page(self, project: str, index: str) -> Future[list[IndexFile]]:
+        key = (index, canonicalize_name(project))
+        with self._guard:
+            if key not in self._pages:
+                if len(self._pages) >= limits.PROJECTS:
+                    raise BuildError(
+                        f"More than {limits.PROJECTS} projects were asked for: the packages require one another without end.",
+                        code="too-many-projects",
+                        hint="Look at the last ones that were read; a constraint on the first of them would stop it.",
+                    )
+                _ = self._transport  # made here, so that the threads share one
+                self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)
+            return self._pages[key]
+
+    def _fetch_page(self, project: str, index: str) -> list[IndexFile]:
+        bases = self.settings.indexes if index == "default" else (index,)
+        files: dict[tuple[str, str], IndexFile] = {}
+        skipped: list[str] = []
+        found = False
+        for base in bases:
+            url = urljoin(base.rstrip("/") + "/", f"{project}/")
+            answer = self._transport.ask(url, most=limits.PAGE_BYTES, headers={"Accept": ACCEPT}, any_status=True)
+            if answer.status in (404, 410):
+                continue
+            if answer.status >= 400:
+                raise refused(base, answer.status, answer.reason)
+            found = True
+            kind = answer.headers.get("Content-Type", "")
+            text = answer.content.decode("utf-8", "replace")
+            try:
+                page = parse(text, content_type=kind, url=answer.url, project=project, index=index, skipped=skipped)
+            except ValueError as error:
+                raise unreachable(base, f"its page of {project} cannot be understood ({str(error)[:300]})") from error
+            for file in page:
+                files.setdefault((file.filename, file.sha256), file)
+        if not found:
+            raise UnknownNameError(
+                f"The package index at {self._place(index)} has no project named {project}.",
+                code="unknown-project",
+                hint="Look at the spelling in envbuild.yaml, the matrix or the recipe, or at pip's index-url on this machine.",
+            )
+        self._skipped[index, project] = tuple(skipped)
+        return list(files.values())
+
+    def _place(self, index: str) -> str:
+        return " and ".join(host_of(url) for url in (self.settings.indexes if index == "default" else (index,)))
+
+    def _stream(self, file: IndexFile, write: Callable[[bytes], object], on_progress: OnProgress) -> None:
+        def tell(done: int, total: int | None) -> None:
+            whole = None if total is None else float(total)
+            on_progress(Progress(stage="download", message=file.filename, done=done, total=whole, unit="bytes"))
+
+        most = limits.FILE_BYTES if file.size is None else file.size
+        self._transport.stream(file.url, write, tell, file=file.filename, most=most)
+
+    def _tell(self, message: str) -> None:
+        self.on_progress(Progress(stage="index", message=message))
+
+    @property
+    def _transport(self) -> Transport:
+        with self._first:
+            if self._made is None:
+                self._made = Transport(self.settings, self._tell)
+            return self._made
+
+
+def _must_match(file: IndexFile, found: str, wanted: str) -> None:
+    if wanted and found != wanted:
+        raise BuildError(
+            f"{file.filename} from {host_of(file.url)} is not the expected file: sha256 {found}, not {wanted}.",
+            code="hash-differs",
+            hint="The download was damaged or the file was replaced: try again; if it stays, distrust the index.",
+        )
