@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageError
@@ -92,10 +93,13 @@ def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
     return Distribution(framework=table, device="gpu", cuda=clause)
 
 
-def own_environment(conditions: Sequence[str], words: Sequence[str]) -> UnknownNameError:
+def own_environment(
+    conditions: Sequence[str], words: Sequence[str], options: Mapping[str, str | Sequence[str] | None]
+) -> UnknownNameError:
     """The refusal of conditions on packages that are no frameworks: the way on is an environment of the user's own.
 
-    The name of an environment says its frameworks; two sets of packages under one name could not be told apart.
+    The name of an environment says its frameworks; two sets of packages under one name could not be told apart. ``options``
+    are those beside the request, by their key of an envbuild.yaml; None or nothing where one was not given.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -107,12 +111,18 @@ def own_environment(conditions: Sequence[str], words: Sequence[str]) -> UnknownN
                 f"{text!r} is not a condition on a package: {str(error).splitlines()[0]}.",
                 hint="Write it as numpy==1.26 or 'numpy>=1.26,<2'.",
             ) from error
+    given = {key: value if isinstance(value, str) else ", ".join(value) for key, value in options.items() if value}
     command = init_command(conditions, words)
+    if python := given.pop("python", ""):
+        command += f" --python {shlex.quote(python)}"
+    lines = " and ".join(f"`{key}: {json.dumps(value)}`" for key, value in given.items())
+    make = "envbuild make my-env/envbuild.yaml"
+    this, it = ("this is a package", "it") if len(conditions) == 1 else ("these are packages", "them")
     return UnknownNameError(
-        f"{', '.join(conditions)}: a condition on a package that is no framework goes under `pip:` of an environment of your "
-        "own, which locks it together with the framework.",
+        f"{', '.join(conditions)}: {this}, and a request names frameworks only: the lock of a framework's name would not hold "
+        f"{it}. Put {it} under `pip:` in an envbuild.yaml of your own, whose lock does.",
         code="package",
-        hint=f"{command} && envbuild make my-env/envbuild.yaml",
+        hint=f"{command}, then add {lines} to my-env/envbuild.yaml, then {make}" if lines else f"{command} && {make}",
     )
 
 

@@ -58,7 +58,8 @@ def parse(
     if conditions:
         rest = [word for word in words if word not in conditions]
         beside = [word for place, word in enumerate(rest) if _names_a_package(matrix, word, rest[:place])]
-        raise packages.own_environment([*conditions, *beside], [word for word in rest if word not in beside])
+        options = {"python": python, "python_from": python_from, "os": system, "base": base, "driver": driver, "gpu": gpu}
+        raise packages.own_environment([*conditions, *beside], [word for word in rest if word not in beside], options)
     for place, word in enumerate(words):
         _read_word(matrix, draft, word, words[:place])
     if not draft.pieces:
