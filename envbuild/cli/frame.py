@@ -208,7 +208,7 @@ def _usage(wrong: click.UsageError) -> UsageError:
     if isinstance(wrong, click.MissingParameter) and wrong.param is not None and isinstance(wrong.param, click.Argument):
         return UsageError(f"{path} needs {wrong.param.human_readable_name}.", code="missing-argument", hint=hint)
     if "extra argument" in wrong.message:
-        hint = f"Put a request of several words into one pair of quotes, such as 'tf-2.12-cpu numpy<2'. {hint}"
+        hint = f"A request of several words is one argument: put quotes around it. {hint}"
     return UsageError(wrong.format_message(), hint=hint)
 
 
