@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from envbuild import errors
 from envbuild.cli import options
 from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.constraints import Constraints
+    from envbuild.pipeline.tools import Tools
 
 
 @click.command("render")
@@ -18,7 +24,7 @@ from envbuild.cli.session import Session
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, check: bool, **constraints: str | None) -> int:
     """Write what the lock of each NAME renders to: the same lock gives the same bytes, on every machine."""
-    from envbuild.pipeline import committed, locking, proofs, rendering, resolving
+    from envbuild.pipeline.render import render
     from envbuild.pipeline.tools import Tools
 
     if bool(names) == every:
@@ -26,28 +32,27 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, check: boo
             "Name environments, or give --all.", hint="`envbuild render --all --check` compares all of them."
         )
     tools = Tools(session.workspace).at(names)
-    if every and check:
-        return _report(session, committed.check_all(tools), len(committed.names(tools)))
-    canonical = [
-        resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
-    ] or committed.names(tools)
     if check:
-        found = [each for name in canonical for each in committed.check_one(tools, name)]
-        return _report(session, found, len(canonical))
+        return _check(session, tools, names, options.chosen(constraints))
     documents = []
-    for name in canonical:
-        locked = locking.require_lock(tools, name)
-        rendered = rendering.render_environment(tools, locked.lock)
-        proofs.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
-        session.out(f"{name}{' (kept)' if rendered.kept else ''}")
-        for file in sorted(rendered.files):
-            session.out(f"  {rendered.folder / file}")
-        documents.append({"name": name, "folder": str(rendered.folder), "files": sorted(rendered.files), "kept": rendered.kept})
+    for done in render(tools, names, options.chosen(constraints)):
+        if not session.quiet:
+            session.out(
+                "\n".join([f"{done.name}{' (kept)' if done.kept else ''}", *(f"  {done.folder / file}" for file in done.files)])
+            )
+        documents.append({"name": done.name, "folder": str(done.folder), "files": list(done.files), "kept": done.kept})
     session.document({"schema": 1, "renderings": documents})
     return 0
 
 
-def _report(session: Session, found: list, count: int) -> int:  # type: ignore[type-arg]
+def _check(session: Session, tools: Tools, texts: tuple[str, ...], constraints: Constraints) -> int:
+    from envbuild.pipeline import committed, resolving
+
+    if texts:
+        names = [resolving.resolve_buildable(tools, [text], constraints).environment.name for text in texts]
+        found, count = [each for name in names for each in committed.check_one(tools, name)], len(names)
+    else:
+        found, count = committed.check_all(tools), len(committed.names(tools))
     if found:
         raise errors.InvalidInputError(
             f"{len(found)} file{'s' if len(found) > 1 else ''} on disk differ from what the locks render to.",

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild.errors import EngineError
-from envbuild.model import Artifact, OnProgress, Progress, SourceArchive, ignore_progress
-from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
@@ -18,13 +16,17 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.matrix import Matrix
     from envbuild.matrix.platform import BuildTool
+    from envbuild.model import Artifact, OnProgress, SourceArchive
     from envbuild.recipes import Recipe
+    from envbuild.workspace import Workspace
 
 
 class Tools:
     """The matrix, the recipes, the index and the engine of one run; planning verbs never touch the last two."""
 
-    def __init__(self, workspace: Workspace, *, on_progress: OnProgress = ignore_progress, start_engine: bool = False) -> None:
+    def __init__(
+        self, workspace: Workspace, *, on_progress: OnProgress = lambda _news: None, start_engine: bool = False
+    ) -> None:
         self.workspace = workspace
         self.on_progress = on_progress
         self._start_engine = start_engine
@@ -83,6 +85,8 @@ class Tools:
     @property
     def source_archives(self) -> tuple[SourceArchive, ...]:
         """The archives of repositories whose hashes the matrix knows."""
+        from envbuild.model import SourceArchive
+
         return tuple(
             SourceArchive(repository=row.repository, revision=row.revision, sha256=row.sha256)
             for row in self.matrix.source_archives
@@ -146,10 +150,14 @@ class Tools:
 
     def say(self, stage: str, message: str) -> None:
         """One step of news."""
+        from envbuild.model import Progress
+
         self.on_progress(Progress(stage=stage, message=message))
 
 
 def _wheel(row: BuildTool) -> Artifact:
+    from envbuild.model import Artifact
+
     return Artifact(
         name=row.name,
         version=row.version,

@@ -1,0 +1,129 @@
+"""``render``: the renderings of several environments. One that depends on nothing that has changed is left as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+from envbuild import disk_cache
+from envbuild.pipeline import stage_cache
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import can_be_name
+
+_PROGRAM = Path(__file__).parent.parent
+_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # another version of these could answer differently
+_OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
+SETTLED_NS = 2 * 10**9  # a file changed twice within one tick of its file system's clock bears one time: too young to trust
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendering:
+    """The rendering of one environment. ``kept`` tells one found on disk from one written now."""
+
+    name: str
+    folder: Path
+    files: tuple[str, ...]
+    kept: bool
+
+
+def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
+    """Write the renderings that ``texts`` mean; without any, that of every environment that has a folder.
+
+    Raises what resolving, checking the lock and rendering raise. All of ``texts`` are resolved before anything is written.
+    """
+    watch = Watch(tools)
+    known = {text: None if constraints.any() else watch.recall(text) for text in texts or _names(tools)}
+    names = {text: _name(tools, text, constraints) if texts and found is None else text for text, found in known.items()}
+    for text, found in known.items():
+        yield found or _render(tools, names[text], watch)
+
+
+def _names(tools: Tools) -> list[str]:
+    from envbuild.pipeline import committed
+
+    return committed.names(tools)
+
+
+def _name(tools: Tools, text: str, constraints: Constraints) -> str:
+    from envbuild.pipeline import resolving
+
+    return resolving.resolve_buildable(tools, [text], constraints).environment.name
+
+
+def _render(tools: Tools, name: str, watch: Watch) -> Rendering:
+    from envbuild.pipeline import locking, proofs
+    from envbuild.pipeline.rendering import render_environment
+
+    locked = locking.require_lock(tools, name)
+    rendered = render_environment(tools, locked.lock)
+    proofs.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
+    done = Rendering(name=name, folder=rendered.folder, files=tuple(sorted(rendered.files)), kept=rendered.kept)
+    watch.note(done)
+    return done
+
+
+class Watch:
+    """Knows from files' stamps, in one run, which renderings are up to date. A user's own recipe is always rendered again."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._began = time.time_ns()
+        self._stamps: dict[tuple[str, ...], tuple[str, int]] = {}
+
+    def recall(self, name: str) -> Rendering | None:
+        """The rendering of ``name`` if :meth:`note` was told of it and no file has changed since; else None."""
+        if self._tools.workspace.recipe is not None or not can_be_name(name):
+            return None
+        known = stage_cache.last(self._tools.workspace, name, "render")
+        if known is None:
+            return None
+        try:
+            same = known["inputs"] == self._inputs(name, known["sources"])[0] and known["outputs"] == self._outputs(name)
+            return Rendering(name=name, folder=Path(known["folder"]), files=tuple(known["files"]), kept=True) if same else None
+        except (LookupError, TypeError):
+            return None
+
+    def note(self, done: Rendering) -> None:
+        """Remember that this is the rendering, unless something changed while it was made, or just before."""
+        if self._tools.workspace.recipe is not None:
+            return
+        inputs, newest = self._inputs(done.name, self._sources)
+        if newest > self._began - SETTLED_NS:
+            return
+        result = {
+            "sources": self._sources,
+            "inputs": inputs,
+            "outputs": self._outputs(done.name),
+            "folder": str(done.folder),
+            "files": list(done.files),
+        }
+        stage_cache.keep(self._tools.workspace, done.name, "render", {}, result)
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        from envbuild.matrix.loader import read_sources
+
+        workspace = self._tools.workspace
+        return [str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)]
+
+    def _inputs(self, name: str, sources: Sequence[str]) -> tuple[str, int]:
+        key = tuple(sources)
+        if key not in self._stamps:
+            origins = [spec.origin for spec in map(find_spec, _LIBRARIES) if spec is not None and spec.origin]
+            images = [self._tools.workspace.images / each for each in _OF_IMAGES]
+            self._stamps[key] = disk_cache.stamp([_PROGRAM, *images, *map(Path, (*origins, *sources))])
+        shared, newest = self._stamps[key]
+        lock, changed = disk_cache.stamp([self._tools.workspace.lock_file(name)])
+        overlays = " ".join(map(str, self._tools.workspace.overlays))
+        return f"{shared} {lock} {overlays}", max(newest, changed)
+
+    def _outputs(self, name: str) -> str:
+        """The stamp of what a rendering leaves: its folder, and the evidence that it is right."""
+        workspace = self._tools.workspace
+        evidence = (workspace.committed_evidence(name), workspace.evidence_file(name))
+        return disk_cache.stamp([workspace.rendering(name), *evidence])[0]
