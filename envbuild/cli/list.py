@@ -36,7 +36,8 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 def command(session: Session, /, framework: str | None, base: str | None, **filters: Any) -> int:
     """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made.
 
-    Without anything said they are followed by the stacks: names of several frameworks in one image.
+    Without anything said they are followed by the stacks: names of several frameworks in one image. --json also says what was
+    proved of each, as `envbuild evidence` does.
     """
     from envbuild.pipeline import listing
     from envbuild.pipeline.tools import Tools
@@ -51,7 +52,8 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     stacks = [] if base or any(wanted.values()) else listing.list_stacks(tools)
     rows = [row for row in found if base in (None, row["provider"])]
     if session.json:
-        session.document({"schema": 1, "environments": rows, "stacks": stacks, "warnings": warnings})
+        told = {key: listing.with_evidence(tools, each, warnings) for key, each in (("environments", rows), ("stacks", stacks))}
+        session.document({"schema": 1, **told, "warnings": warnings})
         return 0
     table = [_HEAD]
     for row in rows:

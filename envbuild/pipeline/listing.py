@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import disk_cache
+from envbuild.errors import InvalidInputError
 from envbuild.pipeline.tools import Tools
 
 _RESOLVER = Path(__file__).parent.parent / "resolve"
@@ -54,6 +55,24 @@ def list_stacks(tools: Tools) -> list[dict[str, Any]]:
         }
         for stack in stacks.load(tools.workspace).values()
     ]
+
+
+def with_evidence(tools: Tools, rows: Sequence[dict[str, Any]], warnings: list[str]) -> list[dict[str, Any]]:
+    """``rows`` with the kinds of evidence that hold for each, in order; they are not kept, since any verb may add to them.
+
+    Of one whose lock or evidence cannot be read, nothing is proved; ``warnings`` gets the reason.
+    """
+    from envbuild.pipeline import proofs
+
+    folders = {path.parent for path in proofs.files_of(tools, "x")}
+    with_files = {path.stem for folder in folders for path in folder.glob("*.json")}
+    found: dict[str, list[str]] = {}
+    for name in sorted(with_files & {row["name"] for row in rows}):
+        try:
+            found[name] = list(proofs.held_kinds(tools, name))
+        except InvalidInputError as error:
+            warnings.append(f"{name}: {error.message}")
+    return [{**row, "evidence": found.get(row["name"], [])} for row in rows]
 
 
 def _rows(tools: Tools, filters: Mapping[str, Any]) -> list[dict[str, Any]]:

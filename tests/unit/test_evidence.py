@@ -14,7 +14,7 @@ from envbuild.build import BaseRecord, BuildRecord
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.lock import lock_file
 from envbuild.model import Missing
-from envbuild.pipeline import committed, evidence, evidence_records, missing_proofs, proofs
+from envbuild.pipeline import committed, evidence, evidence_records, listing, missing_proofs, proofs
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -74,6 +74,19 @@ def prove_everything(tools: Tools) -> BuildRecord:
 
 
 EVERYTHING = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu")
+
+
+def test_the_list_for_scripts_says_what_holds_of_each(world):
+    prove_everything(world)
+    rows, warnings = [{"name": NAME}, {"name": "another-1"}, {"name": ""}], []
+    assert [row["evidence"] for row in listing.with_evidence(world, rows, warnings)] == [list(EVERYTHING), [], []]
+    (world.workspace.guest / "run.py").write_text("print(2)\n")
+    assert listing.with_evidence(world, rows, warnings)[0]["evidence"] == [*EVERYTHING[:-1]]
+    assert not warnings
+    world.workspace.written_lock(NAME).write_text("{")
+    assert listing.with_evidence(world, rows, warnings)[0]["evidence"] == []
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{NAME}: ")
 
 
 def test_what_is_proved_changes_nothing_in_the_checkout(world):
