@@ -1,18 +1,15 @@
+"""Base images: how one is pinned, compared and refused."""
+
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import os
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from envbuild import codec
-from envbuild.engine import apt, bases, bootstrap, image_tar
+from envbuild.engine import bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import (
@@ -67,15 +64,6 @@ def environment(*, others: tuple[str, ...] = ()) -> Environment:
     )
 
 
-def rootfs(status: str) -> bytes:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as tar:
-        info = tarfile.TarInfo("./var/lib/dpkg/status")
-        info.size = len(status.encode())
-        tar.addfile(info, io.BytesIO(status.encode()))
-    return whole.getvalue()
-
-
 def test_a_base_that_is_not_the_pinned_one_stops_with_every_difference():
     with pytest.raises(BuildError) as stopped:
         bases.require_same(made_of(a="1", b="1", c="1"), made_of(a="1", b="2", d="1"))
@@ -99,55 +87,6 @@ def test_another_file_of_the_same_version_is_another_base():
         bases.require_same(made_of(a="1"), other)
 
 
-def test_the_key_follows_the_packages_and_not_their_order():
-    assert bootstrap.key(made_of(a="1", b="2")) == bootstrap.key(made_of(b="2", a="1"))
-    assert bootstrap.key(made_of(a="1", b="2")) != bootstrap.key(made_of(a="1", b="3"))
-    assert bootstrap.reference(made_of(a="1")) == f"envbuild/base:bookworm-{bootstrap.key(made_of(a='1'))}"
-
-
-def test_realised_packages_come_from_dpkg(tmp_path):
-    status = """\
-Package: a
-Status: install ok installed
-Version: 1:2.0-1
-Description: words
- Version: not this one
-
-Package: gone
-Status: deinstall ok config-files
-Version: 3
-"""
-    path = tmp_path / "rootfs.tar"
-    path.write_bytes(rootfs(status))
-    known = packages(a="1:2.0-1")
-    assert bootstrap.realised(path, known) == known
-    assert bootstrap.realised(path, ()) == (DebianPackage(name="a", version="1:2.0-1", sha256=""),)
-
-
-def test_a_broken_cache_is_as_good_as_absent(tmp_path):
-    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
-    wanted = made_of(a="1")
-    folder = tmp_path / "bases" / f"bookworm-{bootstrap.architecture()}" / bootstrap.key(wanted)
-    folder.mkdir(parents=True)
-    for content in ("", "{", "{}", '{"layout": "1"}', "[]"):
-        (folder / "manifest.json").write_text(content)
-        assert bootstrap.cached(workspace, wanted) is None
-
-
-def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tmp_path):
-    made = [made_of(apt=str(number)) for number in range(5)]
-    for age, each in enumerate(reversed(made)):
-        folder = tmp_path / bootstrap.key(each)
-        folder.mkdir()
-        (folder / "rootfs.tar").touch()
-        manifest = bootstrap._Manifest(bootstrap=each, archive_sha256="", layout=bootstrap._LAYOUT)
-        (folder / "manifest.json").write_text(codec.dumps(manifest))
-        os.utime(folder, (1000 - age, 1000 - age))
-    (tmp_path / "of-an-earlier-layout").mkdir()
-    bootstrap.prune(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {bootstrap.key(each) for each in made[-3:]}
-
-
 @pytest.mark.parametrize(("others", "words"), [(("wheels", "conda"), "wheels, conda"), ((), "--base IMAGE")])
 def test_an_unreachable_base_names_source_provider_and_the_others(others, words):
     error = bases.unreachable(environment(others=others), "The registry does not give debian:12: no such host.")
@@ -155,22 +94,6 @@ def test_an_unreachable_base_names_source_provider_and_the_others(others, words)
     for word in ("debian:12", "`apt`", "no such host"):
         assert word in error.message
     assert words in error.hint
-
-
-def test_the_same_root_file_system_is_the_same_image():
-    options = {"architecture": "amd64", "created": bootstrap.CREATED, "comment": "x"}
-    first, again = image_tar.image_config("a" * 64, **options), image_tar.image_config("a" * 64, **options)
-    assert first == again
-    assert json.loads(first)["rootfs"]["diff_ids"] == ["sha256:" + "a" * 64]
-    assert image_tar.image_config("b" * 64, **options) != first
-
-
-def test_the_apt_secret_has_a_line_for_each_source():
-    sources = [apt.Source(uri="http://mirror.example/debian", suite=suite) for suite in ("bookworm", "bookworm-updates")]
-    assert bootstrap.source_lines(sources).decode().splitlines() == [
-        "deb http://mirror.example/debian bookworm main",
-        "deb http://mirror.example/debian bookworm-updates main",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +121,8 @@ class Registry:
 
 
 KNOWN = bases.Known(digest="sha256:" + "a" * 64, archive=("deb http://old.example/toy stone main",))
+
+
 OTHER = "sha256:" + "b" * 64
 
 

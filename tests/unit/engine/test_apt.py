@@ -1,3 +1,5 @@
+"""The host's apt configuration."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from test_launch import LAUNCHERS, PLAIN
+from launch_orders import LAUNCHERS, PLAIN
 
 from envbuild.launch.hosts import read_hosts
 from envbuild.launch.launchers import choose

@@ -6,85 +6,11 @@ import json
 
 import pytest
 import yaml
+from launch_orders import FULL, KINDS, LAUNCHERS, PLAIN, found, text_of
 
-from envbuild import workspace
-from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
+from envbuild.errors import UsageError
 from envbuild.launch.hosts import Host, read_hosts
-from envbuild.launch.launchers import choose, load_launchers
-from envbuild.launch.rendering import Order, render
-
-HERE = workspace.find()
-LAUNCHERS = load_launchers(HERE)
-KINDS = [(launcher, kind) for launcher in LAUNCHERS.values() for kind in launcher.kinds]
-TEMPLATES = {str(path.relative_to(HERE.launchers)): path.read_text() for path in HERE.launchers.glob("*/*.j2")}
-PLAIN = Order(name="x-1.0", image="registry/x:1", hosts=read_hosts("a:4,b:4"), gpus=True, port=29617)
-FULL = dataclasses.replace(
-    PLAIN,
-    rdma=True,
-    interface="ib0",
-    variables=(("NCCL_IB_HCA", "mlx5_0:1"), ("NOTE", "it's $HOME")),
-    arguments=("--counts", "1,8", "--option", "a=b c"),
-)
-
-
-def text_of(launcher, kind, order):
-    return render(launcher, kind, order, TEMPLATES)
-
-
-@pytest.mark.parametrize(
-    ("text", "hosts"),
-    [
-        ("a:4,b:4", [("a", 4), ("b", 4)]),
-        ("gpu-01.example", [("gpu-01.example", 1)]),
-        ("10.0.0.1:2, 10.0.0.2:1", [("10.0.0.1", 2), ("10.0.0.2", 1)]),
-        ("3x8", [("", 8)] * 3),
-    ],
-)
-def test_hosts(text, hosts):
-    assert [(host.name, host.slots) for host in read_hosts(text)] == hosts
-
-
-@pytest.mark.parametrize("text", ["", "a:", "a:0", "a:x", "a b", "a,,b", "a:4,a:4", "a;rm:1", "-a", "0x4", "$(x)", "a:4:4"])
-def test_malformed_hosts_are_refused(text):
-    with pytest.raises(UsageError) as refused:
-        read_hosts(text)
-    assert refused.value.code == "malformed-hosts"
-
-
-def test_an_unknown_launcher_or_kind_names_those_there_are():
-    with pytest.raises(UnknownNameError, match="bsub") as refused:
-        choose(LAUNCHERS, "bsub", "")
-    assert "mpirun" in refused.value.hint
-    with pytest.raises(UnknownNameError) as refused:
-        choose(LAUNCHERS, "slurm", "podman")
-    assert "pyxis" in refused.value.hint
-
-
-def test_a_launcher_is_added_without_python(tmp_path):
-    folder = tmp_path / "images" / "launchers" / "bsub"
-    folder.mkdir(parents=True)
-    (folder / "launcher.yaml").write_text(
-        "schema: 1\nlauncher: bsub\ntitle: LSF\nkinds:\n  - {kind: plain, title: plain, run: [bsub], programs: [bsub]}\n"
-    )
-    (folder / "plain.j2").write_text("#BSUB -n {{ total }}\n{{ guest | words }}\n")
-    place = dataclasses.replace(HERE, root=tmp_path)
-    launcher, kind = choose(load_launchers(place), "bsub", "")
-    assert (
-        render(launcher, kind, PLAIN, {"bsub/plain.j2": (folder / "plain.j2").read_text()})
-        == "#BSUB -n 8\nenvbuild-smoke run\n"
-    )
-
-
-def test_what_is_wrong_in_a_launcher_is_said_at_once(tmp_path):
-    folder = tmp_path / "images" / "launchers" / "bsub"
-    folder.mkdir(parents=True)
-    (folder / "launcher.yaml").write_text(
-        "schema: 1\nlauncher: lsf\ntitle: LSF\nkinds:\n  - {kind: plain, titel: plain, run: [bsub]}\n"
-    )
-    with pytest.raises(InvalidInputError) as refused:
-        load_launchers(dataclasses.replace(HERE, root=tmp_path))
-    said = " ".join(str(problem) for problem in refused.value.problems)
-    assert all(word in said for word in ("lsf", "titel", "plain.j2"))
+from envbuild.launch.launchers import choose
 
 
 @pytest.mark.parametrize(("launcher", "kind"), KINDS, ids=lambda value: value.name)
@@ -145,13 +71,6 @@ def test_manifests_are_yaml_and_their_containers_are_whole(kind, order):
     assert all(each["nvidia.com/gpu"] == 4 for each in limits) and limits
     assert all(("rdma/hca" in each) == order.rdma for each in limits)
     assert [each["values"] for each in found(documents, "matchExpressions") for each in each][:1] == [["a", "b"]]
-
-
-def found(value, key):
-    """Everything that stands under `key`, however deep."""
-    if isinstance(value, dict):
-        return [v for k, v in value.items() if k == key] + [each for v in value.values() for each in found(v, key)]
-    return [each for v in value for each in found(v, key)] if isinstance(value, list) else []
 
 
 def test_an_indexed_job_finds_its_rank_0():

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import yaml
 from kubernetes_fields import faults
-from test_launch import FULL, LAUNCHERS, PLAIN, found, text_of
+from launch_orders import FULL, LAUNCHERS, PLAIN, found, text_of
 
 from envbuild.launch.hosts import Host
 from envbuild.launch.launchers import choose

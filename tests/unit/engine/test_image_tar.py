@@ -1,0 +1,48 @@
+"""Images as tar streams."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from envbuild.engine import bootstrap, image_tar
+
+
+def tar_of(**files: bytes) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name.replace("__", "/"))
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return whole.getvalue()
+
+
+class Saved:
+    """An engine that answers ``docker save`` in uneven pieces."""
+
+    def __init__(self, content: bytes) -> None:
+        self.api = self
+        self._content = content
+
+    def get_image(self, _name: str):
+        return iter([self._content[:1000], b"", self._content[1000:7001], self._content[7001:]])
+
+
+@pytest.mark.parametrize("name", ["abc__layer.tar", "blobs__sha256__abc"])
+def test_layers_are_read_from_both_formats(name):
+    layer = tar_of(etc__passwd=b"root", big=b"x" * 5000)
+    saved = tar_of(**{name: layer, "blobs__sha256__config": b'{"a": 1}', "manifest.json": b"[]"})
+    found = {entry.path: entry.open().read() for entry in image_tar.layer_files(Saved(saved), "x")}
+    assert found == {"/etc/passwd": b"root", "/big": b"x" * 5000}
+
+
+def test_the_same_root_file_system_is_the_same_image():
+    options = {"architecture": "amd64", "created": bootstrap.CREATED, "comment": "x"}
+    first, again = image_tar.image_config("a" * 64, **options), image_tar.image_config("a" * 64, **options)
+    assert first == again
+    assert json.loads(first)["rootfs"]["diff_ids"] == ["sha256:" + "a" * 64]
+    assert image_tar.image_config("b" * 64, **options) != first
