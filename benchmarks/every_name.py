@@ -15,7 +15,10 @@ from pathlib import Path
 
 from cold_start import BASELINE, seconds
 
-from envbuild import matrix, resolve
+from envbuild import matrix
+from envbuild.resolve.catalogue import catalogue
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,12 +28,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     facts = matrix.load_files(ROOT / "matrix.yaml")
-    names = [row.name for row in resolve.catalogue(facts) if row.name]
+    names = [row.name for row in catalogue(facts) if row.name]
     baseline, ours = [], []
     for _ in range(options.rounds):
         baseline.append(seconds(BASELINE, {}))
         start = time.perf_counter()
-        answers = [resolve.resolve(facts, resolve.parse([name], matrix=facts)).environment.name for name in names]
+        answers = [resolve(facts, parse([name], matrix=facts)).environment.name for name in names]
         ours.append(time.perf_counter() - start)
     wrong = [(name, answer) for name, answer in zip(names, answers, strict=True) if name != answer]
     for name, answer in wrong:

@@ -46,7 +46,7 @@ def program(*sources: Path) -> str:
                 status = path.stat()
             except OSError:
                 continue
-            stamps.append([path.name, status.st_size, status.st_mtime_ns])
+            stamps.append([str(path), status.st_size, status.st_mtime_ns])
     return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
 
 

@@ -15,14 +15,15 @@ from envbuild.cli.session import Session
 @click.pass_obj
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
     """Say why REQUEST means what it means: every choice with its source, and every row left out with the reason."""
-    from envbuild import resolve
     from envbuild.pipeline import proofs, resolving
     from envbuild.pipeline.tools import Tools
+    from envbuild.resolve.answer_json import answer_json
+    from envbuild.resolve.explanation import explanation_json
 
     tools = Tools(session.workspace).at(request)
     explanation = resolving.explain_request(tools, request, options.chosen(constraints))
     if explanation.resolution is not None:
-        answer = resolve.answer(explanation.resolution, proofs.held_kinds(tools, explanation.resolution.environment.name))
+        answer = answer_json(explanation.resolution, proofs.held_kinds(tools, explanation.resolution.environment.name))
         session.out(wording.environment(answer))
         wording.warnings(session, explanation.resolution.warnings)
     if explanation.choices:
@@ -37,7 +38,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
         session.out(wording.columns([[_rows(rows), reason] for reason, rows in reasons.items()], indent="  "))
     if explanation.error is not None:
         raise explanation.error
-    session.document(resolve.explanation_json(explanation))
+    session.document(explanation_json(explanation))
     return 0
 
 

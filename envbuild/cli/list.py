@@ -14,7 +14,7 @@ _STACKS = ["STACK", "WHAT IT IS"]
 
 
 def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from envbuild.resolve.listing import STATES
+    from envbuild.resolve.catalogue import STATES
 
     words = (word.strip() for text in values for word in text.split(","))
     return tuple(click.Choice(STATES).convert(word, param, ctx) for word in words)
@@ -41,7 +41,7 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     """
     from envbuild.pipeline import listing
     from envbuild.pipeline.tools import Tools
-    from envbuild.resolve.local import provider_named
+    from envbuild.resolve.request.bases import provider_named
 
     base = provider_named(base) if base else None
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from envbuild.index.project_pages import IndexFile
     from envbuild.matrix import Matrix
-    from envbuild.matrix.declared import Reader
-    from envbuild.matrix.differences import Finding
-    from envbuild.matrix.published import Published
+    from envbuild.matrix.online.differences import Finding
+    from envbuild.matrix.online.published import Published
+    from envbuild.matrix.online.wheel_metadata import Reader
 
 _framework = click.option(
     "--framework", metavar="NAME", multiple=True, help="Ask the index of this framework alone; may be given several times."
@@ -97,7 +97,8 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     """
     from envbuild import files, matrix
     from envbuild.cli.progress import display
-    from envbuild.matrix import loader, proposals, proposed
+    from envbuild.matrix.online import new_row, proposals
+    from envbuild.matrix.reading import loader
 
     facts = matrix.load_files(session.workspace.matrix)
     wanted = _only(facts, framework)
@@ -105,7 +106,7 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     proposals.require_whole(wanted, asked.findings, asked.place)
     sources = {name: content.decode() for name, content in loader.read_sources(session.workspace.matrix).items()}
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    source = proposed.Source(matrix=facts, published=asked.published, reader=asked.reader, today=today)
+    source = new_row.Source(matrix=facts, published=asked.published, reader=asked.reader, today=today)
     with display(session) as shown:
         proposal = proposals.propose(source, sources, asked.findings, shown.news)
     if write:
@@ -144,9 +145,9 @@ class _Asked(NamedTuple):
 
 def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
     """The matrix with no other frameworks than the named ones; all of them where none is named."""
-    from envbuild import resolve
+    from envbuild.resolve.request.parser import parse
 
-    wanted = {each.framework.name for name in names for each in resolve.parse([name], matrix=facts).wanted}
+    wanted = {each.framework.name for name in names for each in parse([name], matrix=facts).wanted}
     return replace(facts, frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
 
 
@@ -154,7 +155,7 @@ def _ask(session: Session, facts: Matrix) -> _Asked:
     from envbuild.cli.progress import display
     from envbuild.index.client import Index
     from envbuild.lock.metadata import MetadataReader, UnusableFileError
-    from envbuild.matrix import declared, differences, published
+    from envbuild.matrix.online import differences, published, wheel_metadata
 
     index = Index()
     with display(session) as shown:
@@ -169,8 +170,8 @@ def _ask(session: Session, facts: Matrix) -> _Asked:
                 return None
 
         answers = published.ask(facts, index.project_files, shown.news)
-        reader = declared.Reader(answers, index.project_files, requires_of)
-        findings = differences.compare(facts, answers, declared.collect(facts, reader, shown.news))
+        reader = wheel_metadata.Reader(answers, index.project_files, requires_of)
+        findings = differences.compare(facts, answers, wheel_metadata.collect(facts, reader, shown.news))
     if unread:
         session.err(f"What {len(unread)} wheels ask for was not compared; the first: {next(iter(unread.values()))}.")
     return _Asked(findings, answers, reader, index.place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -22,23 +23,24 @@ def command(session: Session, /, table: str | None, row: str | None) -> int:
 
     A row is named as in a request: `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243`, `cudnn 7.6.5`.
     """
+    from envbuild.matrix import queries
     from envbuild.pipeline.tools import Tools
-    from envbuild.resolve import related, tables
+    from envbuild.resolve.catalogue import newest_environments
 
     facts = Tools(session.workspace).matrix
     if table is None:
-        counts = {name: len(kind.rows(facts)) for name, kind in tables.TABLES.items()}
+        counts = {name: len(kind.rows(facts)) for name, kind in queries.TABLES.items()}
         session.document({"schema": 1, "tables": counts})
         session.out(wording.columns([[name, f"{count} rows"] for name, count in counts.items()]))
         return 0
-    name = tables.find_table(table)
+    name = queries.find_table(table)
     if row is None:
-        rows = tables.listing(facts, name)
+        rows = queries.listing(facts, name)
         session.document({"schema": 1, "table": name, "rows": rows})
-        session.out(_list(tables.TABLES[name].columns, rows))
+        session.out(_list(queries.TABLES[name].columns, rows))
         return 0
-    found = tables.find_row(facts, name, row)
-    value, goes = tables.row_json(found), related.related(facts, found)
+    found = queries.find_row(facts, name, row)
+    value, goes = queries.row_json(found), queries.related(facts, found, partial(newest_environments, facts))
     session.document({"schema": 1, "table": name, "row": value, "goes_with": goes})
     session.out(_one(value, goes))
     return 0

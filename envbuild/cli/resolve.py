@@ -19,13 +19,13 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +,
     requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.
     """
-    from envbuild import resolve
     from envbuild.pipeline import proofs, resolving
     from envbuild.pipeline.tools import Tools
+    from envbuild.resolve.answer_json import answer_json
 
     tools = Tools(session.workspace).at(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
-    answer = resolve.answer(resolution, proofs.held_kinds(tools, resolution.environment.name))
+    answer = answer_json(resolution, proofs.held_kinds(tools, resolution.environment.name))
     session.document(answer)
     session.out(wording.environment(answer))
     wording.warnings(session, resolution.warnings)

@@ -19,14 +19,14 @@ _SHOWN = 5
 @click.pass_obj
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Show every version of NAME, why it was chosen, and what exists of it here: lock, rendering, image, reports."""
-    from envbuild import resolve
     from envbuild.pipeline import proofs, resolving, status
     from envbuild.pipeline.tools import Tools
+    from envbuild.resolve.answer_json import answer_json
 
     tools = Tools(session.workspace).at([name])
     resolution = resolving.resolve_request(tools, [name], options.chosen(constraints))
     canonical = resolution.environment.name
-    answer = resolve.answer(resolution, proofs.held_kinds(tools, canonical))
+    answer = answer_json(resolution, proofs.held_kinds(tools, canonical))
     standing = status.standing(tools, canonical)
     session.document({**answer, **standing})
     session.out(wording.environment(answer))

@@ -8,8 +8,8 @@ from envbuild.errors import EnvbuildError
 from envbuild.host.doctor import Finding
 from envbuild.host.nvidia import Driver, Gpu
 from envbuild.matrix.types import Matrix
-from envbuild.resolve import Filters, catalogue
-from envbuild.resolve.gpu_names import find_gpu
+from envbuild.resolve.catalogue import Filters, catalogue
+from envbuild.resolve.request.gpus import find_gpu
 
 _GB = 10**9
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuild.errors import Problem
-from envbuild.matrix.store import load, load_files
+from envbuild.matrix.cache import load, load_files
 from envbuild.matrix.types import Matrix
 
 __all__ = ["Matrix", "check", "load", "load_files", "unused"]
@@ -18,6 +18,6 @@ def check(matrix: Matrix) -> list[Problem]:
 
 def unused(matrix: Matrix) -> list[Problem]:
     """Rows that no build of the matrix uses, in the order of files and lines: no mistakes, yet worth knowing."""
-    from envbuild.matrix import sense
+    from envbuild.matrix import consistency
 
-    return sense.unused(matrix)
+    return consistency.unused(matrix)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from packaging.version import Version
 
 from envbuild.errors import Problem
-from envbuild.matrix import sense
+from envbuild.matrix import consistency
+from envbuild.matrix.consistency import problem
+from envbuild.matrix.placement import Serving
 from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
-from envbuild.matrix.sense import problem
-from envbuild.matrix.serving import Serving
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers, serves
 
@@ -23,9 +23,9 @@ def check(matrix: Matrix) -> list[Problem]:
     """Every inconsistency between the rows, in the order of files and lines."""
     serving = Serving(matrix)
     found = list(_frameworks(matrix, serving))
-    for part in (_names, _hardware, _cuda, _libraries, sense.drivers):
+    for part in (_names, _hardware, _cuda, _libraries, consistency.drivers):
         found.extend(part(matrix))
-    for look in (sense.intervals, sense.idle):
+    for look in (consistency.intervals, consistency.idle):
         found.extend(look(matrix, serving))
     return sorted(set(found), key=lambda problem: (problem.where, problem.line, problem.message))
 

@@ -6,6 +6,7 @@ Framework versions have PEP 440's richer order; :mod:`packaging` orders those, o
 from __future__ import annotations
 
 import functools
+import re
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
 MINOR = r"\d{1,3}\.\d{1,3}"  # CUDA, Python, a compute capability
@@ -57,3 +58,44 @@ def _clause(version: str, clause: str) -> bool:
 
 
 SPECIFIER = rf"\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*(,\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*)*"
+
+
+def version_parts(text: str) -> list[int]:
+    """The numbers of a framework version."""
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def version_matches(version: str, clauses: str) -> bool:
+    """Whether a framework version (PEP 440) satisfies clauses; ``==`` takes a prefix, as everywhere in a request."""
+    return all(_version_clause(version, clause) for clause in clauses.split(",") if clause)
+
+
+def around(clauses: str) -> list[str]:
+    """Versions among which one satisfies ``clauses`` if any version does: those named, what follows each, the first of all."""
+    from packaging.version import Version
+
+    found = ["0"]
+    for clause in filter(None, clauses.split(",")):
+        named = clause.lstrip("=!<>~").removesuffix(".*")
+        *line, last = Version(named).release
+        release = ".".join(map(str, (*line, last)))
+        found += [named, f"{release}.0.0.0.1", ".".join(map(str, (*line, last + 1)))]
+    return found
+
+
+def _version_clause(version: str, clause: str) -> bool:
+    bound = clause.lstrip("=!<>~")
+    operator = clause[: len(clause) - len(bound)]
+    if operator == "===":
+        return version == bound
+    prefix = bound.removesuffix(".*")
+    if operator in ("==", "="):
+        return has_prefix(version, prefix)
+    if operator == "!=":
+        return not has_prefix(version, prefix)
+    from packaging.version import Version
+
+    ours, theirs = Version(version), Version(bound)
+    if operator == "~=":
+        return ours >= theirs and has_prefix(version, bound.rpartition(".")[0])
+    return {">=": ours >= theirs, ">": ours > theirs, "<=": ours <= theirs, "<": ours < theirs}[operator]

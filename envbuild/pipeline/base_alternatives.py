@@ -49,12 +49,11 @@ def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
 
 
 def _resolved(matrix: Matrix, request: str, system: str) -> Environment | None:
-    from envbuild import resolve
+    from envbuild.resolve.request.parser import parse
+    from envbuild.resolve.resolution import resolve
 
     try:
-        return resolve.resolve(
-            matrix, resolve.parse([request], matrix=matrix, system=system, python_from="distribution")
-        ).environment
+        return resolve(matrix, parse([request], matrix=matrix, system=system, python_from="distribution")).environment
     except EnvbuildError:
         return None
 

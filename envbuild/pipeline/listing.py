@@ -10,14 +10,14 @@ from envbuild import disk_cache
 from envbuild.errors import InvalidInputError
 from envbuild.pipeline.tools import Tools
 
-_RESOLVER = Path(__file__).parent.parent / "resolve"
+_PROGRAM = [Path(__file__).parent.parent / room for room in ("resolve", "matrix")]
 
 
 def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
     """What could not be checked of the filters."""
-    from envbuild import resolve
+    from envbuild.resolve.catalogue import Filters, doubts
 
-    return resolve.doubts(tools.matrix, resolve.Filters(**filters))
+    return doubts(tools.matrix, Filters(**filters))
 
 
 def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
@@ -28,7 +28,7 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     if any(filters.values()):
         return _rows(tools, filters)
     path = tools.workspace.list_cache / f"{tools.matrix.fingerprint}.json"
-    program = disk_cache.program(_RESOLVER)
+    program = disk_cache.program(*_PROGRAM)
     known = disk_cache.recall(path, program)
     if known is not None:
         return [dict(zip(known.about, values, strict=True)) for values in known.part(0)]
@@ -76,6 +76,7 @@ def with_evidence(tools: Tools, rows: Sequence[dict[str, Any]], warnings: list[s
 
 
 def _rows(tools: Tools, filters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from envbuild import codec, resolve
+    from envbuild import codec
+    from envbuild.resolve.catalogue import Filters, catalogue
 
-    return [codec.encode(row) for row in resolve.catalogue(tools.matrix, resolve.Filters(**filters))]
+    return [codec.encode(row) for row in catalogue(tools.matrix, Filters(**filters))]

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 def check_lock(tools: Tools, locked: Locked) -> None:
     """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept what the lock holds."""
-    from envbuild import resolve
     from envbuild.lock import checking
+    from envbuild.resolve.recheck import recheck
 
     environment = locked.lock.environment
     known = tools.recipes
     asked = {each.name: known[each.recipe].requirements_of(each) for each in environment.frameworks if each.recipe in known}
     path = locked.path if tools.own is None else None
-    refusals = resolve.refusals(tools.matrix, environment)
+    refusals = recheck(tools.matrix, environment)
     problems = checking.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
     problems += stack_requests.departures(tools, environment)
     problems += user_recipe.pinned_differences(tools.own, locked.lock) if tools.own is not None else []

@@ -75,7 +75,7 @@ def _require_possible(environment: Environment) -> None:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    from envbuild.resolve.pins import contradiction
+    from envbuild.matrix.package_pins import contradiction
 
     if environment.custom is None:
         return

@@ -19,7 +19,8 @@ from envbuild.workspace import can_be_name
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
     from envbuild.recipes import Recipe
-    from envbuild.resolve import Explanation, Request
+    from envbuild.resolve.explanation import Explanation
+    from envbuild.resolve.request.model import Request
 
 
 def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
@@ -44,19 +45,21 @@ def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraint
 
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     """What the matrix answers to ``texts``, a stack or a request; no lock is asked."""
-    from envbuild import resolve
+    from envbuild.resolve.resolution import resolve
+    from envbuild.resolve.stacks import resolve_stack
 
     if (stack := stack_requests.stack_of(tools, texts)) is not None:
-        return resolve.resolve_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
-    return resolve.resolve(tools.matrix, _parse(tools, texts, constraints))
+        return resolve_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+    return resolve(tools.matrix, _parse(tools, texts, constraints))
 
 
 def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
     """The decision of a lock, as the answer to ``text``."""
-    from envbuild import resolve
+    from envbuild.resolve.explain.build_details import details_of
+    from envbuild.resolve.explain.overlay_notes import overlaid_rows
 
-    overlaid = resolve.overlaid(tools.matrix, locked) if tools.workspace.overlays else ()
-    told = resolve.details_of(tools.matrix, locked)
+    overlaid = overlaid_rows(tools.matrix, locked) if tools.workspace.overlays else ()
+    told = details_of(tools.matrix, locked)
     return Resolution(request=text, environment=locked, reasons=(), warnings=(), overlaid=overlaid, details=told)
 
 
@@ -121,18 +124,19 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
 
 def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
-    from envbuild import resolve
+    from envbuild.resolve.explanation import explain
+    from envbuild.resolve.stacks import explain_stack
 
     if (stack := stack_requests.stack_of(tools, texts)) is not None:
-        return resolve.explain_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
-    return resolve.explain(tools.matrix, _parse(tools, texts, constraints))
+        return explain_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+    return explain(tools.matrix, _parse(tools, texts, constraints))
 
 
 def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Request:
-    from envbuild import resolve
+    from envbuild.resolve.request.parser import parse
 
     try:
-        return resolve.parse(texts, matrix=tools.matrix, **asdict(constraints))
+        return parse(texts, matrix=tools.matrix, **asdict(constraints))
     except UnknownNameError as error:
         raise stack_requests.suggested(tools, texts, error) from error
 

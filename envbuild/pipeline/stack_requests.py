@@ -49,10 +49,10 @@ def departures(tools: Tools, environment: Environment) -> list[Problem]:
     stack = stack_of(tools, [environment.name])
     if stack is None:
         return []
-    from envbuild import resolve
+    from envbuild.resolve.stacks import departures
 
     where = str(tools.workspace.stack_file(stack.name))
-    found = resolve.departures(tools.matrix, stack, environment)
+    found = departures(tools.matrix, stack, environment)
     return [Problem(where=where, line=0, message=f"the stack {each}") for each in found]
 
 

@@ -119,10 +119,10 @@ def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
 
 def is_free(tools: Tools, name: str) -> bool:
     """Whether ``name`` means nothing as a request."""
-    from envbuild import resolve
+    from envbuild.resolve.request.parser import parse
 
     try:
-        resolve.parse([name], matrix=tools.matrix)
+        parse([name], matrix=tools.matrix)
     except EnvbuildError:
         return not tools.workspace.stack_file(name).exists()
     return False

@@ -9,16 +9,19 @@ from typing import Any
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
-from envbuild.resolve.build import Build
-from envbuild.resolve.choose import Candidate, mismatches
-from envbuild.resolve.decide import choose_for, decide
-from envbuild.resolve.overlaid import marked
-from envbuild.resolve.places import places
-from envbuild.resolve.refuse import refusal
-from envbuild.resolve.request import Request
-from envbuild.resolve.rivals import Rival, rivals
-from envbuild.resolve.search import Option, Search
-from envbuild.resolve.together import clashes_with, together
+from envbuild.resolve.answer_json import answer_json
+from envbuild.resolve.choice import choose_for
+from envbuild.resolve.explain.conflict_error import refusal
+from envbuild.resolve.explain.overlay_notes import marked
+from envbuild.resolve.explain.runner_up import Rival, rivals
+from envbuild.resolve.explain.unsupported_addons import refuse_unsupported
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.resolution import decide
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate, mismatches
+from envbuild.resolve.search.compatibility import clashes_with, together
+from envbuild.resolve.search.placement import places
+from envbuild.resolve.search.search import Option, Search
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +41,7 @@ class Explanation:
 
 def explain(matrix: Matrix, request: Request) -> Explanation:
     """Why a request is answered as it is. A refusal is part of the answer here, not raised."""
+    refuse_unsupported(matrix, request)
     search, chosen = choose_for(matrix, request)
     if chosen is None:
         return Explanation(request=request.text, resolution=None, choices=(), passed_over=(), error=refusal(search))
@@ -86,11 +90,9 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """What ``explain --json`` prints."""
-    from envbuild.resolve.answer import answer
-
     found: dict[str, Any] = {"schema": 1, "request": explanation.request}
     if explanation.resolution is not None:
-        found["decision"] = answer(explanation.resolution, ())
+        found["decision"] = answer_json(explanation.resolution, ())
         found["choices"] = [asdict(rival) for rival in explanation.choices]
         found["passed_over"] = [asdict(conflict) for conflict in explanation.passed_over]
     if explanation.error is not None:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
 from envbuild.model import Python
-from envbuild.resolve.build import Build
-from envbuild.resolve.choose import Candidate, mismatches
-from envbuild.resolve.core import cores
-from envbuild.resolve.places import Place, places
-from envbuild.resolve.pythons import python_on
-from envbuild.resolve.refuse import clash, refusal
-from envbuild.resolve.request import Request, Wanted
-from envbuild.resolve.search import Option, Search
-from envbuild.resolve.together import LIBRARIES, Need, image_clashes, join, shared, together
+from envbuild.resolve.explain.conflict_error import clash, refusal
+from envbuild.resolve.explain.minimal_conflicts import cores
+from envbuild.resolve.request.model import Request, Wanted
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate, mismatches
+from envbuild.resolve.search.compatibility import LIBRARIES, Need, image_clashes, join, shared, together
+from envbuild.resolve.search.placement import Place, places
+from envbuild.resolve.search.pythons import python_on
+from envbuild.resolve.search.search import Option, Search
 from envbuild.stacks import Member, Stack
 
 

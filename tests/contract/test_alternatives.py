@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +18,7 @@ def test_where_driver_cudnn_and_nccl_all_have_to_go_the_cpu_is_what_is_left() ->
     facts = matrix.load_files(ROOT / "matrix.yaml")
     words = ["lasagne-0.1+opencv-3.4", "cudnn~=8.6.0", "nccl>2.12.12"]
     with pytest.raises(ConflictError) as refused:
-        resolve.resolve(facts, resolve.parse(words, matrix=facts, driver="440.130"))
+        resolve(facts, parse(words, matrix=facts, driver="440.130"))
     told = {each.name: each.changes for each in refused.value.alternatives}
     assert any("CPU instead of a GPU" in changes for name, changes in told.items() if "-cpu-" in name), told
 
@@ -42,7 +44,7 @@ def releases_for_both() -> list[str]:
 @pytest.mark.parametrize("name", releases_for_both())
 def test_each_refusal_of_a_gpu_offers_the_same_release_on_the_cpu(name: str, reason: str) -> None:
     words, options = REFUSED[reason]
-    on_cpu = resolve.resolve(FACTS, resolve.parse([f"{name}-cpu"], matrix=FACTS)).environment.name
+    on_cpu = resolve(FACTS, parse([f"{name}-cpu"], matrix=FACTS)).environment.name
     with pytest.raises(ConflictError) as refused:
-        resolve.resolve(FACTS, resolve.parse([name + words], matrix=FACTS, **options))
+        resolve(FACTS, parse([name + words], matrix=FACTS, **options))
     assert on_cpu in [each.name for each in refused.value.alternatives]

@@ -6,9 +6,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from envbuild import matrix, mirrors, resolve
+from envbuild import matrix, mirrors
 from envbuild.matrix.types import Matrix
 from envbuild.pipeline.locking import known_base
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ENTRY = Path(__file__).parents[2] / "matrix.yaml"
 
@@ -65,7 +67,7 @@ def test_a_digest_of_an_image_with_cuda_has_a_document_of_its_own_and_is_what_lo
     assert known
     for provider in known:
         assert provider.image.startswith("nvidia/cuda:") and provider.origin.source_of("digest") != provider.origin.source
-    asked = resolve.parse(["cupy-13.6.0-cuda12.8-py312-ubuntu24.04"], matrix=facts)
-    environment = resolve.resolve(facts, asked).environment
+    asked = parse(["cupy-13.6.0-cuda12.8-py312-ubuntu24.04"], matrix=facts)
+    environment = resolve(facts, asked).environment
     of_image = {provider.image: provider.digest for provider in known}
     assert known_base(facts, environment).digest == of_image[environment.base.image]

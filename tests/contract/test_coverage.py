@@ -14,11 +14,13 @@ import pytest
 from index_lists import Listing
 from packaging.version import Version
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError, EnvbuildError
-from envbuild.matrix.leftout import why_left_out
-from envbuild.matrix.published import indexed, packages
+from envbuild.matrix.online.published import indexed, packages
+from envbuild.matrix.skipped_releases import why_left_out
 from envbuild.matrix.types import FrameworkTable, Matrix
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ENTRY = Path(__file__).parents[2] / "matrix.yaml"
 LISTINGS = index_lists.every()
@@ -61,7 +63,7 @@ def test_every_release_is_resolved_or_refused_with_a_reason_and_a_source(facts: 
     unanswered = []
     for version, words in requests(table, listing):
         try:
-            found = resolve.resolve(facts, resolve.parse(words, matrix=facts)).environment.frameworks[0]
+            found = resolve(facts, parse(words, matrix=facts)).environment.frameworks[0]
             assert Version(found.version) == Version(version)
         except ConflictError as error:
             assert error.conflicts and error.hint, words
@@ -80,7 +82,7 @@ def test_what_was_withdrawn_is_never_chosen_without_a_word(facts: Matrix, listin
     for version, words in requests(table, listing):
         if version in listing.yanked and version in own:
             try:
-                found = resolve.resolve(facts, resolve.parse(words, matrix=facts))
+                found = resolve(facts, parse(words, matrix=facts))
             except ConflictError:
                 continue
             assert any(re.search("yanked|withdr", warning) for warning in found.warnings), version

@@ -10,7 +10,7 @@ import pytest
 from envbuild import matrix
 from envbuild.errors import UnknownNameError
 from envbuild.matrix.types import Matrix
-from envbuild.resolve.gpu_names import find_gpu
+from envbuild.resolve.request.gpus import find_gpu
 
 ROOT = Path(__file__).parents[2]
 SPELLINGS: dict[str, Callable[[str], str]] = {

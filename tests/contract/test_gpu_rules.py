@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.gpu_names import find_architecture
+from envbuild.matrix.queries import window
 from envbuild.matrix.types import Matrix, Release, Variant
-from envbuild.resolve.facts import Facts, hardware_objections
-from envbuild.resolve.gpu_code import code_for
-from envbuild.resolve.gpu_names import find_architecture, find_gpu
-from envbuild.resolve.related import window
-from envbuild.resolve.release_order import in_order_of_choice, wider_patch
+from envbuild.resolve.request.gpus import find_gpu
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
+from envbuild.resolve.search.hardware import hardware_objections
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.release_order import in_order_of_choice, wider_patch
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +44,7 @@ def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:
 
 def test_show_and_resolve_agree_on_every_gpu_and_cuda(facts: Matrix) -> None:
     boards = {row.capability: row for row in facts.gpus if not row.host}
-    request = resolve.parse(["tf"], matrix=facts, gpu="K80")
+    request = parse(["tf"], matrix=facts, gpu="K80")
     look_up = Facts(facts)
     wrong = []
     for capability, board in boards.items():
@@ -109,14 +113,14 @@ def test_a_named_patch_and_the_cpu_keep_the_newest(facts: Matrix) -> None:
         ("tf-1.12.3", "1.12.3"),
         ("tf-1.12-cpu", "1.12.3"),
     ):
-        found = resolve.resolve(facts, resolve.parse([words], matrix=facts))
+        found = resolve(facts, parse([words], matrix=facts))
         assert found.environment.frameworks[0].version == version
-    because = resolve.resolve(facts, resolve.parse(["tf-1.12-cuda9"], matrix=facts)).reasons[0].because
+    because = resolve(facts, parse(["tf-1.12-cuda9"], matrix=facts)).reasons[0].because
     assert "1.12.3 and 1.12.2 have native code for 3.7 only" in because
 
 
 def test_an_older_cuda_that_the_request_names_too_is_told(facts: Matrix) -> None:
-    reasons = resolve.resolve(facts, resolve.parse(["pytorch-0.4.1-cuda9"], matrix=facts)).reasons
+    reasons = resolve(facts, parse(["pytorch-0.4.1-cuda9"], matrix=facts)).reasons
     assert any("builds for CUDA 9.0 exist too: ask for cuda9.0" in reason.because for reason in reasons)
 
 
@@ -125,7 +129,7 @@ def test_a_cudnn_that_dropped_the_gpu_is_not_chosen(facts: Matrix) -> None:
     for gpu in ("K80", "GTX 980", "V100", "T4"):
         capability = find_gpu(facts, gpu)[0].capability
         for words in ("tf-2.10", "tf-2.11", "tf-2.12", "tf-2.13"):
-            found = resolve.resolve(facts, resolve.parse([words], matrix=facts, gpu=gpu)).environment
+            found = resolve(facts, parse([words], matrix=facts, gpu=gpu)).environment
             assert float(newest[found.cudnn or ""] or 0) <= float(capability), found.name
 
 
@@ -145,8 +149,8 @@ def _release(facts: Matrix, name: str, version: str) -> Release:
 )
 def test_a_gpu_that_is_offered_instead_is_served(facts: Matrix, request_text: str, gpu: str) -> None:
     with pytest.raises(ConflictError) as caught:
-        resolve.resolve(facts, resolve.parse([request_text], matrix=facts, gpu=gpu))
+        resolve(facts, parse([request_text], matrix=facts, gpu=gpu))
     offers = [(item.name, found[1]) for item in caught.value.alternatives if (found := re.match(r"on a (.+) \(", item.changes))]
     for name, board in offers:
-        resolve.resolve(facts, resolve.parse([name], matrix=facts, gpu=board))
+        resolve(facts, parse([name], matrix=facts, gpu=board))
     assert offers

@@ -18,12 +18,15 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import BuildError, ConflictError, UsageError
 from envbuild.index.client import Index
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.model import Environment
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ROOT = Path(__file__).parents[2]
 ENTRY = ROOT / "matrix.yaml"
@@ -65,7 +68,7 @@ def builds(facts: Matrix) -> Iterator[tuple[FrameworkTable, Release, Variant]]:
 
 
 def answer(facts: Matrix, *words: str, **options: str) -> Environment:
-    return resolve.resolve(facts, resolve.parse(words, matrix=facts, **options)).environment
+    return resolve(facts, parse(words, matrix=facts, **options)).environment
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -257,7 +260,7 @@ def test_every_build_has_a_place_and_its_decision_is_accepted(facts: Matrix) -> 
         environment = answer(facts, *words)
         assert environment.frameworks[0].version == release.version
         assert environment.cuda == (variant.cuda or None)
-        assert resolve.refusals(facts, environment) == [], environment.name
+        assert recheck(facts, environment) == [], environment.name
         assert answer(facts, environment.name) == environment
 
 

@@ -39,11 +39,14 @@ from typing import Any
 import pytest
 import yaml
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
 from envbuild.matrix.types import Matrix
-from envbuild.resolve.gpu_names import find_gpu
+from envbuild.resolve.answer_json import answer_json
+from envbuild.resolve.request.gpus import find_gpu
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
@@ -91,8 +94,8 @@ def _ask(facts: Matrix, question: dict[str, Any]) -> None:
     words, options = question["ask"], question.get("options", {})
     texts = [words] if isinstance(words, str) else words
     if "is" in question:
-        resolution = resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
-        _compare(resolve.answer(resolution, []), question["is"])
+        resolution = resolve(facts, parse(texts, matrix=facts, **options))
+        _compare(answer_json(resolution, []), question["is"])
         for part in question.get("warns", ()):
             assert any(part in warning for warning in resolution.warnings), (part, resolution.warnings)
         told = [f"{each.choice}: {each.because} [{each.source}]" for each in resolution.reasons]
@@ -100,7 +103,7 @@ def _ask(facts: Matrix, question: dict[str, Any]) -> None:
             assert any(part in each for each in told), (part, told)
         return
     with pytest.raises(EnvbuildError) as caught:
-        resolve.resolve(facts, resolve.parse(texts, matrix=facts, **options))
+        resolve(facts, parse(texts, matrix=facts, **options))
     if "says" in question:
         assert question["says"] in re.findall(r"[\w.+-]*\w", caught.value.hint or ""), caught.value.hint
         return
@@ -118,14 +121,14 @@ def _refused(error: EnvbuildError, wanted: dict[str, Any]) -> None:
 
 def _pair(facts: Matrix, pair: list[str], expected: str, device: str) -> None:
     above, version, below, under = pair
-    request = resolve.parse(list(filter(None, [f"{above}=={version}", f"{below}=={under}", device])), matrix=facts)
+    request = parse(list(filter(None, [f"{above}=={version}", f"{below}=={under}", device])), matrix=facts)
     if expected == "refused":
         with pytest.raises(EnvbuildError) as caught:
-            resolve.resolve(facts, request)
+            resolve(facts, request)
         assert caught.value.code == "conflict", caught.value.message
         assert any(item.source for item in caught.value.conflicts)
         return
-    resolution = resolve.resolve(facts, request)
+    resolution = resolve(facts, request)
     names = [framework.name for framework in resolution.environment.frameworks]
     word = resolution.details[names.index(above)].upon[0].pair
     assert word == expected or (expected == "resolves" and word in ("tested", "allowed"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import matrix
-from envbuild.matrix.differences import against_metadata
+from envbuild.matrix.online.differences import against_metadata
 from envbuild.matrix.types import Matrix, Variant
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))

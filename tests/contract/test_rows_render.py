@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, recipes, resolve, workspace
+from envbuild import matrix, recipes, workspace
 from envbuild.lock.installers import BUILDERS, backend_of, path_of
 from envbuild.model import Artifact, BaseLock, Environment, Lock, Prefix, PrefixPlan
 from envbuild.render import render
+from envbuild.resolve.catalogue import catalogue
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 WORKSPACE = workspace.find(str(Path(__file__).parents[2]))
 FACTS = matrix.load_files(WORKSPACE.matrix)
@@ -25,7 +28,7 @@ def kinds() -> dict[tuple[object, ...], str]:
         for variant in release.variants
     }
     found: dict[tuple[object, ...], str] = {}
-    for row in resolve.catalogue(FACTS):
+    for row in catalogue(FACTS):
         if row.name:
             kind = (row.framework, said[row.framework, row.version, row.variant], row.cuda is None, row.provider, row.system)
             found.setdefault(kind, row.name)
@@ -60,6 +63,6 @@ def prefix(environment: Environment, plan: PrefixPlan) -> Prefix:
 
 @pytest.mark.parametrize("name", sorted(kinds().values()))
 def test_a_name_of_each_kind_renders(name: str) -> None:
-    environment = resolve.resolve(FACTS, resolve.parse([name], matrix=FACTS)).environment
+    environment = resolve(FACTS, parse([name], matrix=FACTS)).environment
     assert {framework.recipe for framework in environment.frameworks} <= set(RECIPES)
     assert "FROM" in render(lock(environment), RECIPES, TEMPLATES)["Dockerfile"]

@@ -12,9 +12,12 @@ import jsonschema
 import pytest
 import yaml
 
-from envbuild import matrix, resolve, stacks, workspace
+from envbuild import matrix, stacks, workspace
 from envbuild.model import Resolution
-from envbuild.resolve import names
+from envbuild.resolve.answer_json import answer_json
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request import names
+from envbuild.resolve.stacks import departures, resolve_stack
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = workspace.find(str(ROOT))
@@ -26,7 +29,7 @@ ANSWER = jsonschema.Draft202012Validator(json.loads((ROOT / "envbuild" / "schema
 
 @functools.cache
 def resolved(name: str) -> Resolution:
-    return resolve.resolve_stack(FACTS, STACKS[name])
+    return resolve_stack(FACTS, STACKS[name])
 
 
 def test_there_are_stacks() -> None:
@@ -52,14 +55,14 @@ def test_stack_resolves_on_the_machine_that_it_is_for(name: str) -> None:
     stack = STACKS[name]
     resolution = resolved(name)
     environment = resolution.environment
-    ANSWER.validate(resolve.answer(resolution, ()))
+    ANSWER.validate(answer_json(resolution, ()))
     assert environment.name == name
     assert len(environment.frameworks) == len(stack.members)
     assert sorted(name for plan in environment.plans() for name in plan.frameworks) == sorted(
         framework.name for framework in environment.frameworks
     )
-    assert resolve.refusals(FACTS, environment) == []
-    assert resolve.departures(FACTS, stack, environment) == []
+    assert recheck(FACTS, environment) == []
+    assert departures(FACTS, stack, environment) == []
 
 
 @pytest.mark.parametrize("name", sorted(STACKS))

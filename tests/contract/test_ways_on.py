@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import BuildError
 from envbuild.pipeline import base_alternatives
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
 
@@ -23,18 +25,18 @@ FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
     ],
 )
 def test_the_ways_on_take_a_debian_mirror_and_the_package_index_alone(request_text: str, named: list[str]) -> None:
-    environment = resolve.resolve(FACTS, resolve.parse([request_text], matrix=FACTS)).environment
+    environment = resolve(FACTS, parse([request_text], matrix=FACTS)).environment
     found = base_alternatives.alternatives(FACTS, environment)
     assert [each.name.split("-py")[0] for each in found] == [name.split("-py")[0] for name in named]
     for each in found:
-        other = resolve.resolve(FACTS, resolve.parse([each.name], matrix=FACTS)).environment
+        other = resolve(FACTS, parse([each.name], matrix=FACTS)).environment
         assert other.name == each.name and other.system.bootstrap_suite and not other.base.packages
         assert other.python.provided_by == "distribution"
         assert ("CPU instead of" in each.changes) == (other.cuda is None)
 
 
 def test_the_error_of_an_unreachable_base_names_them_and_others_stay_as_they_are() -> None:
-    environment = resolve.resolve(FACTS, resolve.parse(["mxnet-1.9"], matrix=FACTS)).environment
+    environment = resolve(FACTS, parse(["mxnet-1.9"], matrix=FACTS)).environment
     with pytest.raises(BuildError) as caught, base_alternatives.named_with_error(FACTS, environment):
         raise BuildError("Out of reach.", code="base-unreachable", hint="The lock stays valid.")
     assert [each.name for each in caught.value.alternatives]

@@ -21,8 +21,8 @@ from envbuild import matrix
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.lock.metadata import MetadataReader, UnusableFileError
-from envbuild.matrix.declared import Declared, Key, Reader, collect, declared_of, key_of, library_of
-from envbuild.matrix.published import ask, indexed
+from envbuild.matrix.online.published import ask, indexed
+from envbuild.matrix.online.wheel_metadata import Declared, Key, Reader, collect, declared_of, key_of, library_of
 from envbuild.matrix.types import Matrix
 from envbuild.model import ignore_progress
 

@@ -22,7 +22,7 @@ from program import ROOT, Answer, Program, fresh_root
 from envbuild import matrix
 from envbuild.errors import EnvbuildError
 from envbuild.index.client import Index
-from envbuild.matrix.published import indexed, packages
+from envbuild.matrix.online.published import indexed, packages
 from envbuild.matrix.types import LibraryNeed, Matrix, Release, Variant
 
 

@@ -10,12 +10,12 @@ from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
 from envbuild.index.project_pages import IndexFile
-from envbuild.matrix.declared import Reader, collect
-from envbuild.matrix.differences import Finding, compare
-from envbuild.matrix.loader import compile_matrix, read_sources
-from envbuild.matrix.proposals import Proposal, propose
-from envbuild.matrix.proposed import Source
-from envbuild.matrix.published import Published, ask, packages
+from envbuild.matrix.online.differences import Finding, compare
+from envbuild.matrix.online.new_row import Source
+from envbuild.matrix.online.proposals import Proposal, propose
+from envbuild.matrix.online.published import Published, ask, packages
+from envbuild.matrix.online.wheel_metadata import Reader, collect
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix
 
 ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"

@@ -15,12 +15,14 @@ from test_render import TEMPLATES
 from test_verify_comparisons import told
 from verify_locks import lock as verified
 
-from envbuild import codec, matrix, resolve
+from envbuild import codec, matrix
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import making
 from envbuild.lock.checking import check
 from envbuild.model import AptPackage, Base, BaseLock, Environment, Lock, Missing
 from envbuild.render import render
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 from envbuild.verify import comparisons
 from envbuild.verify.findings import Findings
 
@@ -67,7 +69,7 @@ def decided(
     tmp_path: Path, words: str = "anvil-1.0", base: str | None = None, spoil: Callable[[str], str] = str
 ) -> Environment:
     toy = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, spoil(HEAD + CUDA + ANVIL))])
-    return resolve.resolve(toy, resolve.parse([words], matrix=toy, base=base)).environment
+    return resolve(toy, parse([words], matrix=toy, base=base)).environment
 
 
 def test_only_what_is_compiled_gets_the_compiler_and_the_headers(tmp_path: Path) -> None:

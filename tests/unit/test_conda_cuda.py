@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from test_overlays import HEAD, TOY_ENTRY, overlay
 
-from envbuild import codec, matrix, resolve
+from envbuild import codec, matrix
 from envbuild.errors import ConflictError, Problem
 from envbuild.matrix import checks
 from envbuild.model import Environment
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ROWS = (
     HEAD
@@ -34,7 +36,7 @@ def toy(tmp_path: Path, text: str = ROWS) -> matrix.Matrix:
 
 def decided(tmp_path: Path, text: str = ROWS) -> Environment:
     found = toy(tmp_path, text)
-    return resolve.resolve(found, resolve.parse(["wd-1.12-cuda9-granite16.04"], matrix=found, base="conda")).environment
+    return resolve(found, parse(["wd-1.12-cuda9-granite16.04"], matrix=found, base="conda")).environment
 
 
 def test_an_environment_holds_the_files_and_the_program_that_unpacks_them(tmp_path: Path) -> None:

@@ -10,10 +10,14 @@ from typing import Any
 
 import jsonschema
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.cli import wording
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.model import Details
+from envbuild.resolve.answer_json import answer_json
+from envbuild.resolve.explain.build_details import details_of
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 TOY = Path(__file__).parent.parent / "golden" / "toy"
 SEVERAL = matrix.load_files(TOY / "several.yaml")
@@ -21,7 +25,7 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads((files("envbuild.schemas") /
 
 
 def answer(*words: str, **options: str) -> dict[str, Any]:
-    found = resolve.answer(resolve.resolve(SEVERAL, resolve.parse(words, matrix=SEVERAL, **options)), ())
+    found = answer_json(resolve(SEVERAL, parse(words, matrix=SEVERAL, **options)), ())
     SCHEMA.validate(found)
     return found
 
@@ -83,18 +87,16 @@ def test_one_framework_alone_has_what_the_environment_has() -> None:
 
 
 def test_a_locked_decision_is_told_of_as_a_new_one() -> None:
-    resolution = resolve.resolve(SEVERAL, resolve.parse(["shade-2.2.4"], matrix=SEVERAL))
-    assert resolve.details_of(SEVERAL, resolution.environment) == resolution.details
+    resolution = resolve(SEVERAL, parse(["shade-2.2.4"], matrix=SEVERAL))
+    assert details_of(SEVERAL, resolution.environment) == resolution.details
     without = replace(SEVERAL, frameworks=())
     nothing = Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
-    assert resolve.details_of(without, resolution.environment) == (nothing,)
+    assert details_of(without, resolution.environment) == (nothing,)
 
 
 def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
     def reason(found: Any, *words: str) -> str:
-        (told,) = [
-            each for each in resolve.resolve(found, resolve.parse(words, matrix=found)).reasons if "until" in each.choice
-        ]
+        (told,) = [each for each in resolve(found, parse(words, matrix=found)).reasons if "until" in each.choice]
         return f"{told.choice}: {told.because}"
 
     assert reason(SEVERAL, "wd-1.12.3") == (

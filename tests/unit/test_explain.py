@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError
-from envbuild.matrix.loader import compile_matrix, read_sources
-from envbuild.resolve.core import asked, cores, restricted
-from envbuild.resolve.facts import Facts
-from envbuild.resolve.search import Search
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
+from envbuild.resolve.explanation import explain
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.search import Search
 
 SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
 TOY = compile_matrix(SOURCES)
@@ -19,7 +23,7 @@ TOY = compile_matrix(SOURCES)
 
 def refused(found: matrix.Matrix, *words: str, **options: str) -> ConflictError:
     with pytest.raises(ConflictError) as caught:
-        resolve.resolve(found, resolve.parse(words, matrix=found, **options))
+        resolve(found, parse(words, matrix=found, **options))
     return caught.value
 
 
@@ -34,10 +38,10 @@ def test_what_an_image_carries_is_unknown_where_no_row_says() -> None:
 
 
 def test_an_unknown_row_is_chosen_and_a_bad_one_is_not() -> None:
-    explanation = resolve.explain(TOY, resolve.parse(["gizmo"], matrix=TOY))
+    explanation = explain(TOY, parse(["gizmo"], matrix=TOY))
     assert explanation.resolution is not None and explanation.error is None
     assert any("has not been proved" in warning for warning in explanation.resolution.warnings)
-    (first, *_) = resolve.explain(TOY, resolve.parse(["wd-1.12"], matrix=TOY)).passed_over
+    (first, *_) = explain(TOY, parse(["wd-1.12"], matrix=TOY)).passed_over
     assert (first.row, first.reason) == ("widget 1.12.4 gpu", "known not to work: crashes at import")
 
 
@@ -53,21 +57,21 @@ def test_an_unknown_row_is_chosen_and_a_bad_one_is_not() -> None:
     ],
 )
 def test_the_parts_that_conflict(words: list[str], options: dict[str, str], parts: set[tuple[str, ...]]) -> None:
-    search = Search(Facts(TOY), resolve.parse(words, matrix=TOY, **options))
+    search = Search(Facts(TOY), parse(words, matrix=TOY, **options))
     found = cores(search)
     assert set(found) == parts
     for core in found:
         with pytest.raises(ConflictError):
-            resolve.resolve(TOY, restricted(search.request, {*core, "base"}))
+            resolve(TOY, restricted(search.request, {*core, "base"}))
         for part in core:
             rest = set(core) - {part}
             assert any(_solved(restricted(search.request, rest | more)) for more in (set(), {"base"})), (core, part)
     assert set().union(*map(set, found)) <= set(asked(search.request))
 
 
-def _solved(request: resolve.Request) -> bool:
+def _solved(request: Request) -> bool:
     try:
-        resolve.resolve(TOY, request)
+        resolve(TOY, request)
     except ConflictError:
         return False
     return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envbuild import matrix, resolve
+from envbuild import matrix
+from envbuild.resolve.request.parser import parse
 
 FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
 
@@ -13,5 +14,5 @@ def test_a_framework_is_meant_by_each_of_its_names_before_a_version() -> None:
     for table in FACTS.frameworks:
         version = table.releases[0].version
         for name in {table.name, table.short, *table.aliases}:
-            (wanted,) = resolve.parse([f"{name}-{version}"], matrix=FACTS).wanted
+            (wanted,) = parse([f"{name}-{version}"], matrix=FACTS).wanted
             assert (wanted.framework.name, wanted.version.lstrip("=")) == (table.name, version)

@@ -15,11 +15,14 @@ from fuzz_matrices import Seed, Sources, Spoilt, cut_out, garbled, misvalued
 from fuzzing import fuzz
 from hypothesis import strategies as st
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, Problem
-from envbuild.matrix.loader import compile_matrix, read_sources
 from envbuild.matrix.pairs import other_builds
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix, Release, Variant
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 ROOT = Path(__file__).parents[2]
 TOY = read_sources(ROOT / "tests" / "golden" / "toy" / "matrix.yaml")
@@ -131,9 +134,9 @@ def answered(found: Matrix, against: Judge, text: str, options: dict[str, Any]) 
     """One request: true if accepted, and refused only if there is really nothing."""
     wish = None
     try:
-        request = resolve.parse([text], matrix=found, **options)
+        request = parse([text], matrix=found, **options)
         wish = wish_of(request)
-        resolution = resolve.resolve(found, request)
+        resolution = resolve(found, request)
     except EnvbuildError as error:
         assert error.message
         if isinstance(error, InvalidInputError):  # a row names another that is gone: `matrix check` tells it, too
@@ -147,7 +150,7 @@ def answered(found: Matrix, against: Judge, text: str, options: dict[str, Any]) 
         return
     assert wish is not None
     assert not lies(against, wish, resolution.environment, resolution.warnings)
-    assert resolve.refusals(found, resolution.environment) == []
+    assert recheck(found, resolution.environment) == []
 
 
 NUMBER = st.integers(0, len(ASKED) - 1)

@@ -21,11 +21,13 @@ from fuzz_requests import Asked, Requests, garbled
 from fuzzing import fuzz
 from hypothesis import strategies as st
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.cli import frame
 from envbuild.errors import ConflictError, EnvbuildError, UnknownNameError
 from envbuild.matrix.types import Matrix
 from envbuild.model import Resolution
+from envbuild.resolve.explanation import explain, explanation_json
+from envbuild.resolve.request.parser import parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,11 +50,11 @@ def requests() -> Requests:
 def answer(text: str, options: dict[str, Any]) -> Resolution | EnvbuildError:
     """What the program says, by `explain`, which goes through everything that `resolve` does."""
     try:
-        found = resolve.explain(table(), resolve.parse([text], matrix=table(), **options))
+        found = explain(table(), parse([text], matrix=table(), **options))
     except EnvbuildError as error:
         return error
     assert (found.resolution is None) != (found.error is None)
-    json.dumps(resolve.explanation_json(found))
+    json.dumps(explanation_json(found))
     return found.resolution or found.error  # type: ignore[return-value]
 
 
@@ -79,7 +81,7 @@ def test_what_is_well_said_is_answered_truly(asked: Asked) -> None:
 def understood(text: str, options: dict[str, Any]) -> Wish | None:
     """What the program took a garbled request for; that reading itself is tested by requests whose meaning is known."""
     try:
-        return wish_of(resolve.parse([text], matrix=table(), **options))
+        return wish_of(parse([text], matrix=table(), **options))
     except EnvbuildError:
         return None
 
@@ -98,7 +100,7 @@ def test_what_is_badly_said_is_refused_or_answered_truly(asked: tuple[str, dict[
 @fuzz(300, st.lists(st.text(max_size=12), max_size=4), st.dictionaries(st.sampled_from(["driver", "gpu", "python"]), st.text()))
 def test_what_is_no_request_is_refused(texts: list[str], options: dict[str, Any]) -> None:
     with pytest.raises(EnvbuildError) as refused:
-        resolve.parse(texts, matrix=table(), **options)
+        parse(texts, matrix=table(), **options)
     assert is_whole(refused.value)
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from envbuild import disk_cache, matrix
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.matrix import loader, store
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix import cache
+from envbuild.matrix.reading import loader
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix, Release
 from envbuild.matrix.versions import has_prefix, newest_first, numbers, serves, within
 from envbuild.workspace import Workspace
@@ -244,7 +245,7 @@ def copies(workspace: Workspace) -> list[Path]:
 
 
 def test_packing_is_a_round_trip() -> None:
-    assert store.unpack(json.loads(json.dumps(store.pack(TOY)))) == TOY
+    assert cache.unpack(json.loads(json.dumps(cache.pack(TOY)))) == TOY
 
 
 def test_the_second_load_reads_no_yaml(workspace: Workspace, reads: list[int]) -> None:

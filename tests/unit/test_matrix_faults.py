@@ -12,7 +12,7 @@ import yaml
 from envbuild import matrix
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 
 TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
 SOURCES = {name: content.decode() for name, content in read_sources(TOY).items()}

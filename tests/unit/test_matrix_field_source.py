@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envbuild.matrix.loader import compile_matrix, overlay_name, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
 from envbuild.matrix.types import Variant
 
 TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from envbuild.errors import InvalidInputError
-from envbuild.matrix.leftout import why_left_out
-from envbuild.matrix.loader import compile_matrix, overlay_name, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
+from envbuild.matrix.skipped_releases import why_left_out
 from envbuild.matrix.types import LeftOut
 
 TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"

@@ -9,10 +9,10 @@ from packaging.specifiers import SpecifierSet
 from envbuild import matrix
 from envbuild.errors import InvalidInputError
 from envbuild.index.project_pages import IndexFile
-from envbuild.matrix.declared import Reader, admits, collect
-from envbuild.matrix.differences import compare
-from envbuild.matrix.loader import compile_matrix
-from envbuild.matrix.published import ask
+from envbuild.matrix.online.differences import compare
+from envbuild.matrix.online.published import ask
+from envbuild.matrix.online.wheel_metadata import Reader, admits, collect
+from envbuild.matrix.reading.loader import compile_matrix
 
 GIZMO = "matrix/frameworks/gizmo.yaml"
 STAND = "matrix/frameworks/stand.yaml"

@@ -9,9 +9,9 @@ from packaging.version import Version
 from envbuild import matrix
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.index.project_pages import IndexFile
-from envbuild.matrix.loader import compile_matrix
-from envbuild.matrix.proposals import require_whole
-from envbuild.matrix.published import ask, wheels
+from envbuild.matrix.online.proposals import require_whole
+from envbuild.matrix.online.published import ask, wheels
+from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.model import Progress
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuild.errors import InvalidInputError
-from envbuild.matrix.loader import compile_matrix, overlay_name, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
 
 TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
 ROWS = """

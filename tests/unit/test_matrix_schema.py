@@ -14,7 +14,7 @@ import yaml
 
 from envbuild import matrix
 from envbuild.errors import InvalidInputError
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 
 ROOT = Path(__file__).parents[2]
 TOY = read_sources(ROOT / "tests" / "golden" / "toy" / "matrix.yaml")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError, UnknownNameError
-from envbuild.matrix.loader import compile_matrix, read_sources
-from envbuild.resolve.related import related
-from envbuild.resolve.tables import TABLES, find_row, find_table, listing
+from envbuild.matrix.queries import TABLES, find_row, find_table, listing, related
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.resolve.catalogue import newest_environments
 
 TOY = Path(__file__).parent.parent / "golden" / "toy"
 SOURCES = read_sources(TOY / "matrix.yaml")
@@ -19,7 +20,7 @@ MATRIX = compile_matrix(SOURCES)
 
 
 def go(table: str, row: str) -> dict[str, object]:
-    return related(MATRIX, find_row(MATRIX, table, row))
+    return related(MATRIX, find_row(MATRIX, table, row), partial(newest_environments, MATRIX))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_every_row_of_every_table_can_be_found_and_has_what_goes_with_it() -> No
         for row in table.rows(MATRIX):
             first = table.names(row)[0]
             assert find_row(MATRIX, name, first) == row
-            related(MATRIX, row)
+            related(MATRIX, row, partial(newest_environments, MATRIX))
 
 
 def test_a_driver_tells_natively_by_minor_version_and_by_forward_compatibility() -> None:

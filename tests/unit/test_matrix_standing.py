@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model import Framework
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 SYSTEMS = """\
 defaults: {source: "https://example.org/systems", checked: "2026-01-01"}
@@ -84,7 +87,7 @@ def framework(facts: Matrix, name: str) -> FrameworkTable:
 
 
 def chosen(facts: Matrix, request: str) -> Framework:
-    return resolve.resolve(facts, resolve.parse([request], matrix=facts)).environment.frameworks[0]
+    return resolve(facts, parse([request], matrix=facts)).environment.frameworks[0]
 
 
 def problems(read, *texts: str) -> str:
@@ -146,7 +149,7 @@ def test_without_a_package_it_is_the_other_under_another_name(read):
     inside = above(', upon: {below: "1.0.1"}', "source: paper").replace("2.0.0", "1.0.1")
     facts = read(BASE, inside)
     assert chosen(facts, "above").requirements == ("below-gpu==1.0.1+one", "part==2")
-    assert resolve.refusals(facts, resolve.resolve(facts, resolve.parse(["above"], matrix=facts)).environment) == []
+    assert recheck(facts, resolve(facts, parse(["above"], matrix=facts)).environment) == []
     assert "must have that version" in problems(read, BASE, above(', upon: {below: "1.0.1"}', "source: paper"))
 
 
@@ -179,12 +182,12 @@ def test_a_build_from_source_asks_no_index_and_tells_the_recipe_where(read):
             repository: "https://example.org/below", revision: abc123, requirements: [part]}"""
         )
     )
-    request = resolve.parse(["below"], matrix=facts)
-    found = resolve.resolve(facts, request)
+    request = parse(["below"], matrix=facts)
+    found = resolve(facts, request)
     assert found.environment.frameworks[0].requirements == ("part",)
     assert found.environment.frameworks[0].options == {"repository": "https://example.org/below", "revision": "abc123"}
     assert "source https://example.org/below at abc123" in [reason.choice for reason in found.reasons]
-    assert resolve.refusals(facts, found.environment) == []
+    assert recheck(facts, found.environment) == []
 
 
 def test_a_package_of_the_distribution_says_its_version(read):
@@ -193,7 +196,7 @@ def test_a_package_of_the_distribution_says_its_version(read):
             distribution: "1.0.1-2"}"""
     )
     facts = read(text)
-    found = resolve.resolve(facts, resolve.parse(["below"], matrix=facts))
+    found = resolve(facts, parse(["below"], matrix=facts))
     assert found.environment.frameworks[0].options == {"distribution": "1.0.1-2"}
     assert "package python-below 1.0.1-2 of plain1" in [reason.choice for reason in found.reasons]
     assert "nothing can stand upon it" in problems(read, text, above(', upon: {below: "1.0.1"}'))
@@ -217,7 +220,7 @@ def pairs(read) -> Matrix:
 
 
 def ask(facts: Matrix, *words: str):
-    return resolve.resolve(facts, resolve.parse(list(words), matrix=facts))
+    return resolve(facts, parse(list(words), matrix=facts))
 
 
 def test_ranges_are_handed_down_key_by_key(read):
@@ -274,17 +277,17 @@ def test_what_stands_upon_another_by_itself_takes_its_default_and_else_names_the
     )
     found = ask(narrow, "above")
     assert found.environment.name == "above-2.0.0+below-1.0.2-cpu-py39-plain1"
-    assert resolve.refusals(narrow, found.environment) == []
+    assert recheck(narrow, found.environment) == []
 
 
 def test_a_decision_is_stale_once_its_pair_is_known_bad(read):
     facts = pairs(read)
     held = ask(facts, "above", "below==1.0.4").environment
     alone = replace(held, frameworks=held.frameworks[:1])
-    assert resolve.refusals(facts, held) == resolve.refusals(facts, alone) == []
+    assert recheck(facts, held) == recheck(facts, alone) == []
     worse = read(above(TESTED, RANGE.replace(">=1.0.5", ">=1.0.4")), base(TEN) + LATER.lstrip("\n") + "\n")
-    assert any("does not work with below 1.0.4: it crashes" in each.reason for each in resolve.refusals(worse, held))
-    assert any("which the lock does not pin" in each.reason for each in resolve.refusals(worse, alone))
+    assert any("does not work with below 1.0.4: it crashes" in each.reason for each in recheck(worse, held))
+    assert any("which the lock does not pin" in each.reason for each in recheck(worse, alone))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Variant
 
 TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"

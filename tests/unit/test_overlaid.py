@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.cli.session import describe
 from envbuild.errors import ConflictError
+from envbuild.resolve.explanation import explain, explanation_json
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 TOY = Path(__file__).parent.parent / "golden" / "toy"
 HEAD = 'defaults: {source: "https://example.org/mine", checked: "2026-11-21"}\n'
@@ -29,7 +32,7 @@ def laid_over(folder: Path, text: str, entry: str = "matrix.yaml") -> matrix.Mat
 
 def refused(found: matrix.Matrix, *words: str, **options: str) -> ConflictError:
     with pytest.raises(ConflictError) as caught:
-        resolve.resolve(found, resolve.parse(words, matrix=found, **options))
+        resolve(found, parse(words, matrix=found, **options))
     return caught.value
 
 
@@ -51,14 +54,14 @@ def test_only_the_facts_that_are_the_users_are_called_that(tmp_path: Path) -> No
 
 def test_what_was_passed_over_says_it_too(tmp_path: Path) -> None:
     found = laid_over(tmp_path, BAD)
-    explanation = resolve.explain(found, resolve.parse(["wd-1.12-cuda9"], matrix=found))
+    explanation = explain(found, parse(["wd-1.12-cuda9"], matrix=found))
     marks = {each.row: each.overlaid for each in explanation.passed_over}
     assert (marks["widget 1.12.4 gpu"], marks["widget 1.12.3 gpu"]) == ("", f"{tmp_path}/site.yaml:6")
-    told = {each["row"]: each["overlaid"] for each in resolve.explanation_json(explanation)["passed_over"]}
+    told = {each["row"]: each["overlaid"] for each in explanation_json(explanation)["passed_over"]}
     assert told == marks
 
 
 def test_a_row_beneath_another_counts(tmp_path: Path) -> None:
     found = laid_over(tmp_path, BAD.replace(', status: known-bad, note: "not on our machines"', ""), "several.yaml")
-    resolution = resolve.resolve(found, resolve.parse(["shade-2.2.4"], matrix=found))
+    resolution = resolve(found, parse(["shade-2.2.4"], matrix=found))
     assert resolution.overlaid == (f"widget 1.12.3 ({tmp_path}/site.yaml:6)",)

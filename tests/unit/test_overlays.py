@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import cli, matrix, resolve, workspace
+from envbuild import cli, matrix, workspace
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import lock_file
-from envbuild.matrix.loader import read_sources
+from envbuild.matrix.reading.loader import read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.model import BaseLock, Lock, Missing
 from envbuild.pipeline import locking
 from envbuild.pipeline.tools import Tools
+from envbuild.resolve.answer_json import answer_json
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 from envbuild.workspace import Workspace
 
 TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
@@ -41,19 +46,19 @@ def versions(found: Matrix) -> list[str]:
     return [release.version for table in found.frameworks if table.name == "widget" for release in table.releases]
 
 
-def decide(found: Matrix, request: str) -> resolve.Request:
-    return resolve.parse([request], matrix=found)
+def decide(found: Matrix, request: str) -> Request:
+    return parse([request], matrix=found)
 
 
 def test_a_release_is_added_to_a_series_in_one_row(tmp_path: Path) -> None:
     found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
     assert set(versions(found)) == {*versions(matrix.load_files(TOY_ENTRY)), "1.12.9"}
     assert matrix.check(found) == []
-    resolution = resolve.resolve(found, decide(found, "wd-1.12"))
+    resolution = resolve(found, decide(found, "wd-1.12"))
     assert resolution.environment.name == MADE_WITH
     assert resolution.overlaid == (f"widget 1.12.9 ({tmp_path}/site.yaml:6)",)
-    assert resolve.answer(resolution, ())["overlaid"] == list(resolution.overlaid)
-    assert resolve.resolve(found, decide(found, "wd-2.0")).overlaid == ()
+    assert answer_json(resolution, ())["overlaid"] == list(resolution.overlaid)
+    assert resolve(found, decide(found, "wd-2.0")).overlaid == ()
 
 
 def test_a_release_is_replaced_and_a_later_overlay_wins(tmp_path: Path) -> None:
@@ -61,10 +66,10 @@ def test_a_release_is_replaced_and_a_later_overlay_wins(tmp_path: Path) -> None:
     first = overlay(tmp_path, OURS.replace('{version: "1.12.9", released: "2019-09-01"}', bad))
     found = matrix.load_files(TOY_ENTRY, [first])
     assert versions(found) == versions(matrix.load_files(TOY_ENTRY))
-    assert resolve.resolve(found, decide(found, "wd-1.12")).environment.frameworks[0].version == "1.12.2"
+    assert resolve(found, decide(found, "wd-1.12")).environment.frameworks[0].version == "1.12.2"
     second = overlay(tmp_path, OURS.replace("1.12.9", "1.12.3"), "second.yaml")
     both = matrix.load_files(TOY_ENTRY, [first, second])
-    assert resolve.resolve(both, decide(both, "wd-1.12")).environment.frameworks[0].version == "1.12.3"
+    assert resolve(both, decide(both, "wd-1.12")).environment.frameworks[0].version == "1.12.3"
 
 
 def test_a_series_with_variants_replaces_the_series(tmp_path: Path) -> None:
@@ -81,7 +86,7 @@ def test_the_nearest_is_of_the_same_series(tmp_path: Path) -> None:
     text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "1.4", releases: [{bad}]}}]\n'
     found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
     with pytest.raises(ConflictError) as refused:
-        resolve.resolve(found, resolve.parse(["wd-1.4.9-py35-granite16.04"], matrix=found, base="my/image:1"))
+        resolve(found, parse(["wd-1.4.9-py35-granite16.04"], matrix=found, base="my/image:1"))
     assert [each.changes for each in refused.value.alternatives] == ["version 1.4.0 instead of 1.4.9"]
 
 
@@ -89,9 +94,9 @@ def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp
     bad = '{version: "2.0.9", released: "2021-01-20", variants: {gpu: {status: known-bad, note: "finds no GPU"}}}'
     text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "2.0", releases: [{bad}]}}]\n'
     found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
-    (told,) = resolve.resolve(found, resolve.parse(["wd-2.0.9"], matrix=found)).warnings
+    (told,) = resolve(found, parse(["wd-2.0.9"], matrix=found)).warnings
     assert told == "widget 2.0.9 cpu uses no GPU: widget 2.0.9 gpu is known not to work: finds no GPU"
-    assert not resolve.resolve(found, resolve.parse(["wd-2.0.9-cpu"], matrix=found)).warnings
+    assert not resolve(found, parse(["wd-2.0.9-cpu"], matrix=found)).warnings
 
 
 @pytest.mark.parametrize(
@@ -172,13 +177,13 @@ def test_the_compiled_copy_follows_the_overlay(tmp_path: Path) -> None:
 def test_a_decision_made_with_an_overlay_stands_without_it_where_it_holds(tmp_path: Path) -> None:
     toy = matrix.load_files(TOY_ENTRY)
     with_added = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
-    made = resolve.resolve(with_added, decide(with_added, "wd-1.12")).environment
-    assert [conflict.reason for conflict in resolve.refusals(toy, made)] == ["is not in the matrix"]
+    made = resolve(with_added, decide(with_added, "wd-1.12")).environment
+    assert [conflict.reason for conflict in recheck(toy, made)] == ["is not in the matrix"]
     preferring = HEAD + 'pythons: [{version: "2.7", released: "2010-07-03", preference: 99}]\n'
     other = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, preferring)])
-    chosen = resolve.resolve(other, decide(other, "wd-1.12-cpu")).environment
+    chosen = resolve(other, decide(other, "wd-1.12-cpu")).environment
     assert chosen.python.version == "2.7"
-    assert resolve.refusals(toy, chosen) == []
+    assert recheck(toy, chosen) == []
 
 
 def test_show_and_resolve_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +206,12 @@ def test_a_patch_of_ones_own_with_code_for_fewer_gpus_is_not_the_default(tmp_pat
     path = overlay(tmp_path, text)
     mine = matrix.load_files(ROOT / "matrix.yaml", [path])
     for asked, expected in (("tf-1.12", "1.12.0"), ("tf-1.12.99", "1.12.99"), ("tf-1.12-cpu", "1.12.99")):
-        assert resolve.resolve(mine, decide(mine, asked)).environment.frameworks[0].version == expected
+        assert resolve(mine, decide(mine, asked)).environment.frameworks[0].version == expected
 
 
 def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
     with_added = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
-    made = resolve.resolve(with_added, decide(with_added, "wd-1.12-cpu")).environment
+    made = resolve(with_added, decide(with_added, "wd-1.12-cpu")).environment
     base = BaseLock(image=made.base.image, digest=None, bootstrap=None)
     home = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
     unpinned = (Missing(what=f"base {made.base.image}", why="nobody was asked"),)

@@ -9,10 +9,12 @@ import pytest
 from lock_universe import framework
 from test_recipes_loading import GOOD, workspace
 
-from envbuild import matrix, recipes, resolve
+from envbuild import matrix, recipes
 from envbuild import workspace as workspaces
 from envbuild.errors import InvalidInputError
 from envbuild.recipes import Recipe
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 FEATURE = """\
 features:
@@ -66,7 +68,7 @@ RECIPES = recipes.load(ROOT)
     [("mxnet===1.8.0", True), ("mxnet-1.8.0-cuda11.0", True), ("mxnet-1.8.0.post0", False), ("mxnet-1.9", False)],
 )
 def test_mxnet_1_8_0_gets_the_openblas_that_its_wheel_lacks(request_text: str, has_it: bool) -> None:
-    environment = resolve.resolve(FACTS, resolve.parse([request_text], matrix=FACTS)).environment
+    environment = resolve(FACTS, parse([request_text], matrix=FACTS)).environment
     (chosen,) = environment.frameworks
     assert ("libopenblas-base" in RECIPES[chosen.recipe].apt_of(chosen)) == has_it
 
@@ -84,7 +86,7 @@ def test_mxnet_1_8_0_gets_the_openblas_that_its_wheel_lacks(request_text: str, h
     ],
 )
 def test_images_of_pytorch_have_a_compiler_from_2_0_on(request_text: str, has_compiler: bool) -> None:
-    environment = resolve.resolve(FACTS, resolve.parse([request_text], matrix=FACTS)).environment
+    environment = resolve(FACTS, parse([request_text], matrix=FACTS)).environment
     (chosen,) = environment.frameworks
     apt, asked = RECIPES[chosen.recipe].apt_of(chosen), RECIPES[chosen.recipe].requirements_of(chosen)
     assert ("g++" in apt, "python{python}-dev" in apt, "setuptools" in asked) == (has_compiler,) * 3

@@ -11,10 +11,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from envbuild import codec, matrix, resolve
+from envbuild import codec, matrix
 from envbuild.errors import EnvbuildError, UnknownNameError
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.model import Environment
+from envbuild.resolve.answer_json import answer_json
+from envbuild.resolve.catalogue import Filters, catalogue
+from envbuild.resolve.explanation import explain, explanation_json
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 TESTS = Path(__file__).parent.parent
 TOY_ENTRY = TESTS / "golden" / "toy" / "matrix.yaml"
@@ -32,7 +38,7 @@ RESOLUTION, REFUSAL = schema("resolution.json"), schema("refusal.json")
 
 
 def ask(*texts: str, **options: str) -> Any:
-    return resolve.resolve(TOY, resolve.parse(texts, matrix=TOY, **options))
+    return resolve(TOY, parse(texts, matrix=TOY, **options))
 
 
 def compare(path: Path, text: str, update: bool) -> None:
@@ -42,16 +48,16 @@ def compare(path: Path, text: str, update: bool) -> None:
 
 
 def test_every_environment_answers_by_the_schema() -> None:
-    names = [row.name for row in resolve.catalogue(TOY) if row.name]
+    names = [row.name for row in catalogue(TOY) if row.name]
     assert len(names) > 10
     for name in names:
-        document = resolve.answer(ask(name), ["locked"])
+        document = answer_json(ask(name), ["locked"])
         RESOLUTION.validate(document)
         assert document["name"] == name
 
 
 def test_the_answer_is_the_designed_object(update_golden: bool) -> None:
-    document = resolve.answer(ask("wd-1.12-cuda9"), ["locked", "rendered"])
+    document = answer_json(ask("wd-1.12-cuda9"), ["locked", "rendered"])
     assert document["frameworks"][0]["package"] == "widget-gpu"
     assert (document["os"], document["cuda"], document["evidence"]) == ("granite16.04", "9.0", ["locked", "rendered"])
     compare(GOLDEN / "wd-1.12-cuda9.json", json.dumps(document, indent=2) + "\n", update_golden)
@@ -102,7 +108,7 @@ def test_unknown_versions_are_listed_by_major_where_they_are_many() -> None:
     first = b'- {version: "3.0.0", released: "2024-01-10"}'
     many = compile_matrix({**sources, name: sources[name].replace(first, first + more)})
     with pytest.raises(UnknownNameError) as caught:
-        resolve.parse(["gizmo-99.1"], matrix=many)
+        parse(["gizmo-99.1"], matrix=many)
     assert caught.value.hint == "The nearest: 3.2, 3.1, 3.0."
     assert caught.value.details[0].startswith("Gizmo 3: 3.2.0, 3.1.0, 3.0.14, 3.0.13") and len(caught.value.details) == 1
     assert caught.value.alternatives[0].name == "gizmo-3.2.0"
@@ -112,11 +118,11 @@ def test_unknown_versions_are_listed_by_major_where_they_are_many() -> None:
 
 
 def listed(**filters: str) -> list[str]:
-    return [row.name for row in resolve.catalogue(TOY, resolve.Filters(**filters))]
+    return [row.name for row in catalogue(TOY, Filters(**filters))]
 
 
 def test_the_catalogue_has_a_row_for_every_build() -> None:
-    rows = resolve.catalogue(TOY)
+    rows = catalogue(TOY)
     builds = sum(len(release.variants) for table in TOY.frameworks for release in table.releases)
     assert len(rows) == builds
     states = {(row.version, row.variant): (row.name, row.status) for row in rows}
@@ -153,7 +159,7 @@ def test_a_filter_that_names_nothing_is_refused() -> None:
 
 
 def test_an_explanation_says_what_was_passed_over() -> None:
-    found = resolve.explain(TOY, resolve.parse(["widget"], matrix=TOY, driver="384.130"))
+    found = explain(TOY, parse(["widget"], matrix=TOY, driver="384.130"))
     assert found.resolution is not None and found.error is None
     rows = [conflict.row for conflict in found.passed_over]
     assert rows[:3] == ["widget 2.5.1 cpu", "widget 2.5 cpu", "widget 2.0.0.post1 gpu"] == rows[:3]
@@ -161,15 +167,15 @@ def test_an_explanation_says_what_was_passed_over() -> None:
     assert "built for CPU alone" in reasons["widget 2.5 cpu"]
     assert "needs driver 450.51.06" in reasons["widget 2.0.0 gpu"]
     assert "crashes at import" in reasons["widget 1.12.4 gpu"]
-    document = resolve.explanation_json(found)
+    document = explanation_json(found)
     RESOLUTION.validate(document["decision"])
     assert document["passed_over"][0]["row"] == rows[0]
 
 
 def test_an_explanation_of_a_refusal_is_the_refusal() -> None:
-    found = resolve.explain(TOY, resolve.parse(["wd-1.12-cuda8"], matrix=TOY))
+    found = explain(TOY, parse(["wd-1.12-cuda8"], matrix=TOY))
     assert found.resolution is None and found.error is not None
-    REFUSAL.validate({"schema": 1, "error": resolve.explanation_json(found)["error"]})
+    REFUSAL.validate({"schema": 1, "error": explanation_json(found)["error"]})
 
 
 # --- old decisions ---------------------------------------------------------------------------------------------------
@@ -181,7 +187,7 @@ def against(name: str, *replacements: tuple[str, str, str]) -> list[str]:
     for file, old, new in replacements:
         assert old.encode() in sources[file], old
         sources[file] = sources[file].replace(old.encode(), new.encode())
-    return [f"{item.row}: {item.reason}" for item in resolve.refusals(compile_matrix(sources), ask(name).environment)]
+    return [f"{item.row}: {item.reason}" for item in recheck(compile_matrix(sources), ask(name).environment)]
 
 
 LOCAL = 'package: widget-gpu\n        local_version: "+x"\n'
@@ -219,10 +225,10 @@ def test_a_decision_that_the_facts_left_behind(file: str, old: str, new: str, ex
 
 def test_a_decision_on_ones_own_image_needs_no_provider() -> None:
     own = ask("wd-1.12-cuda9-py35-granite16.04", base="my/cuda:9").environment
-    assert resolve.refusals(TOY, own) == []
+    assert recheck(TOY, own) == []
     own = replace(own, python=replace(own.python, provided_by="distribution"))
-    assert resolve.refusals(TOY, replace(own, base=replace(own.base, provider="conda"))) == []
-    assert resolve.refusals(TOY, replace(own, base=replace(own.base, provider="tag"))) != []
+    assert recheck(TOY, replace(own, base=replace(own.base, provider="conda"))) == []
+    assert recheck(TOY, replace(own, base=replace(own.base, provider="tag"))) != []
 
 
 @pytest.mark.parametrize(
@@ -233,7 +239,7 @@ def test_a_decision_on_ones_own_image_needs_no_provider() -> None:
     ],
 )  # fmt: skip
 def test_slugs_tell_images_apart(image: str, slug: str) -> None:
-    from envbuild.resolve.local import image_slug
+    from envbuild.resolve.request.bases import image_slug
 
     assert image_slug(image) == slug
     long = f"registry.example.org/a/b@sha256:{'0' * 64}"

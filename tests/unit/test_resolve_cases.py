@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
+from envbuild.resolve.explanation import explain
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 TESTS = Path(__file__).parent.parent
 CASES = sorted((TESTS / "cases").glob("*.yaml"))
@@ -27,10 +31,10 @@ def test_case(path: Path) -> None:
     assert set(case) - {"request", "options", "matrix"} in ({"expect"}, {"refuse"})
     options, toy = case.get("options", {}), TOYS[case.get("matrix", "matrix")]
     if "expect" in case:
-        request = resolve.parse(case["request"], matrix=toy, **options)
-        _check_decision(toy, resolve.resolve(toy, request), case["expect"])
-        explanation = resolve.explain(toy, request)
-        assert explanation.resolution == resolve.resolve(toy, request)
+        request = parse(case["request"], matrix=toy, **options)
+        _check_decision(toy, resolve(toy, request), case["expect"])
+        explanation = explain(toy, request)
+        assert explanation.resolution == resolve(toy, request)
         passed_over = [f"{each.row}: {each.reason}" for each in explanation.passed_over]
         for words in case["expect"].get("passed_over", ()):
             assert any(words in each for each in passed_over), (words, passed_over)
@@ -39,7 +43,7 @@ def test_case(path: Path) -> None:
             assert found.next_best == next_best and because in found.because and found.source
         return
     with pytest.raises(EnvbuildError) as caught:
-        resolve.resolve(toy, resolve.parse(case["request"], matrix=toy, **options))
+        resolve(toy, parse(case["request"], matrix=toy, **options))
     _check_refusal(caught.value, case["refuse"], options)
 
 
@@ -69,7 +73,7 @@ def _check_decision(toy: matrix.Matrix, resolution: Any, expected: dict[str, Any
             assert {name: whole[name] for name in value} == value
         else:
             assert found[key] == value, key
-    assert resolve.refusals(toy, environment) == []
+    assert recheck(toy, environment) == []
 
 
 def _check_refusal(error: EnvbuildError, expected: dict[str, Any], options: dict[str, Any]) -> None:

@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError, EnvbuildError
+from envbuild.resolve.explanation import explain
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
 TOY = matrix.load_files(TOY_ENTRY)
@@ -56,15 +61,15 @@ def wishes(draw: st.DrawFn) -> dict[str, str]:
     return found
 
 
-def ask(wish: dict[str, str]) -> resolve.Request:
+def ask(wish: dict[str, str]) -> Request:
     text = "-".join(filter(None, (wish["framework"], wish["version"], wish["device"])))
     options = {name: wish[name] or None for name in ("python", "system", "base", "driver", "gpu")}
-    return resolve.parse([text], matrix=TOY, **options)
+    return parse([text], matrix=TOY, **options)
 
 
 def answer(wish: dict[str, str]) -> Any:
     try:
-        return resolve.resolve(TOY, ask(wish))
+        return resolve(TOY, ask(wish))
     except ConflictError:
         return None
 
@@ -171,7 +176,7 @@ def test_no_solution_is_better_than_the_chosen_one(wish: dict[str, str]) -> None
 def test_same_question_same_answer(wish: dict[str, str]) -> None:
     request = ask(wish)
     assert request == ask(wish)
-    assert resolve.explain(TOY, request).resolution == answer(wish) == answer(wish)
+    assert explain(TOY, request).resolution == answer(wish) == answer(wish)
 
 
 @common
@@ -188,16 +193,16 @@ def test_asking_for_less_never_loses_a_solution(wish: dict[str, str], part: str)
 def test_the_name_says_it_all(wish: dict[str, str]) -> None:
     """Asking for a canonical name gives the same environment, and the matrix accepts what it decided."""
     if found := answer(wish):
-        again = resolve.resolve(TOY, resolve.parse([found.environment.name], matrix=TOY))
+        again = resolve(TOY, parse([found.environment.name], matrix=TOY))
         assert again.environment == found.environment
-        assert resolve.refusals(TOY, found.environment) == []
+        assert recheck(TOY, found.environment) == []
 
 
 @common
 @given(wishes())
 def test_a_refusal_names_rows_and_requests_that_work(wish: dict[str, str]) -> None:
     try:
-        resolve.resolve(TOY, ask(wish))
+        resolve(TOY, ask(wish))
     except ConflictError as error:
         assert error.conflicts
         assert all(conflict.row and conflict.reason and conflict.source for conflict in error.conflicts)
@@ -208,8 +213,8 @@ def test_a_refusal_names_rows_and_requests_that_work(wish: dict[str, str]) -> No
                 hardware["driver"] = None
             if "on a " in alternative.changes or "on another GPU" in alternative.changes:
                 hardware["gpu"] = None
-            request = resolve.parse([alternative.name], matrix=TOY, **hardware)
-            assert resolve.resolve(TOY, request).environment.name == alternative.name
+            request = parse([alternative.name], matrix=TOY, **hardware)
+            assert resolve(TOY, request).environment.name == alternative.name
             assert alternative.changes
 
 
@@ -265,8 +270,8 @@ WORDS += [
 )
 def test_any_text_is_answered_or_refused(text: str, options: dict[str, str]) -> None:
     try:
-        request = resolve.parse([text], matrix=TOY, **options)
-        resolve.resolve(TOY, request)
+        request = parse([text], matrix=TOY, **options)
+        resolve(TOY, request)
     except EnvbuildError as error:
         assert error.message
 

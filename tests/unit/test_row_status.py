@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, resolve
+from envbuild import matrix
 from envbuild.errors import ConflictError
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
 
 SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
 ASKED = {"driver": "384.130", "gpu": "gtx1080ti", "base": "apt", "system": "granite16.04"}
@@ -38,18 +42,18 @@ def marked(row: str, status: str) -> Matrix:
     return compile_matrix({**SOURCES, file: text.replace(before, after.replace("{}", words), 1).encode()})
 
 
-def ask(found: Matrix, **more: str) -> resolve.Request:
-    return resolve.parse(["wd-1.12.3-cuda9.0-py35"], matrix=found, **{**ASKED, **more})
+def ask(found: Matrix, **more: str) -> Request:
+    return parse(["wd-1.12.3-cuda9.0-py35"], matrix=found, **{**ASKED, **more})
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_that_is_known_bad_refuses_what_rests_on_it(row: str) -> None:
     found = marked(row, "known-bad")
     if row == "cudnn":  # another release of it serves
-        assert resolve.resolve(found, ask(found)).environment.cudnn == "7.6.4"
+        assert resolve(found, ask(found)).environment.cudnn == "7.6.4"
         return
     with pytest.raises(ConflictError) as refused:
-        resolve.resolve(found, ask(found))
+        resolve(found, ask(found))
     # Of the systems, each of which has something against it, only one is told.
     assert row == "system" or any("known not to work: told" in conflict.reason for conflict in refused.value.conflicts)
 
@@ -57,7 +61,7 @@ def test_a_row_that_is_known_bad_refuses_what_rests_on_it(row: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_that_is_unproved_is_chosen_and_said(row: str) -> None:
     found = marked(row, "unknown")
-    assert any("has not been proved: told" in warning for warning in resolve.resolve(found, ask(found)).warnings)
+    assert any("has not been proved: told" in warning for warning in resolve(found, ask(found)).warnings)
 
 
 def test_a_known_bad_package_or_repository_of_a_library_is_passed_over() -> None:
@@ -68,20 +72,20 @@ def test_a_known_bad_package_or_repository_of_a_library_is_passed_over() -> None
     )
     assert bad != text
     found = compile_matrix({**SOURCES, "matrix/cuda.yaml": bad.encode()})
-    assert resolve.resolve(found, ask(found)).environment.cudnn == "7.6.4"
+    assert resolve(found, ask(found)).environment.cudnn == "7.6.4"
     bad = text.replace("{name: ml-granite", "{status: known-bad, note: told, name: ml-granite")
     found = compile_matrix({**SOURCES, "matrix/cuda.yaml": bad.encode()})
     with pytest.raises(ConflictError) as refused:
-        resolve.resolve(found, ask(found))
+        resolve(found, ask(found))
     assert any("known not to work: told" in conflict.reason for conflict in refused.value.conflicts)
 
 
 def test_a_lock_on_a_cuda_that_turned_out_bad_is_refused() -> None:
     found = compile_matrix(SOURCES)
-    environment = resolve.resolve(found, ask(found)).environment
-    assert matrix.check(found) == [] == resolve.refusals(found, environment)
+    environment = resolve(found, ask(found)).environment
+    assert matrix.check(found) == [] == recheck(found, environment)
     for row in ("cuda", "python", "system", "base", "build"):
-        assert any("told" in conflict.reason for conflict in resolve.refusals(marked(row, "known-bad"), environment)), row
+        assert any("told" in conflict.reason for conflict in recheck(marked(row, "known-bad"), environment)), row
 
 
 def test_a_refusal_names_a_fact_even_where_there_is_no_system() -> None:
@@ -89,5 +93,5 @@ def test_a_refusal_names_a_fact_even_where_there_is_no_system() -> None:
     bare = text[: text.index("systems:\n")] + text[text.index("pythons:\n  - {version") :]
     found = compile_matrix({**SOURCES, "matrix/systems.yaml": bare.encode()})
     with pytest.raises(ConflictError) as refused:
-        resolve.resolve(found, resolve.parse(["wd-1.12"], matrix=found))
+        resolve(found, parse(["wd-1.12"], matrix=found))
     assert refused.value.conflicts

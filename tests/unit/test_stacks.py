@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
-from envbuild import codec, matrix, resolve, stacks
+from envbuild import codec, matrix, stacks
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.model import BaseLock, Environment, Lock, PrefixPlan, Resolution
 from envbuild.pipeline import listing, locking, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
+from envbuild.resolve.stacks import departures, resolve_stack
 from envbuild.workspace import Workspace
 
 ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
@@ -50,7 +54,7 @@ def ask(read: Any) -> Any:
     """The resolution of a stack of these frameworks, each in YAML."""
 
     def call(*members: str, text: str = GPU, **hardware: str) -> Resolution:
-        return resolve.resolve_stack(TOY, read(text.format(", ".join(members))), **hardware)
+        return resolve_stack(TOY, read(text.format(", ".join(members))), **hardware)
 
     return call
 
@@ -75,7 +79,7 @@ def told(resolution: Resolution, choice: str) -> list[str]:
 
 def test_what_goes_together_is_one_set_under_the_stacks_name(ask: Any) -> None:
     found = ask('"shade==2.2.2"', '"lantern==1.0.0"', text=GPU).environment
-    joint = resolve.resolve(TOY, resolve.parse(["shade-2.2.2+lantern-1.0.0-cuda9.0-py35-granite16.04"], matrix=TOY)).environment
+    joint = resolve(TOY, parse(["shade-2.2.2+lantern-1.0.0-cuda9.0-py35-granite16.04"], matrix=TOY)).environment
     assert (found.name, found.prefixes) == ("shelf", ())
     base = replace(found.base, other_providers=joint.base.other_providers)
     assert replace(found, name=joint.name, base=base) == joint
@@ -201,10 +205,10 @@ def test_an_unknown_or_doubled_framework_is_refused(ask: Any) -> None:
 
 def test_each_prefix_of_an_earlier_decision_is_judged_as_an_environment(ask: Any) -> None:
     environment = ask('"wd==1.12.3"', '"plain==2.4.9"').environment
-    assert resolve.refusals(TOY, environment) == []
+    assert recheck(TOY, environment) == []
     first, second = environment.prefixes
     swapped = replace(environment, prefixes=(first, replace(second, python=first.python)))
-    assert [each.reason for each in resolve.refusals(TOY, swapped)] == ["supports Python 2.7, no longer 3.5"]
+    assert [each.reason for each in recheck(TOY, swapped)] == ["supports Python 2.7, no longer 3.5"]
 
 
 def test_what_all_prefixes_share_is_judged_too(ask: Any) -> None:
@@ -212,7 +216,7 @@ def test_what_all_prefixes_share_is_judged_too(ask: Any) -> None:
     sources = read_sources(ENTRY)
     place = next(name for name in sources if name.endswith("plain.yaml"))
     sources[place] = sources[place].replace(b"systems: [granite16.04]", b"systems: [marble10]")
-    reasons = [each.reason for each in resolve.refusals(compile_matrix(sources), environment)]
+    reasons = [each.reason for each in recheck(compile_matrix(sources), environment)]
     assert reasons and all("marble10" in reason or "granite16.04" in reason for reason in reasons)
 
 
@@ -230,8 +234,8 @@ def test_what_all_prefixes_share_is_judged_too(ask: Any) -> None:
 def test_a_stack_that_changed_since_is_told_apart(ask: Any, read: Any, old: str, new: str, part: str) -> None:
     environment = ask('"wd==1.12.3"', '"plain==2.4.9"').environment
     text = GPU.format('"wd==1.12.3", "plain==2.4.9"')
-    assert resolve.departures(TOY, read(text), environment) == []
-    assert part in resolve.departures(TOY, read(text.replace(old, new)), environment)
+    assert departures(TOY, read(text), environment) == []
+    assert part in departures(TOY, read(text.replace(old, new)), environment)
 
 
 # --- the file -----------------------------------------------------------------------------------------------------------
@@ -343,14 +347,14 @@ def test_every_division_is_accepted_and_no_framework_would_fit_an_earlier_prefix
     divided = 0
     for requests in SETS:
         try:
-            environment = resolve.resolve_stack(TOY, stack_of(requests)).environment
+            environment = resolve_stack(TOY, stack_of(requests)).environment
         except ConflictError:
             continue
-        assert resolve.refusals(TOY, environment) == [], requests
+        assert recheck(TOY, environment) == [], requests
         divided += bool(environment.prefixes)
         for later, plan in enumerate(environment.plans()):
             for name, earlier in itertools.product(plan.frameworks, environment.plans()[:later]):
-                assert resolve.refusals(TOY, moved(environment, name, earlier)), (requests, name, earlier.name)
+                assert recheck(TOY, moved(environment, name, earlier)), (requests, name, earlier.name)
     assert divided > 20
 
 

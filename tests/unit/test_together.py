@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 
-from envbuild import codec, matrix, resolve
+from envbuild import codec, matrix
 from envbuild.errors import ConflictError, EnvbuildError
-from envbuild.matrix.loader import compile_matrix, read_sources
+from envbuild.matrix.package_pins import contradiction
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Pairs, Release, Variant
 from envbuild.model import Environment
-from envbuild.resolve import upon
-from envbuild.resolve.pins import contradiction
+from envbuild.resolve.catalogue import Filters, catalogue
+from envbuild.resolve.explanation import explain
+from envbuild.resolve.recheck import recheck
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.resolution import resolve
+from envbuild.resolve.search import addon_builds
 
 ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
 TOY = matrix.load_files(ENTRY)
@@ -25,7 +30,7 @@ PARTS = ["wd-1.12", "wd-2", "lantern", "lantern-1.0-cuda8", "shade", "shutter", 
 
 
 def ask(*texts: str, **options: str) -> Any:
-    return resolve.resolve(TOY, resolve.parse(texts, matrix=TOY, **options))
+    return resolve(TOY, parse(texts, matrix=TOY, **options))
 
 
 def every() -> list[Environment]:
@@ -56,7 +61,7 @@ def test_the_combinations_are_of_all_kinds() -> None:
 @pytest.mark.parametrize("environment", EVERY, ids=[each.name for each in EVERY])
 def test_a_name_means_itself_and_is_accepted(environment: Environment) -> None:
     assert ask(environment.name).environment == environment
-    assert resolve.refusals(TOY, environment) == []
+    assert recheck(TOY, environment) == []
     assert codec.decode(Environment, json.loads(codec.dumps(environment)), "it") == environment
 
 
@@ -94,18 +99,18 @@ def test_a_decision_that_the_facts_left_behind() -> None:
     def against(name: str, old: str, new: str) -> list[str]:
         assert old in sources[name].decode()
         changed = compile_matrix({**sources, name: sources[name].replace(old.encode(), new.encode())})
-        return [f"{each.row}: {each.reason}" for each in resolve.refusals(changed, environment)]
+        return [f"{each.row}: {each.reason}" for each in recheck(changed, environment)]
 
     assert any("stands upon widget 1.12.0" in each for each in against("several/shade.yaml", "1.12.3", "1.12.0"))
     assert any("needs cudnn" in each or "no longer accepts" in each for each in against("several/crate.yaml", '"7.5"', '"7.9"'))
     requirements = ', requirements: ["helper>=3"]}\n      - {version: "1.2"'
     assert any("helper" in each for each in against("several/crate.yaml", '}\n      - {version: "1.2"', requirements))
     elsewhere = replace(environment, cuda="11.0")
-    assert any("has no build" in each.reason for each in resolve.refusals(TOY, elsewhere))
+    assert any("has no build" in each.reason for each in recheck(TOY, elsewhere))
 
 
 def test_joined_frameworks_are_listed_one_after_the_other() -> None:
-    names = [row.framework for row in resolve.catalogue(TOY, resolve.Filters(framework="plain+crate-1.1", cuda="cpu"))]
+    names = [row.framework for row in catalogue(TOY, Filters(framework="plain+crate-1.1", cuda="cpu"))]
     assert names == ["plain", "plain", "crate"]
 
 
@@ -174,11 +179,11 @@ def test_builds_upon_another_are_made_once_for_each_matrix(monkeypatch: pytest.M
         made.append((id(pairs), below.version))
         return make(pairs, below)
 
-    make = upon.upon
-    monkeypatch.setattr(upon, "upon", count)
+    make = addon_builds.upon
+    monkeypatch.setattr(addon_builds, "upon", count)
     table = matrix.load_files(ENTRY)
     for _ in range(2):
         for text in ("shade+wd", "wd+shade-2.2", "shade wd shutter"):
-            resolve.explain(table, resolve.parse([text], matrix=table))
+            explain(table, parse([text], matrix=table))
     assert made
     assert len(made) == len(set(made))

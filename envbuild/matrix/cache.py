@@ -1,0 +1,160 @@
+"""Loads the matrix, through a compiled copy where one is there and provably made from the same bytes by the same program.
+
+The copy is believed only if every source file still has the recorded hash. A framework's releases, and the archives, are read
+from it when they are first looked at: most requests look at one or two frameworks, however many there are, and at no archive.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from envbuild import disk_cache, files
+from envbuild.matrix import platform, types
+from envbuild.matrix.lazy_rows import Later
+from envbuild.matrix.platform import ArchiveRow
+from envbuild.matrix.types import Matrix, Release
+from envbuild.workspace import Workspace
+
+_CLASSES: tuple[type, ...] = tuple(
+    value
+    for module in (platform, types)
+    for value in vars(module).values()
+    if isinstance(value, type) and value.__module__ == module.__name__
+)
+
+
+def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
+    """The matrix of ``workspace`` with its overlays, then ``overlays``, on top. Works without a writable home, only slower.
+
+    Raises :class:`InvalidInputError` with all problems of all files, among them what rows of overlays contradict.
+    """
+    entry = workspace.matrix
+    overlays = [*workspace.overlays, *overlays]
+    program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
+    identity = json.dumps([program, str(entry), *(str(path.absolute()) for path in overlays)])
+    cache = workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+    found = _compiled(cache, entry, program)
+    if found is None:
+        found, sources = _compile(entry, overlays)
+        _require_sound(found, overlays)
+        disk_cache.keep(cache, program, _parts(found), {name: _digest(content) for name, content in sources.items()})
+    return found
+
+
+def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
+    """Refuse overlays whose rows contradict others. The matrix's own rows were checked when they were written."""
+    if not overlays:
+        return
+    from envbuild.matrix import checks
+    from envbuild.matrix.reading.loader import overlay_name
+    from envbuild.yaml_reader import raise_for
+
+    theirs = {overlay_name(path) for path in overlays}
+    raise_for([problem for problem in checks.check(found) if problem.where in theirs], "The overlay")
+
+
+def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
+    """The matrix of an entry file, read from YAML every time."""
+    return _compile(entry, overlays)[0]
+
+
+def _compile(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mapping[str, bytes]]:
+    from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
+
+    sources = read_sources(entry, overlays)
+    return compile_matrix(sources, [overlay_name(path) for path in overlays]), sources
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _parts(matrix: Matrix) -> Iterator[list[Any]]:
+    """The matrix with its archives and its frameworks' releases taken out, then those, the archives first."""
+    tables = tuple(replace(table, releases=()) for table in matrix.frameworks)
+    yield pack(replace(matrix, frameworks=tables, archives=()))
+    yield pack(tuple(matrix.archives))
+    for table in matrix.frameworks:
+        yield pack(tuple(table.releases))
+
+
+def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
+    """The cached matrix, or None if there is none that can be believed."""
+    found = disk_cache.recall(cache, program)
+    if found is None:
+        return None
+    try:
+        for name, digest in found.about.items():
+            if _digest(files.read_bytes(entry.parent / name)) != digest:
+                return None
+        matrix: Matrix = unpack(found.part(0))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+    def rows(number: int) -> tuple[Any, ...]:
+        with _no_collections():
+            read: tuple[Any, ...] = unpack(found.part(number))
+        return read
+
+    tables = enumerate(matrix.frameworks, 2)
+    frameworks = tuple(replace(table, releases=Later[Release](rows, number)) for number, table in tables)
+    return replace(matrix, frameworks=frameworks, archives=Later[ArchiveRow](rows, 1))
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Thousands of objects that all stay: looking for garbage among them is a third of the time that reading them takes."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def pack(value: Any) -> list[Any]:
+    """A value of the tables as JSON: objects (class, fields), then the value; later ones refer to earlier by ``{"": n}``.
+
+    Equal objects are written once.
+    """
+    objects: list[Any] = []
+    seen: dict[Any, int] = {}
+
+    def place(item: Any) -> Any:
+        if isinstance(item, tuple):
+            return [place(part) for part in item]
+        kind = type(item)
+        if kind not in _CLASSES:
+            return item
+        if item not in seen:
+            fields = [place(getattr(item, name)) for name in kind.__slots__]
+            objects.append([_CLASSES.index(kind), *fields])
+            seen[item] = len(objects) - 1
+        return {"": seen[item]}
+
+    objects.append([-1, place(value)])
+    return objects
+
+
+def unpack(objects: list[Any]) -> Any:
+    """The value that :func:`pack` was given. Raises one of the usual errors of Python where the list is not such a value."""
+    built: list[Any] = []
+
+    def restore(item: Any) -> Any:
+        if type(item) is list:
+            return tuple([restore(part) for part in item])
+        return built[item[""]] if type(item) is dict else item
+
+    names = [getattr(kind, "__slots__", ()) for kind in _CLASSES]
+    *rows, (_, whole) = objects
+    for index, *fields in rows:
+        built.append(_CLASSES[index](**dict(zip(names[index], map(restore, fields), strict=True))))
+    return restore(whole)

@@ -1,0 +1,195 @@
+"""Where the package index and the matrix differ, row by row. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from envbuild.matrix.online.published import Published, Wheels, indexed, packages
+from envbuild.matrix.online.wheel_metadata import Declarations, Declared, admits, below, exactly, key_of, lowest
+from envbuild.matrix.skipped_releases import why_left_out
+from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
+from envbuild.matrix.versions import has_prefix, numbers
+
+_PACKAGE = "pkg:pypi/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A place where index and matrix differ. ``kind``: gone, yanked, date, python, glibc, cuda, cudnn, nccl, beside (the
+    matrix is wrong), stale (a row explains a difference that is none), new, more, known (the row says why it differs).
+
+    ``at`` is the row's file and line, empty for what no row has.
+    """
+
+    kind: str
+    framework: str
+    version: str
+    package: str
+    message: str
+    at: str
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the matrix says something that is not so; otherwise it says less than the index, or why it says otherwise."""
+        return self.kind not in ("new", "more", "known")
+
+
+def compare(matrix: Matrix, published: Published, declared: Declarations) -> list[Finding]:
+    """All differences, in the order of the matrix: of each framework first the rows that are wrong, then what is new."""
+    found: list[Finding] = []
+    for framework in matrix.frameworks:
+        for release in framework.releases:
+            found.extend(_explained(framework, release, list(_release(matrix, framework, release, (published, declared)))))
+        found.extend(sorted(_new(framework, published), key=lambda finding: Version(finding.version)))
+    return found
+
+
+def _explained(framework: FrameworkTable, release: Release, findings: list[Finding]) -> Iterator[Finding]:
+    """The findings, those that the row itself gives a reason for marked as known; and reasons that are for nothing."""
+    reasons: dict[str, tuple[str, Variant]] = {}
+    for variant in release.variants:
+        reasons.update({kind: (reason, variant) for kind, reason in variant.contradicts})
+    for finding in findings:
+        if finding.wrong and finding.kind in reasons:
+            message = f"{finding.message}: {reasons[finding.kind][0]}"
+            yield replace(finding, kind="known", message=message)
+        else:
+            yield finding
+    for kind in sorted(set(reasons) - {finding.kind for finding in findings}):
+        variant = reasons[kind][1]
+        yield Finding(
+            kind="stale",
+            framework=framework.name,
+            version=release.version,
+            package=variant.package,
+            message=f"the row gives a reason for differing in {kind}, and does not differ",
+            at=variant.origin.at,
+        )
+
+
+def _release(
+    matrix: Matrix, framework: FrameworkTable, release: Release, index: tuple[Published, Declarations]
+) -> Iterator[Finding]:
+    published, declared = index
+    version = Version(release.version)
+    ours = [variant for variant in release.variants if indexed(variant)]
+    days = {}
+    for variant in ours:
+        there = published[variant.package].get(version)
+        known = {"framework": framework.name, "version": release.version, "package": variant.package, "at": variant.origin.at}
+        bad = variant.origin.status == "known-bad"
+        if there is None:
+            if not bad:
+                yield Finding(kind="gone", message="the index has no file of it for Linux on x86-64", **known)
+            continue
+        days[variant.package] = there.day
+        if there.yanked and not bad:
+            yield Finding(kind="yanked", message="every wheel of it was yanked, and the row is not known-bad", **known)
+        yield from _wheels(matrix, variant, there, known)
+        if (said := declared.get(key_of(variant, release.version))) is not None:
+            yield from _metadata(variant, said, known)
+    if any(days.values()) and release.released not in days.values():
+        first = min(filter(None, days.values()))
+        message = f"the row says that it was released on {release.released}; its first wheel is from {first}"
+        package = next(name for name, day in days.items() if day == first)
+        at = release.origin.at
+        yield Finding(kind="date", framework=framework.name, version=release.version, package=package, message=message, at=at)
+
+
+def _wheels(matrix: Matrix, variant: Variant, there: Wheels, known: dict[str, str]) -> Iterator[Finding]:
+    missing = [python for python in variant.python if not there.serves(python)]
+    if missing:
+        yield Finding(kind="python", message=f"the index has no wheel of it for Python {', '.join(missing)}", **known)
+    more = [row.version for row in matrix.pythons if row.version in there.pythons and row.version not in variant.python]
+    if more:
+        text = ", ".join(sorted(more, key=numbers))
+        yield Finding(kind="more", message=f"the index has wheels for Python {text} too", **known)
+    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):
+        message = f"the row says glibc {variant.glibc}; its wheels ask for {there.glibc}"
+        yield Finding(kind="glibc", message=message, **known)
+
+
+def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterator[Finding]:
+    """What the wheel asks for, against what the row says comes with it and stands beside it."""
+    cuda = said.libraries.get("cuda")
+    if cuda is not None and variant.cuda and not admits(cuda, variant.cuda):
+        yield Finding(kind="cuda", message=f"the row says CUDA {variant.cuda}; its wheel asks for {cuda}", **known)
+    for what in ("cudnn", "nccl"):
+        need: LibraryNeed | None = getattr(variant, what)
+        asked = said.libraries.get(what)
+        if asked is not None and need is not None:
+            yield from (Finding(kind=what, message=message, **known) for message in _library(what, need, asked))
+            if need.taken_from == "wheels" and variant.origin.source_of(what).startswith(_PACKAGE):
+                yield from (Finding(kind=what, message=message, **known) for message in _quoted(what, need, asked))
+        elif asked is not None and variant.cuda:
+            yield Finding(kind="more", message=f"its wheel asks for {what} {asked}, of which the row says nothing", **known)
+        elif need is not None and need.taken_from == "wheels" and said.libraries:
+            yield Finding(kind=what, message=f"the row has {what} come as a package, which its wheel does not ask for", **known)
+    for each in (*variant.requirements, *variant.constraints, *variant.choices):
+        ours = Requirement(each.requirement)
+        theirs = said.projects.get(canonicalize_name(ours.name))
+        pinned = exactly(ours.specifier)
+        if each.source.startswith(_PACKAGE) and theirs != ours.specifier:
+            says = f"asks for {ours.name}{theirs}" if theirs is not None else f"does not ask for {ours.name}"
+            yield Finding(kind="beside", message=f"the row quotes {ours} from {each.source}, which {says}", **known)
+        elif theirs is not None and pinned and not theirs.contains(Version(pinned).public, prereleases=True):
+            yield Finding(kind="beside", message=f"the row says {ours}; its wheel asks for {ours.name}{theirs}", **known)
+
+
+def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
+    """Why a row's need of a library is not what the wheel asks for."""
+    for text in dict.fromkeys(filter(None, (need.prefer, need.minimum))):
+        if not admits(asked, text):
+            yield f"the row says {what} {text}; its wheel asks for {asked}"
+    end = below(asked)
+    if need.below and end and numbers(need.below) > numbers(end):
+        yield f"the row takes {what} below {need.below}; its wheel asks for {asked}"
+
+
+def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
+    """Where a row that cites a package says another range of a library than it does: its own choice is no fact of theirs."""
+    if need.exact and not exactly(asked):
+        yield f"the row says {what} {need.prefer} alone; its wheel asks for {asked}"
+    elif not need.exact and not has_prefix(lowest(asked), need.minimum):
+        yield f"the row says {what} from {need.minimum or 'any'} on; its wheel asks for {asked}"
+    elif not need.exact and not exactly(asked) and numbers(need.below or "0") != numbers(below(asked) or "0"):
+        yield f"the row says {what} below {need.below or 'no'} version; its wheel asks for {asked}"
+
+
+def against_metadata(matrix: Matrix, declared: Declarations) -> list[Finding]:
+    """Where rows differ from what wheels say in their metadata, but for what a row gives a reason for."""
+    found: list[Finding] = []
+    for framework in matrix.frameworks:
+        for release in framework.releases:
+            for variant in release.variants:
+                said = declared.get(key_of(variant, release.version)) if indexed(variant) else None
+                at, name = variant.origin.at, variant.package
+                known = {"framework": framework.name, "version": release.version, "package": name, "at": at}
+                told = list(_metadata(variant, said, known)) if said is not None else []
+                found += [each for each in told if each.wrong and each.kind not in dict(variant.contradicts)]
+    return found
+
+
+def _new(framework: FrameworkTable, published: Published) -> Iterator[Finding]:
+    known = {Version(release.version) for release in framework.releases}
+    oldest = min(known)
+    seen: set[Version] = set()
+    for package in packages(framework):
+        for version, there in published[package].items():
+            fresh = version > oldest and version not in known | seen and not version.local
+            if fresh and not there.yanked and why_left_out(framework.left_out, str(version)) is None:
+                seen.add(version)
+                yield Finding(
+                    kind="new",
+                    framework=framework.name,
+                    version=str(version),
+                    package=package,
+                    message=f"published on {there.day or 'an unknown day'}, and in no row",
+                    at="",
+                )

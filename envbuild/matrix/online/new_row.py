@@ -1,0 +1,196 @@
+"""The text of a row for a release that only the index has: what the index and the wheel tell, the rest as in its series."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from envbuild.matrix.online.published import Published, Wheels, indexed
+from envbuild.matrix.online.wheel_metadata import Declared, Reader, admits, below, exactly, library_of, lowest
+from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
+from envbuild.matrix.versions import numbers
+
+_TAKEN = "CUDA, libraries and GPU code as in {}, unproved"
+_READ = "GPU code as in {}, unproved; CUDA and its libraries as the wheel asks for them"
+_ASKED = "its wheel asks for {}; the pair is unproved"
+_UNASKED = "its files name no {}: here is that of {}, unproved"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the parts of a row come from: the matrix that lacks it, and the index that has it. ``today``: YYYY-MM-DD."""
+
+    matrix: Matrix
+    published: Published
+    reader: Reader
+    today: str
+
+
+def row(source: Source, framework: FrameworkTable, series: str, version: str) -> str | None:
+    """The row of ``version`` after the model of the newest release of ``series``, without indentation.
+
+    None where no build of the series would come from what the index has of it.
+    """
+    like = next(release for release in framework.releases if release.series == series)
+    number = Version(version)
+    there = {
+        variant.name: source.published[variant.package][number]
+        for variant in like.variants
+        if indexed(variant) and number in source.published[variant.package]
+    }
+    days = [wheels.day for wheels in there.values() if wheels.day]
+    if not days:
+        return None
+    parts = [f'version: "{version}"', f'released: "{min(days)}"']
+    standing = [variant for variant in like.variants if variant.upon and variant.name in there]
+    if standing:
+        upon, note = _upon(source, standing[0], (series, version), min(days))
+        return _closed(source, [*parts, upon, *_narrowed(standing, there)], note, {})
+    companions = _companions(source, like, there, version)
+    if companions is None:
+        return None
+    changed, read = _changed(source, like, version, there)
+    without = [variant.name for variant in like.variants if indexed(variant) and variant.name not in there]
+    without += _displaced(like, changed)
+    parts += [f"without: [{', '.join(without)}]"] if without else []
+    parts += [f"requirements: {_quoted(companions)}"] if companions else []
+    return _closed(source, parts, (_READ if read else _TAKEN).format(series), changed)
+
+
+def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]) -> str:
+    parts = [*parts, f'checked: "{source.today}"', "status: unknown", f'note: "{note}"']
+    if not changed:
+        return f"- {{{', '.join(parts)}}}"
+    variants = ",\n              ".join(f"{name}: {{{text}}}" for name, text in changed.items())
+    return f"- {{{', '.join(parts)},\n   variants: {{{variants}}}}}"
+
+
+def _companions(source: Source, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
+    """What the model pins beside itself, in the newest release that the wheel takes, or in the same version as itself where the
+    model does so and the wheel does not say; None where the index has none.
+    """
+    found: dict[str, str] = {}
+    for variant in (variant for variant in like.variants if variant.name in there):
+        declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
+        for ours in (Requirement(each.requirement) for each in variant.requirements):
+            same = SpecifierSet(f"=={version}") if exactly(ours.specifier) == like.version else None
+            asked = declared.projects.get(canonicalize_name(ours.name), same) if declared else same
+            if exactly(ours.specifier) and asked is not None:
+                newest = source.reader.newest(ours.name, asked)
+                if newest is None:
+                    return None
+                found[ours.name] = f"{ours.name}=={newest}"
+    return list(found.values())
+
+
+def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> tuple[dict[str, str], bool]:
+    """What each build says otherwise than the series, and whether a wheel told of CUDA."""
+    changed, read = {}, False
+    for variant in like.variants:
+        if variant.name not in there:
+            continue
+        parts = [*_tags(variant, there[variant.name])]
+        if variant.cuda_libraries == "wheels":
+            python = max(variant.python, key=numbers)
+            declared = source.reader.read(variant.requirement, version, python)
+            if declared and declared.libraries:
+                read = True
+                purl = f'"pkg:pypi/{variant.package}@{version}"'
+                sources = ", ".join(f"{key}: {purl}" for key in declared.libraries)
+                parts += [*_libraries(variant, declared), *_held(variant, declared), f"field_source: {{{sources}}}"]
+        if parts:
+            changed[variant.name] = ", ".join(parts)
+    return changed, read
+
+
+def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
+    """Builds of other indexes for a CUDA that a build of this one has come to: the two would bear the same name."""
+    others = [variant for variant in like.variants if variant.cuda and variant.name not in changed and not indexed(variant)]
+    return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
+
+
+def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
+    exact = _exact(there)
+    if exact and exact != sorted(variant.python, key=numbers):
+        yield f"python: {_quoted(exact)}"
+    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may promise less than the binaries need
+        yield f'glibc: "{there.glibc}"'
+
+
+def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
+    """``cuda``, ``cudnn`` and ``nccl`` as the wheel asks for them; those of the model where it takes a range that has them."""
+    for key, asked in declared.libraries.items():
+        version, ours = _least(key, asked), _ours(variant, key)
+        if not version or (ours and not exactly(asked) and admits(asked, ours)):
+            continue
+        end = f', below: "{below(asked)}"' if below(asked) else ""
+        whole = key == "cuda" or exactly(asked)
+        yield f'{key}: "{version}"' if whole else f'{key}: {{min: "{version}"{end}, prefer: "{version}", from: wheels}}'
+
+
+def _least(key: str, asked: SpecifierSet) -> str:
+    """The line of the least version that is asked for, as long as rows name it."""
+    return ".".join(re.findall(r"\d+", lowest(asked))[: 2 if key == "cuda" else 3])
+
+
+def _ours(variant: Variant, key: str) -> str:
+    need: LibraryNeed | None = variant.cudnn if key == "cudnn" else variant.nccl
+    return variant.cuda if key == "cuda" else need.prefer or need.minimum if need else ""
+
+
+def _held(variant: Variant, declared: Declared) -> Iterator[str]:
+    """The model's choices as the wheel takes them, and what keeps ranges of libraries to what the row says of them."""
+    wanted = {}
+    for ours in (Requirement(each.requirement) for each in variant.choices):
+        asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
+        refused = pin and lowest(asked) and not asked.contains(pin, prereleases=True)
+        wanted[canonicalize_name(ours.name)] = f"{ours.name}=={lowest(asked)}" if refused else str(ours)
+    for project, asked in declared.projects.items():
+        key = library_of(project)
+        ranged = key and lowest(asked) and not exactly(asked)
+        if ranged and (not admits(asked, _ours(variant, key) or "0") or _least(key, asked) == _ours(variant, key)):
+            wanted.setdefault(canonicalize_name(project), f"{project}=={lowest(asked)}")
+    if list(wanted.values()) != [str(Requirement(each.requirement)) for each in variant.choices]:
+        yield f"choices: {_quoted(list(wanted.values()))}"
+
+
+def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
+    """The newest release of the day, of what the series stands upon, that the wheel takes, and the note that says so.
+
+    Where it names none: the release that the series' newest stands upon, since an older one is likelier to work than a newer.
+    """
+    name, like, _ = variant.upon[0]
+    series, version = names
+    declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
+    base = next(table for table in source.matrix.frameworks if table.name == name)
+    theirs = {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
+    if canonicalize_name(variant.package) in theirs:  # no package of its own: it is the other framework itself
+        return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
+    projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
+    asked = {project: asked for project, asked in declared.projects.items() if project in projects}
+    fitting = [r for r in base.releases if r.released <= day and all(each.contains(r.version) for each in asked.values())]
+    said = ", ".join(f"{project}{each}" for project, each in asked.items())
+    if not asked:
+        return f'upon: {{{name}: "{like}"}}', _UNASKED.format(base.title, series)
+    return f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}', _ASKED.format(said)
+
+
+def _narrowed(standing: list[Variant], there: dict[str, Wheels]) -> list[str]:
+    exact = {python for variant in standing for python in _exact(there[variant.name])}
+    ours = {python for variant in standing for python in variant.python}
+    return [f"python: {_quoted(sorted(exact, key=numbers))}"] if exact and not ours <= exact else []
+
+
+def _exact(there: Wheels) -> list[str]:
+    return sorted((python for python in there.pythons if re.fullmatch(r"\d+\.\d+", python)), key=numbers)
+
+
+def _quoted(versions: list[str]) -> str:
+    quoted = (f'"{version}"' for version in versions)
+    return f"[{', '.join(quoted)}]"

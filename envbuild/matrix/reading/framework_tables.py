@@ -1,0 +1,399 @@
+"""Reads ``frameworks/<name>.yaml``: series hand their values down to releases and variants; every release becomes explicit."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, get_args
+
+from envbuild.matrix.pairs import DOUBTS
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.reading.context import NAME, URL, Context, date, minor, minors, requirement_list, unique, version
+from envbuild.matrix.reading.derived_builds import KEYS, Find, Own, bounds, standing
+from envbuild.matrix.reading.pinned_files import pinned_files
+from envbuild.matrix.reading.platform_tables import Files
+from envbuild.matrix.reading.requirements import bad_capabilities, need
+from envbuild.matrix.reading.skipped_releases import left_out
+from envbuild.matrix.types import (
+    FrameworkTable,
+    LeftOut,
+    NameHint,
+    Pairs,
+    Policy,
+    Release,
+    Requirement,
+    Variant,
+)
+from envbuild.matrix.versions import newest_first
+from envbuild.model import CudaLibraries
+from envbuild.yaml_reader import Table
+
+CUDA_LIBRARIES = get_args(CudaLibraries)
+DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain one of these
+_LEVELS = ("options", "constraints", "requirements", "asks", "margin_days", *KEYS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parents:
+    """The tables that hand values down to a variant, and what was worked out of them."""
+
+    framework: Table
+    series: Table
+    release: Table
+    origin: Provenance
+    find: Find
+
+
+def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
+    """All frameworks by name.
+
+    In an overlay ``framework: {name: …}`` alone refers to the one that is there. A series there replaces the series of the same
+    name; one without ``variants`` adds its releases to it, or replaces single ones.
+    """
+    heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []
+    bodies: dict[str, list[tuple[Table, Provenance]]] = {}
+    without: dict[str, tuple[LeftOut, ...]] = {}
+    for file, defaults in files:
+        head = file.table("framework")
+        series = file.tables("series")
+        missing = left_out(context, file, defaults)
+        if head is None:
+            without[""] = without.get("", ()) + missing
+            if series:
+                file.problem("a file with series needs `framework`", "series")
+            continue
+        name = head.text("name", pattern=r"[a-z][a-z0-9_-]*")
+        if not (name in bodies and file.where in context.overlays and head.keys() == ["name"]):
+            heads.append((f"framework {name}", head, (head, defaults)))
+        bodies.setdefault(name, []).extend((table, defaults) for table in series)
+        without[name] = without.get(name, ()) + missing
+    found = _Frameworks(context, policy, unique(context, heads), bodies).all()
+    return tuple(replace(table, left_out=without.get(table.name, ()) + without.get("", ())) for table in found)
+
+
+class _Frameworks:
+    """Reads each framework once, those that others stand on first."""
+
+    def __init__(
+        self,
+        context: Context,
+        policy: Policy,
+        heads: Iterable[tuple[Table, Provenance]],
+        bodies: dict[str, list[tuple[Table, Provenance]]],
+    ) -> None:
+        self._context = context
+        self._policy = policy
+        self._heads = {head.text("name"): (head, defaults) for head, defaults in heads}
+        self._bodies = bodies
+        self._read: dict[str, FrameworkTable | None] = {}
+
+    def all(self) -> tuple[FrameworkTable, ...]:
+        found = [self._framework(name) for name in sorted(self._heads)]
+        return tuple(framework for framework in found if framework is not None)
+
+    def find(self, table: Table, name: str) -> FrameworkTable | None:
+        """The framework that ``table`` stands on."""
+        if name not in self._heads:
+            table.problem(f"framework {name} is in no row", "upon")
+            return None
+        found = self._framework(name)
+        if found is None:
+            table.problem(f"it would stand on itself by way of {name}", "upon")
+        return found
+
+    def _framework(self, name: str) -> FrameworkTable | None:
+        """None while it is being read."""
+        if name not in self._read:
+            self._read[name] = None
+            body = _series(self._context, self._bodies.get(name, ()))
+            self._read[name] = _framework(self._context, self._heads[name], body, self._policy, self.find)
+            self._heads[name][0].finish()
+        return self._read[name]
+
+
+class _Series(NamedTuple):
+    """Releases that are listed in one place: ``values`` hands its values down to what ``listing`` lists."""
+
+    values: Table
+    listing: Table
+    defaults: Provenance
+
+
+def _series(context: Context, tables: Iterable[tuple[Table, Provenance]]) -> list[_Series]:
+    """The series of one framework; an overlay's additions come after the series that they extend."""
+    found: dict[str, list[_Series]] = {}
+    for table, defaults in tables:
+        name = version(table, "series")
+        before = found.get(name, [])
+        again = next((part.listing for part in before if part.listing.where == table.where), None)
+        overlay = table.where in context.overlays
+        if before and (again is not None or not overlay):
+            first = again or before[0].listing
+            table.problem(f"series {name} is defined again; first in {first.where}:{first.line}")
+        if before and overlay and "variants" not in table:
+            before.append(_Series(before[0].values, table, defaults))
+        else:
+            found[name] = [_Series(table, table, defaults)]
+    return [part for parts in found.values() for part in parts]
+
+
+def _framework(
+    context: Context, file: tuple[Table, Provenance], body: Iterable[_Series], policy: Policy, find: Find
+) -> FrameworkTable:
+    head, defaults = file
+    origin = context.origin(head, defaults)
+    hints = []
+    for item in head.tables("hints"):
+        hints.append(NameHint(says=item.text("says").lower(), means=item.text("means"), because=item.text("because", "")))
+        item.finish()
+    head.allow(*_LEVELS)
+    _check_levels(context, head)
+    releases: list[tuple[str, Table, Release]] = []
+    for values, listing, inherited in body:
+        series_origin = context.origin(listing, inherited)
+        listing.allow("series")
+        if listing is values:
+            listing.allow("variants", *_LEVELS)
+            _check_levels(context, listing)
+        for table in listing.tables("releases", required=True):
+            parents = _Parents(framework=head, series=values, release=table, origin=series_origin, find=find)
+            releases.append((f"release {table.text('version')}", table, _release(context, parents, policy)))
+            table.finish()
+        listing.finish()
+    return FrameworkTable(
+        name=head.text("name"),
+        title=head.text("title"),
+        short=head.text("short", pattern=r"[a-z][a-z0-9]*"),
+        aliases=tuple(alias.lower() for alias in head.texts("aliases", required=True, pattern=NAME)),
+        recipe=head.text("recipe", pattern=NAME),
+        hints=tuple(hints),
+        left_out=(),
+        releases=_newest_first(context, releases),
+        origin=origin,
+        instead_of=head.text("instead_of", ""),
+        beside=head.text("beside", ""),
+    )
+
+
+def _check_levels(context: Context, table: Table) -> None:
+    """Values that are handed down are read once here, so that a problem in them shows even where no release uses them."""
+    table.text_map("options")
+    requirement_list(context, table, "constraints", "")
+    requirement_list(context, table, "requirements", "")
+    table.integer("margin_days", 0)
+    for python in minors(table, "python"):
+        if python not in context.pythons:
+            table.problem(f"Python {python} is in no row", "python")
+
+
+def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) -> tuple[Release, ...]:
+    from packaging.version import InvalidVersion, Version
+
+    rows = list(rows)
+    ordered = []
+    for _, table, release in rows:
+        try:
+            ordered.append((Version(release.version), release))
+        except InvalidVersion:
+            if release.version:
+                table.problem(f"{release.version!r} is not a version", "version")
+    unique(context, rows)
+    kept = {release.version: (key, release) for key, release in ordered}
+    return tuple(release for _, release in sorted(kept.values(), key=lambda pair: pair[0], reverse=True))
+
+
+def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
+    table = parents.release
+    refused = len(context.problems)
+    number = table.text("version")
+    released = date(table, "released", whole=True)
+    origin = context.origin(table, parents.origin, inherit_note=True)
+    table.allow(*_LEVELS, "contradicts")
+    _check_levels(context, table)
+    without = table.texts("without", pattern=NAME)
+    layers: dict[str, list[Table]] = {}
+    for level in (parents.series, table):
+        for name, variant in level.named_tables("variants"):
+            layers.setdefault(name, []).insert(0, variant)
+    variants = [_variant(context, name, tables, parents, origin) for name, tables in layers.items() if name not in without]
+    standing_upon, pairs = _standing(context, parents, origin, variants, without)
+    variants.extend(standing_upon)
+    if not variants and len(context.problems) == refused:
+        table.problem("the release has no variant")
+    variants.sort(key=lambda v: (not v.cuda, not v.default, newest_first(v.cuda or "0"), v.name))
+    return Release(
+        version=number,
+        series=parents.series.text("series"),
+        released=released,
+        exclude_newer=date(table, "exclude_newer", "", whole=True)
+        or max([_bound(parents, released, origin.checked, policy), *bounds(variants, table, parents.find)]),
+        variants=tuple(variants),
+        origin=origin,
+        pairs=pairs,
+    )
+
+
+def _standing(
+    context: Context, parents: _Parents, origin: Provenance, own: list[Variant], without: tuple[str, ...]
+) -> tuple[list[Variant], tuple[Pairs, ...]]:
+    """The builds that come of what the release stands on, but for those that it replaces or leaves out."""
+    levels = [parents.release, parents.series, parents.framework]
+    terms = Own(
+        requirements=_handed_down(context, None, parents, "requirements"),
+        constraints=_handed_down(context, None, parents, "constraints"),
+        asks=_handed_down(context, None, parents, "asks"),
+        options=_options(None, parents),
+        contradicts=_contradicts(None, parents),
+        without=without,
+        origin=origin,
+    )
+    found, pairs = standing(context, levels, parents.release.text("version"), parents.find, terms)
+    taken = {(variant.cuda, variant.cuda_libraries) for variant in own}
+    replaced = {variant.name for variant in own}
+    known = {variant.name for variant in own} | {name for name, _ in parents.series.named_tables("variants")}
+    known |= {name for each in pairs for name in _builds_of(each, parents)}
+    for name in without:
+        if name not in known:
+            parents.release.problem(f"there is no variant {name!r} to leave out", "without")
+    kept = [
+        variant for variant in found if variant.name not in replaced and (variant.cuda, variant.cuda_libraries) not in taken
+    ]
+    return kept, pairs
+
+
+def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
+    """The names of all builds that a release could stand upon."""
+    below = parents.find(parents.release, pairs.framework)
+    versions = {*pairs.tested, *pairs.allowed}
+    return (
+        {variant.name for release in below.releases if release.version in versions for variant in release.variants}
+        if below
+        else set()
+    )
+
+
+def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:
+    """The release date plus the margin of the nearest level that states one, but not after the row was checked.
+
+    A bound in the future would let a lock of the newest releases change from day to day.
+    """
+    margin = policy.dependency_margin_days
+    for level in (parents.framework, parents.series, parents.release):
+        margin = level.integer("margin_days", margin)
+    try:
+        bound = (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
+        return max(released, min(bound, checked)) if len(checked) == len(bound) else bound
+    except ValueError:  # refused when it was read
+        return ""
+
+
+class _Layers:
+    """The tables of one variant, the most particular first: a key is read from the first that has it."""
+
+    def __init__(self, tables: list[Table]) -> None:
+        self.tables = tables
+
+    def of(self, key: str) -> Table:
+        for table in self.tables:
+            table.allow(key)
+        return next((table for table in self.tables if key in table), self.tables[-1])
+
+
+def _variant(context: Context, name: str, tables: list[Table], parents: _Parents, release_origin: Provenance) -> Variant:
+    layers = _Layers(tables)
+    of = layers.of
+    refused = len(context.problems)
+    origin = _provenance(context, tables, parents, release_origin)
+    libraries: CudaLibraries = of("cuda_libraries").choice("cuda_libraries", CUDA_LIBRARIES) or "none"
+    cuda = minor(of("cuda"), "cuda", "")
+    if (libraries == "none") != (not cuda) and len(context.problems) == refused:
+        of("cuda").problem(f"cuda_libraries {libraries} and cuda {cuda or 'absent'} contradict each other")
+    capabilities = of("capabilities").table("capabilities")
+    sass, ptx = ((), ()) if capabilities is None else (minors(capabilities, "sass", required=True), minors(capabilities, "ptx"))
+    if capabilities is not None:
+        capabilities.finish()
+    package = of("package").text("package", pattern=NAME)
+    found = Variant(
+        name=name,
+        package=package,
+        requirement=of("requirement").text(
+            "requirement", package, pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?"
+        ),
+        local_version=of("local_version").text("local_version", "", pattern=r"\+[A-Za-z0-9.]+"),
+        requirements=_handed_down(context, of("requirements"), parents, "requirements"),
+        constraints=_handed_down(context, of("constraints"), parents, "constraints"),
+        python=_pythons(of("python"), parents),
+        cuda=cuda,
+        cuda_libraries=libraries,
+        cudnn=need(of("cudnn"), "cudnn", libraries),
+        nccl=need(of("nccl"), "nccl", libraries),
+        sass=sass,
+        ptx=ptx,
+        glibc=version(of("glibc"), "glibc"),
+        cpu_features=of("cpu_features").texts("cpu_features", pattern=NAME),
+        index=of("index").text("index", "default", pattern=rf"default|{URL}"),
+        repository=of("repository").text("repository", "", pattern=URL),
+        revision=of("revision").text("revision", "", pattern=r"\S+"),
+        distribution=of("distribution").text("distribution", "", pattern=r"\S+"),
+        systems=tuple(system.lower() for system in of("systems").texts("systems", pattern=NAME)),
+        options=_options(of("options"), parents),
+        bad_capabilities=bad_capabilities(context, of("bad_capabilities"), origin),
+        upon=(),
+        default=of("default").boolean("default"),
+        contradicts=_contradicts(of("contradicts"), parents),
+        origin=origin,
+        files=pinned_files(context, of("files")),
+        choices=requirement_list(context, of("choices"), "choices", ""),
+        asks=_handed_down(context, of("asks"), parents, "asks"),
+        nvcc=of("nvcc").boolean("nvcc"),
+    )
+    if found.nvcc and not (found.repository and libraries == "system"):
+        tables[0].problem("`nvcc` is for what is built from a `repository` with the image's own CUDA (cuda_libraries: system)")
+    if bool(found.repository) != bool(found.revision) or (found.repository and found.distribution):
+        tables[0].problem("`repository` goes with `revision`, and not with `distribution`")
+    for table in tables:
+        table.finish()
+    return found
+
+
+def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: Provenance) -> Provenance:
+    """The nearest table's; yet what the series says of a build makes no release better than the release says of itself."""
+    own = [(table.where, table.line) for _, table in parents.release.named_tables("variants")]
+    found = ours
+    for table in reversed(tables):
+        found = context.origin(table, found, inherit_note=True)
+        said = "status" in parents.release and (table.where, table.line) not in own
+        if said and DOUBTS.index(ours.status) > DOUBTS.index(found.status):
+            found = replace(found, status=ours.status, note=ours.note)
+    return found
+
+
+def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
+    """The variant's own list, else the release's, else the series'."""
+    levels = (own, parents.release, parents.series)
+    return minors(next((table for table in levels if "python" in table), own), "python", required=True)
+
+
+def _handed_down(context: Context, variant: Table | None, parents: _Parents, key: str) -> tuple[Requirement, ...]:
+    """The release's list, else the series'; the variant's own is added."""
+    level = parents.release if key in parents.release else parents.series
+    ours = requirement_list(context, variant, key, "") if variant else ()
+    return requirement_list(context, level, key, "") + ours
+
+
+def _options(variant: Table | None, parents: _Parents) -> tuple[tuple[str, str], ...]:
+    merged: dict[str, str] = {}
+    for level in (parents.framework, parents.series, parents.release, variant):
+        merged.update(level.text_map("options") if level else {})
+    return tuple(sorted(merged.items()))
+
+
+def _contradicts(variant: Table | None, parents: _Parents) -> tuple[tuple[str, str], ...]:
+    reasons: dict[str, str] = {}
+    for table in (parents.release, variant):
+        said = table.text_map("contradicts") if table else {}
+        for kind in sorted(set(said) - set(DIFFERENCES)):
+            parents.release.problem(f"{kind!r} is not one of {', '.join(DIFFERENCES)}", "contradicts")
+        reasons.update(said)
+    return tuple(sorted(reasons.items()))

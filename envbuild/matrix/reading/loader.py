@@ -1,0 +1,135 @@
+"""From the entry file to a :class:`Matrix`: read every file, report all problems at once, put the tables in order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from envbuild import files
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.matrix.reading import framework_tables, gpu_tables, platform_tables
+from envbuild.matrix.reading.context import Context, descending
+from envbuild.matrix.types import Matrix
+from envbuild.yaml_reader import Table, load, raise_for
+
+SCHEMA = 1
+_THEN = ": what the rows say of each other is checked once each can be read"
+_TABLES = (
+    *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
+    "driver_rules",
+    *("repositories", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
+)
+
+
+def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
+    """The bytes of the entry file, of what it includes and of the overlays, by the name that messages use.
+
+    Overlays (``--matrix``) come last; a row there replaces the row of the same name. They are named by their absolute path, the
+    matrix's own files relative to the entry: :attr:`Provenance.overlaid` tells them apart by it.
+    """
+    problems: list[Problem] = []
+    found: dict[str, bytes] = {}
+    content = _read(entry, entry.name, problems)
+    if content is not None:
+        found[entry.name] = content
+        for name, line in _includes(content, entry.name):
+            path = entry.parent / name
+            if not path.resolve().is_relative_to(entry.parent.resolve()):
+                problems.append(Problem(where=entry.name, line=line, message=f"{name} lies outside"))
+            elif name in found:
+                problems.append(Problem(where=entry.name, line=line, message=f"{name} is included twice"))
+            elif (content := _read(path, name, problems)) is not None:
+                found[name] = content
+    for path in overlays:
+        if (content := _read(path, overlay_name(path), problems)) is not None:
+            found[overlay_name(path)] = content
+    raise_for(problems, "The matrix")
+    return found
+
+
+def overlay_name(path: Path) -> str:
+    """How messages, provenance and the compiled copy name an overlay."""
+    return str(path.absolute())
+
+
+def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
+    """What the entry file includes. Its problems are found again, and reported, when it is compiled."""
+    table = load(content, where, [])
+    # A NUL, which YAML's escapes can spell, is no part of any path.
+    return [] if table is None else [(name.replace("\0", "?"), table.line_of("include")) for name in table.texts("include")]
+
+
+def _read(path: Path, name: str, problems: list[Problem]) -> bytes | None:
+    try:
+        return files.read_bytes(path)
+    except OSError as error:
+        problems.append(Problem(where=name, line=0, message=f"cannot be read: {error.strerror or error}"))
+        return None
+
+
+def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -> Matrix:
+    """The matrix of the given files, the first being the entry. Raises :class:`InvalidInputError` with every problem."""
+    context = Context()
+    context.overlays = set(overlays)
+    read = [load(content, where, context.problems) for where, content in sources.items()]
+    documents = [table for table in read if table is not None]
+    if not documents or read[0] is None:
+        raise_for(context.problems, "The matrix", _THEN)
+        raise InvalidInputError("The matrix has no entry file.")
+    for table in documents:
+        context.define_sources(table)
+    matrix = replace(_assemble(context, documents), fingerprint=_fingerprint(sources))
+    raise_for(context.problems, "The matrix", _THEN)
+    return matrix
+
+
+def _fingerprint(sources: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for name, content in sources.items():
+        whole.update(f"{len(name)} {name} {len(content)} ".encode() + content)
+    return whole.hexdigest()
+
+
+def _assemble(context: Context, documents: list[Table]) -> Matrix:
+    entry = documents[0]
+    if entry.integer("schema") != SCHEMA:
+        entry.problem(f"this program reads schema {SCHEMA}", "schema")
+    if entry.texts("include", pattern=r"[^/].*\.yaml") and "policy" not in entry:
+        entry.problem("a file that includes others needs `policy`", "include")
+    for overlay in (table for table in documents if table.where in context.overlays and "schema" in table):
+        if overlay.integer("schema") != SCHEMA:
+            overlay.problem(f"this program reads schema {SCHEMA}", "schema")
+    policy = platform_tables.policy(entry)
+    files = [(table, context.defaults(table)) for table in documents]
+    rows = partial(platform_tables.rows, context, files)
+    systems = rows("systems", lambda row: row.name, platform_tables.system)
+    pythons = rows("pythons", lambda row: row.version, platform_tables.python)
+    context.pythons = {row.version for row in pythons}
+    found = Matrix(
+        fingerprint="",
+        policy=policy,
+        systems=tuple(sorted(systems, key=lambda row: (-row.preference, row.name))),
+        pythons=tuple(sorted(pythons, key=lambda row: (-row.preference, row.version))),
+        archives=tuple(rows("archives", lambda row: row.name, platform_tables.archive)),
+        build_tools=tuple(rows("build_tools", lambda row: f"{row.name} {row.version}", platform_tables.build_tool)),
+        source_archives=tuple(
+            rows("source_archives", lambda row: f"{row.repository} {row.revision}", platform_tables.source_archive)
+        ),
+        architectures=tuple(rows("architectures", lambda row: row.key, gpu_tables.architecture)),
+        drivers=descending(rows("drivers", lambda row: row.branch, platform_tables.driver), lambda r: r.branch),
+        driver_rules=tuple(rows("driver_rules", lambda row: row.cuda_major, platform_tables.driver_rule)),
+        repositories=tuple(rows("repositories", lambda row: row.name, platform_tables.repository)),
+        cuda=descending(rows("cuda", lambda row: row.version, platform_tables.cuda), lambda r: r.version),
+        cudnn=platform_tables.libraries(context, files, "cudnn"),
+        nccl=platform_tables.libraries(context, files, "nccl"),
+        gpus=tuple(rows("gpus", lambda row: row.name, gpu_tables.gpu)),
+        gpu_vendors=tuple(rows("gpu_vendors", lambda row: row.vendor, gpu_tables.gpu_vendor)),
+        frameworks=framework_tables.frameworks(context, files, policy),
+    )
+    for table in documents:
+        table.allow("sources", "defaults", *_TABLES)
+        table.finish()
+    return found

@@ -1,0 +1,45 @@
+"""Reads what a build needs of libraries, and the GPUs that it does not work on."""
+
+from __future__ import annotations
+
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.reading.context import Context, minors, version
+from envbuild.matrix.types import BadCapability, LibraryNeed
+from envbuild.model import CudaLibraries
+from envbuild.yaml_reader import Table
+
+
+def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
+    """What a build needs of cuDNN or NCCL (``key``); None where the row does not say. ``libraries``: who brings CUDA."""
+    if key not in table:
+        return None
+    if table.is_text(key):
+        exact = version(table, key)
+        return LibraryNeed(minimum=exact, below="", prefer=exact, exact=True, taken_from=libraries)
+    found = table.table(key)
+    if found is None:
+        return None
+    read = LibraryNeed(
+        minimum=version(found, "min", ""),
+        below=version(found, "below", ""),
+        prefer=version(found, "prefer", ""),
+        exact=False,
+        taken_from=found.choice("from", ("system", "bundled", "wheels"), libraries),
+    )
+    found.finish()
+    return read
+
+
+def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
+    """The GPUs that the binaries accept and that are known not to work; the row's source where an entry has none."""
+    found = []
+    for item in table.tables("bad_capabilities"):
+        found.append(
+            BadCapability(
+                capabilities=minors(item, "capabilities", required=True),
+                reason=item.text("reason"),
+                source=context.document(item, "source", origin.source),
+            )
+        )
+        item.finish()
+    return tuple(found)

@@ -1,0 +1,30 @@
+"""Reads which published releases have no row on purpose."""
+
+from __future__ import annotations
+
+from envbuild.matrix.platform import Provenance
+from envbuild.matrix.reading.context import Context
+from envbuild.matrix.skipped_releases import PRERELEASES
+from envbuild.matrix.types import LeftOut
+from envbuild.yaml_reader import Table
+
+
+def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftOut, ...]:
+    """A file's ``left_out``; in a file without a framework it is said of all of them."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    found = []
+    for table in file.tables("left_out"):
+        releases = table.texts("releases", required=True)
+        for text in releases:
+            try:
+                if text != PRERELEASES:
+                    SpecifierSet(text)
+            except InvalidSpecifier:
+                table.problem(f"{text!r} is neither a condition on versions such as <1.4 nor {PRERELEASES}", "releases")
+        origin = context.origin(table, defaults)
+        if not origin.note:
+            table.problem("what is left out needs a note that says why")
+        found.append(LeftOut(releases=releases, origin=origin))
+        table.finish()
+    return tuple(found)

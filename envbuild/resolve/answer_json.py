@@ -1,0 +1,76 @@
+"""The JSON that scripts rely on: ``resolve --json`` and ``show --json`` (schemas/resolution.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from envbuild.codec import encode
+from envbuild.model import SCHEMA, Base, Environment, Resolution
+
+
+def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
+    """The answer for a resolution; ``evidence`` is what was proved of the environment, as the caller found it."""
+    environment = resolution.environment
+    code = environment.compute_capability
+    return {
+        "schema": SCHEMA,
+        "request": resolution.request,
+        "name": environment.name,
+        "frameworks": [
+            {
+                "name": framework.name,
+                "version": framework.version,
+                "package": framework.package,
+                "variant": framework.variant,
+                "cuda": environment.cuda_of(framework),
+                "requirements": list(framework.requirements),
+                "constraints": list(framework.constraints),
+                "released": framework.released,
+                **encode(details),
+            }
+            for framework, details in zip(environment.frameworks, resolution.details, strict=True)
+        ],
+        "python": environment.python.version,
+        **_prefixes(environment),
+        "os": environment.system.name,
+        "cuda": environment.cuda,
+        "cudnn": environment.cudnn,
+        "nccl": environment.nccl,
+        "base": _base(environment.base),
+        "driver_min": environment.driver_min,
+        "require_cuda": environment.require_cuda,
+        "compute_capability": None if code is None else encode(code),
+        "exclude_newer": environment.exclude_newer,
+        "reasons": encode(list(resolution.reasons)),
+        "warnings": list(resolution.warnings),
+        "overlaid": list(resolution.overlaid),
+        "evidence": list(evidence),
+        **({} if environment.custom is None else {"custom": encode(environment.custom)}),
+    }
+
+
+def _prefixes(environment: Environment) -> dict[str, Any]:
+    """The sets of packages, where there are several."""
+    plans = [
+        {"name": plan.name, "python": plan.python.version, "frameworks": list(plan.frameworks)} for plan in environment.prefixes
+    ]
+    return {"prefixes": plans} if plans else {}
+
+
+def _base(base: Base) -> dict[str, Any]:
+    return {
+        "provider": base.provider,
+        "image": base.image,
+        "default": base.is_default,
+        "packages": [f"{package.name}={package.version}" for package in base.packages],
+        "other_providers": list(base.other_providers),
+        **_to_build(base),
+    }
+
+
+def _to_build(base: Base) -> dict[str, Any]:
+    """What only the stage has that compiles, where something is compiled for GPUs."""
+    packages = [f"{package.name}={package.version}" for package in base.build_packages]
+    image = {"build_image": base.build_image} if base.build_image else {}
+    return {**({"build_packages": packages} if packages else {}), **image}

@@ -1,0 +1,145 @@
+"""Every build that the matrix has, with the name that a request for it would get: what ``list`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from envbuild.errors import EnvbuildError
+from envbuild.matrix.types import Matrix
+from envbuild.model import Status
+from envbuild.resolve.choice import choose
+from envbuild.resolve.environment import environment_of
+from envbuild.resolve.explain.unsupported_addons import refuse_unsupported
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate, build_objections, mismatches
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.placement import places
+from envbuild.resolve.search.search import Search
+
+STATES = (*get_args(Status), "unserved")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filters:
+    """What to list; an empty field lets everything pass. The words are those of a request."""
+
+    framework: str = ""
+    cuda: str = ""
+    python: str = ""
+    python_from: str = ""
+    system: str = ""
+    driver: str = ""
+    gpu: str = ""
+    status: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One build. ``name`` is its canonical default name under the filters, empty where no system of the matrix serves it."""
+
+    name: str
+    framework: str
+    version: str
+    variant: str
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+    python: str
+    pythons: tuple[str, ...]
+    system: str
+    provider: str
+    driver_min: str | None
+    status: str
+    released: str
+
+
+def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
+    """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter that names nothing."""
+    wanted = filters or Filters()
+    facts = Facts(matrix)
+    return [row for request in _requests(matrix, wanted) for row in _rows(facts, request, wanted)]
+
+
+def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
+    """The newest environment of each framework under the options of a request, by name; frameworks without one are left out."""
+    facts = Facts(matrix)
+    found = {}
+    for table in matrix.frameworks:
+        try:
+            request = parse([table.name], matrix=matrix, **options)
+        except EnvbuildError:
+            continue
+        chosen = choose(Search(facts, request))
+        if chosen is not None:
+            found[table.name] = environment_of(facts, request, chosen).name
+    return found
+
+
+def doubts(matrix: Matrix, filters: Filters) -> list[str]:
+    """What could not be checked of the filters, as ``resolve`` says it of a request."""
+    found = (text for request in _requests(matrix, filters) for text in request.warnings)
+    return list(dict.fromkeys(found))
+
+
+def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
+    """One for each framework; those of several joined ones are listed one after the other."""
+    cuda = filters.cuda.strip().lower()
+    if cuda and cuda not in ("cpu", "gpu", "cuda") and not cuda.startswith("cu"):
+        cuda = f"cuda{cuda}"
+    for name in [filters.framework] if filters.framework else [table.name for table in matrix.frameworks]:
+        request = parse(
+            [name, cuda],
+            matrix=matrix,
+            driver=filters.driver or None,
+            gpu=filters.gpu or None,
+            python=filters.python or None,
+            python_from=filters.python_from or None,
+            system=filters.system or None,
+        )
+        refuse_unsupported(matrix, request)
+        yield from (replace(request, wanted=(wanted,)) for wanted in request.wanted)
+
+
+def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
+    filtered = any((filters.cuda, filters.python, filters.python_from, filters.system, filters.driver, filters.gpu))
+    (wanted,) = request.wanted
+    for release in wanted.framework.releases:
+        if not wanted.accepts(release):
+            continue
+        for variant in release.variants:
+            row = _row(facts, request, Build(framework=wanted.framework, release=release, variant=variant))
+            if (row.name or not filtered) and (not filters.status or row.status in filters.status):
+                yield row
+
+
+def _row(facts: Facts, request: Request, build: Build) -> Row:
+    release, variant = build.release, build.variant
+    fits = not build_objections(facts, request, build)
+    place = (
+        next((place for place in places(facts, variant, gpus=request.capabilities) if not mismatches(request, place)), None)
+        if fits
+        else None
+    )
+    environment = None
+    if place is not None:
+        environment = environment_of(facts, request, Candidate(builds=(build,), place=place))
+    return Row(
+        name=environment.name if environment else "",
+        framework=build.framework.name,
+        version=release.version,
+        variant=variant.name,
+        cuda=variant.cuda or None,
+        cudnn=environment.cudnn if environment else None,
+        nccl=environment.nccl if environment else None,
+        python=environment.python.version if environment else "",
+        pythons=variant.python,
+        system=environment.system.name if environment else "",
+        provider=environment.base.provider if environment else "",
+        driver_min=facts.driver_min(variant.cuda) or None,
+        status=variant.origin.status if environment or variant.origin.status != "ok" else "unserved",
+        released=release.released,
+    )

@@ -1,0 +1,54 @@
+"""The candidate that a request gets: the first in the order of choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from envbuild.matrix.types import Matrix
+from envbuild.resolve.environment import environment_of
+from envbuild.resolve.request.model import Request, Wanted
+from envbuild.resolve.search.addon_builds import with_bases
+from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.search import Search
+
+
+def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
+    """The first candidate for a request, with the search that found it.
+
+    Where what a framework takes by itself does not do, another release of what it stands upon may: that one is then part of
+    the environment, so that its name says which.
+    """
+    search = Search(Facts(matrix), request)
+    chosen = choose(search)
+    named = with_bases(matrix, request) if chosen is None else None
+    if named is not None:
+        wider = Search(search.facts, named)
+        if (found := choose(wider)) is not None:
+            return wider, found
+    return search, chosen
+
+
+def choose(search: Search) -> Candidate | None:
+    """The first candidate in the order of choice that satisfies the whole request, or None.
+
+    A canonical name means itself, also where a version is the beginning of a newer one (2.5 and 2.5.1).
+    """
+    request = search.request
+    chosen = search.first()
+    if chosen is None:
+        return None
+    wanted = tuple(_exact(each) for each in request.wanted)
+    if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
+        again = Search(search.facts, replace(request, wanted=wanted))
+        exact = again.first()
+        if exact is not None and environment_of(search.facts, request, exact).name.lower() == request.text.lower():
+            return exact
+    return chosen
+
+
+def _exact(wanted: Wanted) -> Wanted:
+    """With the version itself, where a release has just the version that was named."""
+    version = wanted.version.removeprefix("==")
+    known = any(release.version == version for release in wanted.framework.releases)
+    return replace(wanted, version=f"==={version}") if known else wanted

@@ -1,0 +1,261 @@
+"""From a chosen candidate to the environment: every field, the canonical name, and the reasons."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.platform import PackageRow, RepositoryRow, SystemRow
+from envbuild.matrix.types import PinnedWheel, Requirement, Variant
+from envbuild.matrix.versions import numbers, within
+from envbuild.model import (
+    AptPackage,
+    AptRepository,
+    Base,
+    ComputeCapability,
+    Environment,
+    Framework,
+    PinnedFile,
+    Python,
+    System,
+)
+from envbuild.resolve.request.bases import image_slug
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.search.addon_builds import siblings
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.compatibility import join, need_of, together
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.placement import Library, Offer, Place, offers_on, places
+from envbuild.resolve.search.pythons import python_on, remote_file
+from envbuild.resolve.search.vendor_pins import choices_of
+
+
+def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environment:
+    """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request.
+
+    Its frameworks stand in the matrix's order, in whichever they were asked for.
+    """
+    order = {table.name: index for index, table in enumerate(facts.matrix.frameworks)}
+    builds = sorted(chosen.builds, key=lambda build: order[build.framework.name])
+    place = chosen.place
+    cuda = together([build.variant for build in chosen.builds]).cuda
+    newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
+    row = facts.cuda.get(newest)
+    base = _base(facts, request, chosen)
+    drivers = [facts.driver_min(build.variant.cuda) for build in builds]
+    return Environment(
+        name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen), _unusual_supply(facts, request, place)),
+        frameworks=tuple(framework_of(build, place.python.version, cuda, builds) for build in builds),
+        python=place.python,
+        system=_system(place.system),
+        cuda=cuda or None,
+        cudnn=_version(place.offer.cudnn),
+        nccl=_version(place.offer.nccl),
+        base=base,
+        driver_min=max(filter(None, drivers), key=numbers, default=None),
+        compute_capability=_capability([build.variant for build in builds if build.variant.cuda]),
+        require_cuda=_require(facts, newest, row.require if row else "") if newest else None,
+        exclude_newer=max(build.release.exclude_newer for build in builds),
+    )
+
+
+def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
+    """The GPU code that all of ``variants`` run on; None where of one it is not known."""
+    if not variants or not all(variant.sass or variant.ptx for variant in variants):
+        return None
+    if len(variants) == 1:
+        return ComputeCapability(sass=variants[0].sass, ptx=variants[0].ptx)
+    every = sorted({entry for variant in variants for entry in variant.sass}, key=numbers)
+    sass = tuple(entry for entry in every if all(code_for(variant, entry) == "native" for variant in variants))
+    first = [min(variant.ptx, key=numbers, default="") for variant in variants]
+    return ComputeCapability(sass=sass, ptx=(max(first, key=numbers),) if all(first) else ())
+
+
+def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
+    """The name that spells every choice; the base, releases of libraries and Python's supply only where not the default.
+
+    The CUDA that it ends with is that of all builds for GPUs that name no other.
+    """
+    cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
+    named = []
+    for build in builds:
+        own = f"-cuda{build.variant.cuda}" if build.variant.cuda not in ("", cuda) else ""
+        named.append(f"{build.framework.short}-{build.release.version}{own}")
+    parts = [
+        "+".join(named),
+        f"cuda{cuda}" if cuda else "cpu",
+        f"py{place.python.version.replace('.', '')}{supply}",
+        place.system.name,
+        *libraries,
+    ]
+    if not base.is_default:
+        parts.append(image_slug(base.image) if base.provider == "local" else base.provider)
+    return "-".join(parts)
+
+
+def _same_name(facts: Facts, chosen: Candidate) -> Iterator[Variant]:
+    """What the builds need together that a name with these versions and CUDAs can mean, best first."""
+    levels = []
+    for build in chosen.builds:
+        same = [v for v in siblings(facts.matrix, build) if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
+        levels.append([replace(build, variant=variant) for variant in same])
+    for builds in itertools.product(*levels):
+        need = need_of(facts, builds[0])
+        for build in builds[1:]:
+            joined = join(need, need_of(facts, build))
+            if joined is None:
+                break
+            need = joined
+        else:
+            yield together([build.variant for build in builds])
+
+
+def _unusual_libraries(facts: Facts, chosen: Candidate) -> list[str]:
+    """The libraries that are not those which the same place has where nothing is said of them."""
+    ours = chosen.place
+    for variant in _same_name(facts, chosen):
+        for place in places(facts, variant):
+            if _alike(place, ours):
+                pairs = (("cudnn", ours.offer.cudnn, place.offer.cudnn), ("nccl", ours.offer.nccl, place.offer.nccl))
+                return [f"{name}{have.version}" for name, have, usual in pairs if have and have != usual]
+    return []
+
+
+def _unusual_supply(facts: Facts, request: Request, place: Place) -> str:
+    """Where Python comes from, if that is not where it would come from were nothing said of it."""
+    usual = python_on(facts, place.python.version, place.system, request.image)
+    ours = place.python.provided_by
+    return "" if isinstance(usual, Python) and usual.provided_by == ours else ours
+
+
+def _alike(one: Place, other: Place) -> bool:
+    """Whether two places differ in the releases of libraries at most."""
+    same = one.system == other.system and one.python.version == other.python.version
+    return same and one.offer.provider == other.offer.provider and one.offer.row == other.offer.row
+
+
+def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | None:
+    """What a request for these versions, CUDA, Python and system would get if it said nothing of the base."""
+    for variant in _same_name(facts, chosen):
+        for place in places(facts, variant):
+            same = place.system.name == chosen.place.system.name and place.python.version == chosen.place.python.version
+            if same and not place.offer.deleted:
+                return variant, place
+    return None
+
+
+def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
+    offer, system = chosen.place.offer, chosen.place.system
+    usual, whole = default_place(facts, chosen), together([build.variant for build in chosen.builds])
+    row = offer.row
+    libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
+    packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
+    compiled = row if row and whole.nvcc else None
+    headers = [item.dev for item in libraries if item.dev and compiled]
+    names = dict.fromkeys([*(row.repositories if row else ()), *(p.repository for p in packages if p.repository)])
+    return Base(
+        provider=offer.provider,
+        image=request.image or (row.image if row and row.image else system.image),
+        is_default=usual is not None and usual[0] == whole and _alike(usual[1], chosen.place),
+        repositories=tuple(_repository(facts.repositories[name]) for name in names),
+        packages=tuple(_package(package) for package in packages),
+        other_providers=_other_providers(facts, chosen, offer),
+        build_packages=tuple(_package(package) for package in (*compiled.build_packages, *headers)) if compiled else (),
+        build_image=compiled.build_image if compiled else "",
+        files=tuple(remote_file(facts, name) for name in (row.files if row else ())),
+        installer=remote_file(facts, row.installer) if row and row.installer else None,
+    )
+
+
+def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
+    """The providers that would serve the same version, CUDA and system, best first; an image of one's own always would."""
+    found: list[Offer] = []
+    for variant in _same_name(facts, chosen):
+        found.extend(offers_on(facts, variant, chosen.place.system, "")[0])
+    ordered = sorted(found, key=lambda offer: (offer.deleted, -offer.preference))
+    words = [*(offer.provider for offer in ordered), "local"]
+    return tuple(word for word in dict.fromkeys(words) if word != taken.provider)
+
+
+def framework_of(build: Build, python: str, cuda: str, beside: Sequence[Build] = ()) -> Framework:
+    """A build as an environment of that Python and that CUDA holds it, ``beside`` others in one set of packages."""
+    table, release, variant = build.framework, build.release, build.variant
+    return Framework(
+        name=table.name,
+        version=release.version,
+        package=variant.package,
+        variant=variant.name,
+        requirements=(*variant.pins(release.version), *_holding(variant.requirements, python)),
+        constraints=(*_holding(variant.constraints, python), *_holding(choices_of(build, beside), python)),
+        recipe=table.recipe,
+        released=release.released,
+        index=variant.index,
+        cuda_libraries=variant.cuda_libraries,
+        options={**dict(variant.options), **_elsewhere(variant)},
+        cuda=variant.cuda if variant.cuda not in ("", cuda) else "",
+        nvcc=variant.nvcc,
+        compute_capability=_to_compile_for(variant),
+        files=tuple(_pinned(wheel) for wheel in variant.files if wheel.python == python),
+    )
+
+
+def _pinned(wheel: PinnedWheel) -> PinnedFile:
+    return PinnedFile(filename=wheel.filename, sha256=wheel.sha256, requires=wheel.requires, source=wheel.source)
+
+
+def _to_compile_for(variant: Variant) -> ComputeCapability | None:
+    known = variant.sass or variant.ptx
+    return ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.repository and known else None
+
+
+def _elsewhere(variant: Variant) -> dict[str, str]:
+    """Where a recipe gets a build that is on no package index; the keys are those of the matrix."""
+    keys = ("repository", "revision", "distribution")
+    return {key: value for key in keys if (value := getattr(variant, key))}
+
+
+def _holding(requirements: tuple[Requirement, ...], python: str) -> tuple[str, ...]:
+    return tuple(item.requirement for item in requirements if within(python, item.python))
+
+
+def _system(row: SystemRow) -> System:
+    return System(
+        name=row.name,
+        family=row.family,
+        version=row.version,
+        codename=row.codename,
+        image=row.image,
+        glibc=row.glibc,
+        bootstrap_suite=row.bootstrap_suite,
+        init_package=row.init_package,
+        init=row.init,
+        packages=row.packages,
+    )
+
+
+def _repository(row: RepositoryRow) -> AptRepository:
+    return AptRepository(
+        name=row.name,
+        url=row.url,
+        suite=row.suite,
+        components=row.components,
+        key_url=row.key_url,
+        key_fingerprint=row.key_fingerprint,
+    )
+
+
+def _package(row: PackageRow) -> AptPackage:
+    return AptPackage(name=row.name, version=row.version, repository=row.repository, url=row.url, sha256=row.sha256)
+
+
+def _version(library: Library | None) -> str | None:
+    return library.version if library else None
+
+
+def _require(facts: Facts, cuda: str, stated: str) -> str:
+    """What the container runtime asks of the driver: any of the major where minor-version compatibility holds."""
+    major = cuda.partition(".")[0]
+    return stated or (f"cuda>={major}.0" if major in facts.rules else f"cuda>={cuda}")

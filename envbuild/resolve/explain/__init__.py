@@ -1,0 +1,1 @@
+"""Why an answer is as it is: reasons and warnings, and for a refusal its conflicts and alternatives."""

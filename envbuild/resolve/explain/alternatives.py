@@ -1,0 +1,255 @@
+"""What nearly satisfies a request that nothing satisfies: for each way of changing it the least, the nearest environment."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from envbuild.errors import Alternative
+from envbuild.matrix.types import Variant
+from envbuild.matrix.versions import version_parts
+from envbuild.resolve.environment import environment_of
+from envbuild.resolve.explain.cpu_fallback import on_cpu
+from envbuild.resolve.explain.minimal_conflicts import asked, freed
+from envbuild.resolve.explain.suitable_hardware import by_ptx, driver_window, nearest_board, uneasy
+from envbuild.resolve.request.model import GpuWanted, Part, Request, Wanted, kind_of
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.search import Only, Option, Search
+
+_SHOWN = 5
+_SHOWN_OF_SEVERAL = 8
+_MOST_CHANGED = 3  # what changes more is another request altogether, unless nothing less works
+_TRIED = 600
+_EFFORT = 200_000  # after which what was found has to do; seconds
+# How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
+_WEIGHTS: dict[str, int] = {
+    "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
+    "framework": 9, "gpu": 12,
+}  # fmt: skip
+
+_SUPPLIES = {"distribution": "the distribution", "base": "the base"}
+
+_Changed = tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    candidate: Candidate
+    changed: _Changed
+    gives_up_gpu: bool
+    distance: tuple[object, ...]
+
+    @property
+    def rank(self) -> tuple[int, int, tuple[object, ...]]:
+        return _weight(self.changed) + 4 * self.gives_up_gpu, len(self.changed), self.distance
+
+
+def _weight(changed: _Changed) -> int:
+    return sum(_WEIGHTS[kind_of(part)] for part in changed)
+
+
+def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
+    """Requests that would work, the least change first; of those that change the same parts the nearest one.
+
+    ``cores`` are parts that do not go together: what would work changes something of each. Who asked for a GPU is offered the
+    same request on the CPU, too, as the last one, where there is such an environment.
+    """
+    request = search.request
+    shown = _SHOWN if len(request.wanted) == 1 else _SHOWN_OF_SEVERAL
+    nearest = _Nearest(search)
+    found: list[_Near] = []
+    enough = search.effort + _EFFORT
+    for changed in _ways(request, cores):
+        if found and search.effort > enough:
+            break
+        if found and (len(changed) > _MOST_CHANGED or (len(found) >= shown and _weight(changed) > found[shown - 1].rank[0])):
+            break
+        if any(set(near.changed) < set(changed) for near in found):
+            continue  # it gives up more than another does
+        found = sorted([*found, *nearest.of(changed)], key=lambda near: near.rank)
+    made: dict[str, Alternative] = {}
+    for near in found:
+        free = replace(
+            request, base="" if "base" in near.changed else request.base, image="" if "base" in near.changed else request.image
+        )
+        name = environment_of(search.facts, free, near.candidate).name
+        made.setdefault(name, Alternative(name=name, changes=_describe(search, near)))
+    fallback = on_cpu(search)
+    if fallback is None or fallback.name in list(made)[:shown]:
+        return list(made.values())[:shown]
+    return [*list(made.values())[: shown - 1], fallback]
+
+
+def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
+    """Sets of parts to change, few and light ones first, each of which changes something of every core."""
+    parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(kind_of(part)))
+    sizes = [
+        sorted(
+            (changed for changed in itertools.combinations(parts, size) if _is_plain(changed) and _meets(changed, cores)),
+            key=_weight,
+        )
+        for size in range(1, min(len(parts), _MOST_CHANGED) + 1)
+    ]
+    few = sorted(itertools.chain.from_iterable(sizes), key=lambda changed: (_weight(changed), len(changed)))
+    yield from few[:_TRIED]
+    for size in range(_MOST_CHANGED + 1, len(parts) + 1 if len(request.wanted) == 1 else 0):
+        yield from itertools.combinations(parts, size)
+
+
+def _is_plain(changed: _Changed) -> bool:
+    """Whether it does not change a part of a framework that it leaves out."""
+    return not any(part.rpartition(" ")[0] in changed for part in changed)
+
+
+def _meets(changed: _Changed, cores: Sequence[_Changed]) -> bool:
+    """Leaving a framework out changes each of its parts."""
+    names = {part for part in changed if kind_of(part) == "framework"}
+    return all(any(part in changed or part.rpartition(" ")[0] in names for part in core) for core in cores)
+
+
+class _Nearest:
+    """Finds the candidate nearest to a request among those that change given parts."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._away = {wanted.framework.name: _distances(wanted) for wanted in search.request.wanted}
+        # Objects that stay, by which what was sorted so is known: where the GPU is kept, and where it is changed.
+        self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
+
+    def of(self, changed: _Changed) -> Iterator[_Near]:
+        """The nearest, if any; who asked for another CUDA may also be helped by none."""
+        request = self._search.request
+        free = freed(
+            request, [part for part in asked(request) if part not in changed and part.rpartition(" ")[0] not in changed]
+        )
+        kinds = [self._useful(changed)]
+        if (
+            request.device == "gpu"
+            and any(kind_of(part) == "cuda" for part in changed)
+            and not (request.driver or request.gpus)
+        ):
+            kinds.append(lambda build: not build.variant.cuda)
+        for only in kinds:
+            gpus = () if "gpu" in changed else request.gpus
+            candidate = self._search.first(free, only=only, order=self._orders[gpus])
+            if candidate is not None:
+                gives_up = request.device == "gpu" and not any(build.variant.cuda for build in candidate.builds)
+                yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
+
+    def _useful(self, changed: _Changed) -> Only:
+        """Who asks for a GPU is not helped by a build without it, nor by one for which there is no driver."""
+        request, facts = self._search.request, self._search.facts
+
+        def useful(build: Build) -> bool:
+            if not build.variant.cuda:
+                return request.device != "gpu" or build.beside_gpus
+            return "driver" not in changed or driver_window(facts, request, build.variant, "gpu" in changed) is not None
+
+        return useful
+
+    def _order(self, option: Option, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
+        return self._distance(option.build, gpus)
+
+    def _distance(self, build: Build, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
+        """Native code comes before PTX, then what is nearest."""
+        wanted = self._search.request.wanted_of(build.framework)
+        cuda = _cuda_distance(wanted.cuda or self._search.request.cuda, build.variant)
+        return (*uneasy(build, gpus), *self._away[build.framework.name][build.release.version], cuda)
+
+
+def _distances(wanted: Wanted) -> dict[str, tuple[int, ...]]:
+    """How far each release is from those asked for: another major, how many series (X.Y), and how many of its own lines
+    (X.Y.Z for X.Y.Z) lie between."""
+    parts = version_parts(wanted.version.split(",")[0])
+    series, lines = _steps(wanted, min(len(parts), 2)), _steps(wanted, len(parts))
+    return {version: (version_parts(version)[:1] != parts[:1], series[version], away) for version, away in lines.items()}
+
+
+def _steps(wanted: Wanted, length: int) -> dict[str, int]:
+    """How many lines of so many numbers lie between each release and those asked for."""
+    releases = wanted.framework.releases
+    line_of = {release.version: tuple(version_parts(release.version)[:length]) for release in releases}
+    place = {line: index for index, line in enumerate(dict.fromkeys(line_of.values()))}
+    matching = {place[line_of[release.version]] for release in releases if wanted.accepts(release)}
+    return {version: min((abs(place[line] - other) for other in matching), default=0) for version, line in line_of.items()}
+
+
+def _cuda_distance(clauses: str, variant: Variant) -> int:
+    wanted = [int(part) for part in clauses.lstrip("=<>!~").split(",")[0].split(".")[:2] if part.isdecimal()]
+    if not wanted or not variant.cuda:
+        return 0
+    major, minor = (int(part) for part in variant.cuda.split("."))
+    return abs((wanted[0] - major) * 100 + (wanted[1] - minor if len(wanted) > 1 else 0))
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _describe(search: Search, near: _Near) -> str:
+    changes = ", ".join(dict.fromkeys(_describe_part(search, near, part) for part in near.changed)) or "nothing"
+    gpus = () if "gpu" in near.changed else search.request.gpus
+    compiled = dict.fromkeys(gpu.text for build in near.candidate.builds for gpu in by_ptx(build, gpus))
+    return changes + (f"; no native code for {', '.join(compiled)}: PTX, compiled at the first start" if compiled else "")
+
+
+def _describe_part(search: Search, near: _Near, part: Part) -> str:
+    request, place, kind = search.request, near.candidate.place, kind_of(part)
+    if kind == "framework":
+        return f"without {part}"
+    if kind in ("driver", "gpu") and not any(build.variant.cuda for build in near.candidate.builds):
+        return "CPU instead of a GPU"
+    if kind == "driver":
+        return f"needs {_drivers(search, near)} instead of {request.driver}"
+    if kind == "gpu":
+        return _describe_gpu(search, near.candidate)
+    if kind in ("version", "cuda"):
+        return _describe_own(search, near.candidate, part, kind)
+    asked_for = {
+        "python": request.python, "python-from": request.python_from, "system": request.system_text,
+        "base": request.image or request.base,
+        "cudnn": request.cudnn, "nccl": request.nccl,
+    }[kind].lstrip("=")  # fmt: skip
+    ours = {
+        "python": f"Python {place.python.version}",
+        "python-from": f"Python from {_SUPPLIES.get(place.python.provided_by, place.python.provided_by)}",
+        "system": place.system.name,
+        "base": f"base {place.offer.provider}",
+        "cudnn": f"cuDNN {place.offer.cudnn.version if place.offer.cudnn else 'none'}",
+        "nccl": f"NCCL {place.offer.nccl.version if place.offer.nccl else 'none'}",
+    }[kind]
+    return f"{ours} instead of {asked_for}"
+
+
+def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -> str:
+    """A version or a CUDA, of one framework or of all."""
+    request, name = search.request, part.rpartition(" ")[0]
+    builds = [build for build in candidate.builds if not name or build.framework.name == name]
+    wanted = request.wanted_of(builds[0].framework)
+    if kind == "version":
+        return f"{name or 'version'} {builds[0].release.version} instead of {wanted.version.lstrip('=')}"
+    cudas = dict.fromkeys(build.variant.cuda for build in builds if build.variant.cuda)
+    ours = f"CUDA {' and '.join(cudas)}" if cudas else "CPU"
+    clauses = (wanted.cuda if name else request.cuda).lstrip("=")
+    instead = f"CUDA {clauses}" if clauses else "CPU" if request.device == "cpu" else "a GPU"
+    return f"{f'{name} for ' if name else ''}{ours} instead of {instead}"
+
+
+def _drivers(search: Search, near: _Near) -> str:
+    """The drivers that serve the build that asks most of them."""
+    facts, builds = search.facts, [build for build in near.candidate.builds if build.variant.cuda]
+    windows = [driver_window(facts, search.request, build.variant, "gpu" in near.changed) or "" for build in builds]
+    return max(windows, key=version_parts)
+
+
+def _describe_gpu(search: Search, candidate: Candidate) -> str:
+    request = search.request
+    build = next(build for build in candidate.builds if build.variant.cuda)
+    variant = build.variant
+    instead = f"instead of {', '.join(gpu.text for gpu in request.gpus)}"
+    board = nearest_board(search.facts, request, build.row, variant, candidate.place.offer)
+    code = ", ".join(variant.sass or (f"PTX {entry}" for entry in variant.ptx))
+    holds = f"; its GPU code is for {code}" if code else ""
+    return f"on {f'a {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"

@@ -1,0 +1,48 @@
+"""What the matrix tells of each framework's build in an environment, whether decided now or locked earlier."""
+
+from __future__ import annotations
+
+from envbuild.matrix.pairs import pairs_with
+from envbuild.matrix.types import LibraryNeed, Matrix, Variant
+from envbuild.model import ComputeCapability, Details, Environment, Framework, Upon
+from envbuild.resolve.search.addon_builds import held_variants
+
+
+def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
+    """One entry per framework; of a build that has no row any more, nothing is told."""
+    return tuple(_details(matrix, environment, framework) for framework in environment.frameworks)
+
+
+def _details(matrix: Matrix, environment: Environment, framework: Framework) -> Details:
+    variants = held_variants(matrix, framework)
+    variant = next((variant for variant in variants if variant.name == framework.variant), None)
+    if variant is None:
+        return Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
+    code = ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.sass or variant.ptx else None
+    alone = len(environment.frameworks) == 1
+    return Details(
+        upon=_upon(matrix, framework, variant),
+        cudnn=_library(variant.cudnn, environment.cudnn, alone),
+        nccl=_library(variant.nccl, environment.nccl, alone),
+        compute_capability=code,
+    )
+
+
+def _upon(matrix: Matrix, framework: Framework, variant: Variant) -> tuple[Upon, ...]:
+    found = []
+    above = (framework.name, framework.version)
+    for name, version, build in variant.upon:
+        tables = (table for table in matrix.frameworks if table.name == above[0])
+        release = next(release for table in tables for release in table.releases if release.version == above[1])
+        pairs = pairs_with(release, name)
+        is_tested = pairs is None or pairs.is_tested(version, variant.cuda)
+        found.append(Upon(name=name, version=version, variant=build, pair="tested" if is_tested else "allowed"))
+        above = (name, version)
+    return tuple(found)
+
+
+def _library(need: LibraryNeed | None, of_all: str | None, alone: bool) -> str | None:
+    """The library that a build uses: the image's, or, beside others, the one that it brings itself."""
+    if need is None:
+        return None
+    return of_all if alone or need.taken_from == "system" else need.prefer or None

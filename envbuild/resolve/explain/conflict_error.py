@@ -1,0 +1,121 @@
+"""Why nothing satisfies a request: the facts of the fewest parts that cannot stand together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from envbuild.errors import Conflict, ConflictError
+from envbuild.resolve.explain.alternatives import alternatives
+from envbuild.resolve.explain.conflicts import fewest
+from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
+from envbuild.resolve.explain.overlay_notes import marked
+from envbuild.resolve.request.model import Part, Request, kind_of
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.hardware import takes_compat
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.objections import Objection
+from envbuild.resolve.search.placement import describe
+from envbuild.resolve.search.search import Search
+
+_SHOWN_CONFLICTS = 8
+_WORDS = {
+    "cuda": "CUDA version", "cudnn": "cuDNN version", "nccl": "NCCL version", "python": "Python version",
+    "python-from": "supply of Python",
+    "system": "operating system", "gpu": "GPU",
+}  # fmt: skip
+
+
+def refusal(search: Search) -> ConflictError:
+    """The error for a request that nothing satisfies."""
+    request = search.request
+    found = cores(search)
+    core, facts = clash(search, found)
+    nearest = alternatives(search, found)
+    shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
+    return ConflictError(
+        f"No combination satisfies {request.text}.",
+        hint=f"{_change(core)}{shown}",
+        conflicts=marked(search.facts.matrix, facts),
+        alternatives=nearest,
+    )
+
+
+def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part, ...], list[Conflict]]:
+    """Of the ``found`` smallest sets of parts that do not go together, the one against which the fewest facts stand."""
+    request = search.request
+    # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
+    always = [part for part in asked(request) if kind_of(part) in ("version", "cuda")]
+    relieved = takes_compat(search.facts, request)
+    told = []
+    for core in found:
+        names = {part.partition(" ")[0] for part in core}
+        common = _common_bases(request, names)
+        names |= common
+        kept = [part for part in always if " " not in part or part.partition(" ")[0] in names]
+        narrow = (restricted(request, {*core, *common, *kept, *base}) for base in ((), ("base",)))
+        told += [(core, conflicts(search.facts, each, relieved)) for each in narrow]
+    return min(told, key=lambda pair: len(pair[1]))
+
+
+def _common_bases(request: Request, names: Collection[str]) -> set[str]:
+    """The named frameworks upon which two or more of ``names`` stand: without them, each would stand upon its own default."""
+    found: list[str] = []
+    for wanted in request.wanted:
+        if wanted.framework.name in names:
+            found += {pairs.framework for release in wanted.framework.releases for pairs in release.pairs}
+    return {wanted.framework.name for wanted in request.wanted if found.count(wanted.framework.name) > 1}
+
+
+def _change(core: tuple[Part, ...]) -> str:
+    """Which parts stand against each other, in words."""
+    words = [f"{part} (any version)" if kind_of(part) == "framework" else f"the {_word(part)}" for part in core]
+    if not words:
+        return "No environment of it can be made at all."
+    if len(words) == 1:
+        return f"Change {words[0]}: no environment works with it, whatever else is changed."
+    return f"Change {', '.join(words[:-1])} or {words[-1]}: these do not go together."
+
+
+def _word(part: Part) -> str:
+    name, _, kind = part.rpartition(" ")
+    return " ".join(filter(None, (name, _WORDS.get(kind, kind))))
+
+
+def conflicts(facts: Facts, request: Request, relieved: bool) -> list[Conflict]:
+    """The facts against the candidate that has the fewest of them, among those that the request names.
+
+    With what would help against them, where ``relieved`` says that the GPUs take it: a narrowed request names them no more.
+    """
+    best = fewest(Search(facts, request))
+    if best is None:
+        return []
+    found = [replace(item.conflict, reason=f"{item.conflict.reason}{item.relief if relieved else ''}") for item in best.against]
+    if len(best.builds) == 1:
+        found += _premises(request, best.builds[0], best.against)
+    elif best.homeless:
+        found += [_demands(build) for build in best.builds]
+    return list(dict.fromkeys(found))[:_SHOWN_CONFLICTS]
+
+
+def _demands(build: Build) -> Conflict:
+    """What a build asks of the place where it lives."""
+    variant = build.variant
+    wants = [f"Python {', '.join(variant.python)}", f"glibc {variant.glibc}"]
+    wants += [f"CUDA {variant.cuda} in the image"] if variant.cuda_libraries == "system" else []
+    wants += [f"one of {', '.join(variant.systems)}"] if variant.systems else []
+    return Conflict(row=build.row, reason=f"needs {'; '.join(wants)}", source=variant.origin.source_of("python"))
+
+
+def _premises(request: Request, build: Build, against: Sequence[Objection]) -> list[Conflict]:
+    """What the build's own row says that the objections of other rows rest on; not what the request itself says."""
+    variant = build.variant
+    known: dict[str, str] = {
+        "cuda": "" if request.cuda.startswith("==") else f"is built for CUDA {variant.cuda}",
+        "glibc": f"needs glibc {variant.glibc} or newer",
+        "python": "" if request.python.startswith("==") else f"supports Python {', '.join(variant.python)}",
+        "cudnn": f"needs cuDNN {describe(variant.cudnn)}" if variant.cudnn else "",
+        "nccl": f"needs NCCL {describe(variant.nccl)}" if variant.nccl else "",
+    }
+    wanted = dict.fromkeys(item.premise for item in against if known.get(item.premise))
+    return [Conflict(row=build.row, reason=known[field], source=variant.origin.source_of(field)) for field in wanted]

@@ -1,0 +1,190 @@
+"""The facts against builds that were asked for: alone, beside each other, and in every place where they could live."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from envbuild.matrix.platform import SystemRow
+from envbuild.matrix.types import Variant
+from envbuild.matrix.versions import within
+from envbuild.model import Python
+from envbuild.resolve.request.model import Request, Wanted
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import cuda_objections, mismatches
+from envbuild.resolve.search.compatibility import clashes, together
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.objections import Objection, objection
+from envbuild.resolve.search.placement import offers_on, places, system_objections
+from envbuild.resolve.search.pythons import python_on
+from envbuild.resolve.search.search import Option, Search
+
+_COMPARED = 1000  # combinations of builds
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What stands against some builds; ``homeless`` where only the place does. ``unasked`` builds are for another device."""
+
+    builds: tuple[Build, ...]
+    against: list[Objection]
+    unasked: bool
+    homeless: bool
+
+    @property
+    def score(self) -> tuple[bool, int]:
+        """Lower is nearer to what was asked for."""
+        return self.unasked, len({item.conflict for item in self.against})
+
+
+def fewest(search: Search) -> Case | None:
+    """The builds with the fewest facts against them, among those whose versions were asked for; the first of several.
+
+    Where there are too many combinations, one that no other build in the place of one would better.
+    """
+    bench = _Bench(search)
+    levels = [bench.kinds(wanted) for wanted in search.request.wanted]
+    if not all(levels):
+        return None
+    if math.prod(map(len, levels)) <= _COMPARED:
+        fewest_yet: Case | None = None
+        for options in itertools.product(*levels):
+            fewest_yet = bench.better(options, fewest_yet) or fewest_yet
+        return fewest_yet
+    chosen = [level[0] for level in levels]
+    best, before = bench.better(chosen, None), None
+    while best is not None and best is not before:
+        before = best
+        for index, level in enumerate(levels):
+            for option in level:
+                tried = [*chosen[:index], option, *chosen[index + 1 :]]
+                if (better := bench.better(tried, best)) is not None:
+                    best, chosen = better, tried
+    return best
+
+
+class _Bench:
+    """Hears cases; what two builds hold against each other is worked out once."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._clashes: dict[tuple[object, ...], list[Objection]] = {}
+
+    def kinds(self, wanted: Wanted) -> list[Option]:
+        """The builds of a framework: beside others, one of those that are alike in all that can keep something out."""
+        options = list(self._search.options(wanted))
+        if len(self._search.request.wanted) == 1:
+            return options
+        kinds: dict[object, Option] = {}
+        for option in options:
+            kinds.setdefault((option.need, tuple((item.part, item.also) for item in option.objections)), option)
+        return list(kinds.values())
+
+    def better(self, options: Sequence[Option], best: Case | None) -> Case | None:
+        """The case of ``options`` where it scores lower than ``best``.
+
+        The places are looked at last, since that takes longest: facts against them can only make a score higher.
+        """
+        request, facts = self._search.request, self._search.facts
+        builds = tuple(option.build for option in options)
+        against = [item for option in options for item in option.objections]
+        for pair in itertools.combinations(builds, 2):
+            against += self._pair(*pair)
+        if request.device == "gpu" and all(build.beside_gpus for build in builds):
+            against += [_no_gpu(build) for build in builds]
+        mixed = {"cpu", "gpu"} <= {option.need.device for option in options}
+        unasked = mixed or any(True for build in builds for _ in cuda_objections(request, build))
+        homeless = len(builds) == 1 or not against
+        case = Case(builds, against, unasked, homeless)
+        if best is not None and case.score >= best.score:
+            return None
+        if homeless:
+            case = replace(case, against=[*against, *_place_conflicts(facts, request, builds)])
+        return case if best is None or case.score < best.score else None
+
+    def _pair(self, one: Build, other: Build) -> list[Objection]:
+        key = (one.row, one.variant.upon, other.row, other.variant.upon)
+        if key not in self._clashes:
+            self._clashes[key] = clashes(self._search.facts, (one, other))
+        return self._clashes[key]
+
+
+def _no_gpu(build: Build) -> Objection:
+    reason = "built for CPU alone, as all beside it; the request asks for a GPU environment"
+    return objection("cuda", build.row, reason, build.variant.origin.source_of("cuda"))
+
+
+def _place_conflicts(facts: Facts, request: Request, builds: Sequence[Build]) -> list[Objection]:
+    """The fewest facts against putting builds where the request wants them."""
+    variant = together([build.variant for build in builds])
+    possible = places(
+        facts, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
+    )
+    if any(not mismatches(request, place) for place in possible):
+        return []
+    wanted = request.systems or {place.system.name for place in possible}
+    systems = [row for row in facts.matrix.systems if not wanted or row.name in wanted]
+    pythons = list(variant.python)
+    unsupported: list[Objection] = []
+    if request.python and not any(within(version, request.python) for version in pythons):
+        unsupported = list(_unsupported(request, builds))
+    elif request.python:
+        pythons = [version for version in pythons if within(version, request.python)]
+    options = [[*unsupported, *_system_conflicts(facts, request, variant, system, pythons)] for system in systems]
+    nowhere = [objection("system", builds[0].row, "no operating system is in the matrix", builds[0].variant.origin.source)]
+    return min(options, key=len, default=unsupported or nowhere)
+
+
+def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:
+    """The builds that have no Python of those asked for, else all: they have none of them in common."""
+    without = [build for build in builds if not any(within(version, request.python) for version in build.variant.python)]
+    for build in without or builds:
+        variant = build.variant
+        reason = f"supports Python {', '.join(variant.python)}; the request asks for {request.python.lstrip('=')}"
+        yield objection("python", build.row, reason, variant.origin.source_of("python"))
+
+
+def _system_conflicts(
+    facts: Facts, request: Request, variant: Variant, system: SystemRow, pythons: list[str]
+) -> list[Objection]:
+    """What speaks against one system, with any of ``pythons``."""
+    found = system_objections(variant, system)
+    supplied = [python_on(facts, version, system, request.image, request.python_from) for version in pythons]
+    bad = [item for item in supplied if isinstance(item, Objection) and item.conflict.row != system.key]
+    if bad and len(bad) == len(supplied):
+        found.extend(bad)
+    elif request.python_from and not any(isinstance(item, Python) for item in supplied):
+        found.extend(dict.fromkeys(item for item in supplied if isinstance(item, Objection)))
+    elif not any(isinstance(item, Python) for item in supplied):
+        carried = ", ".join(python.version for python in system.pythons) or "none"
+        reason = f"carries Python {carried}; {variant.package} ({variant.name}) would need {', '.join(pythons)}"
+        found.append(objection("python", system.key, reason, system.origin.source_of("pythons"), "python"))
+    found.extend(_offer_conflicts(facts, request, variant, system))
+    return found
+
+
+def _offer_conflicts(facts: Facts, request: Request, variant: Variant, system: SystemRow) -> list[Objection]:
+    offers, against = offers_on(facts, variant, system, request.image, gpus=request.capabilities)
+    if not offers:
+        return list(against.values())[:1]
+    found: list[Objection] = []
+    if request.base in against:
+        found.append(against[request.base])
+    elif request.base and request.base not in {offer.provider for offer in offers}:
+        has = ", ".join(dict.fromkeys(offer.provider for offer in offers))
+        reason = f"{variant.package} ({variant.name}) on {system.name} is served by {has}, not by {request.base}"
+        found.append(objection("base", system.key, reason, system.origin.source))
+    elif not request.base and all(offer.deleted for offer in offers):
+        row = offers[0].row
+        image, source = (row.image, row.origin.source) if row else ("", "")
+        reason = f"{image} was deleted upstream, and nothing else serves; --base {offers[0].provider} insists on it"
+        found.append(objection("base", f"cuda {variant.cuda} {offers[0].provider} {system.name}", reason, source))
+    for part, wanted in (("cudnn", request.cudnn), ("nccl", request.nccl)):
+        versions = dict.fromkeys(library.version for offer in offers if (library := getattr(offer, part)))
+        if wanted and not any(within(version, wanted) for version in versions):
+            reason = f"{variant.package} ({variant.name}) comes with {part} {', '.join(versions) or 'none'}, not {wanted}"
+            source = variant.origin.source_of(part)
+            found.append(objection("cudnn" if part == "cudnn" else "nccl", f"{part} on {system.name}", reason, source))
+    return found

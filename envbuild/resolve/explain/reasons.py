@@ -1,0 +1,287 @@
+"""Why each choice was made, in words, with the document that supports it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.types import LibraryNeed, Variant
+from envbuild.matrix.versions import numbers, within
+from envbuild.model import Environment, Reason
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.search import addon_builds
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.compatibility import clashes, together
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.placement import Library, Place, describe
+from envbuild.resolve.search.release_order import wider_patch
+
+
+def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> tuple[Reason, ...]:
+    """One reason per choice, in the order in which the choices were made."""
+    return tuple(_reasons(facts, request, chosen, environment))
+
+
+def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+    need = together([build.variant for build in chosen.builds])
+    yield from of_builds(facts, request, chosen)
+    yield from of_libraries(facts, chosen, environment)
+    yield of_python(facts, request, chosen, need)
+    yield from of_place(request, chosen, environment)
+    yield of_dependencies(chosen)
+
+
+def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Reason]:
+    """Why each framework in that version, and in that build."""
+    place = chosen.place
+    for build in chosen.builds:
+        release = build.release
+        if said := request.wanted_of(build.framework).said:
+            beside = build.framework.beside
+            because = f"{said} beside {beside}, and not beside what {said} stands upon by itself"
+            yield Reason(choice=build.framework.title, because=because, source=build.framework.origin.source)
+        yield Reason(
+            choice=f"{build.framework.name} {release.version}",
+            because=_version(request, chosen, build),
+            source=release.origin.source_of("version"),
+        )
+        yield Reason(
+            choice=_comes_from(build, place),
+            because=_package(facts, request, chosen, build),
+            source=build.variant.origin.source_of("package"),
+        )
+        for choice, because, source in addon_builds.reasons(build):
+            yield Reason(choice=choice, because=because, source=source)
+        yield from _cuda(build)
+        yield from _processor(build)
+
+
+def of_libraries(facts: Facts, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+    """Why that driver at least, that cuDNN and that NCCL."""
+    need, offer = together([build.variant for build in chosen.builds]), chosen.place.offer
+    yield from _driver(facts, environment)
+    yield from _library("cudnn", need.cudnn, offer.cudnn, need)
+    yield from _library("nccl", need.nccl, offer.nccl, need)
+
+
+def of_place(request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+    """Why that system, and that base."""
+    place, need = chosen.place, together([build.variant for build in chosen.builds])
+    yield Reason(
+        choice=f"os {place.system.name}",
+        because=("asked for" if request.systems else "the best system that serves the choices above")
+        + f"; glibc {place.system.glibc} is enough for {need.glibc}",
+        source=place.system.origin.source,
+    )
+    yield _base(request, chosen, environment)
+
+
+def of_dependencies(chosen: Candidate) -> Reason:
+    """Whose day bounds the dependencies."""
+    latest = max(chosen.builds, key=lambda build: build.release.exclude_newer)
+    release = latest.release
+    because = f"{latest.framework.title} {release.version} is from {release.released}; its row takes what came until this day"
+    return Reason(
+        choice=f"dependencies until {release.exclude_newer}",
+        because=because + ("; the latest day of all counts" if len(chosen.builds) > 1 else ""),
+        source=release.origin.source_of("released"),
+    )
+
+
+def _processor(build: Build) -> Iterator[Reason]:
+    """What the binaries ask of the processor: nothing else tells of it before they are run."""
+    variant = build.variant
+    if variant.cpu_features:
+        yield Reason(
+            choice=f"processor with {', '.join(feature.upper() for feature in variant.cpu_features)}",
+            because=f'{_built(build)} built with it; without, it ends with "Illegal instruction"',
+            source=variant.origin.source_of("cpu_features"),
+        )
+
+
+def _built(build: Build) -> str:
+    """Whose binaries tell of CUDA and the processor, with the verb: those of what it stands upon, where it does."""
+    if build.variant.upon:
+        name, version, _ = build.variant.upon[-1]
+        return f"{name} {version}, upon which it stands, is"
+    return f"{build.variant.package} {build.release.version} is"
+
+
+def _version(request: Request, chosen: Candidate, build: Build) -> str:
+    wanted = request.wanted_of(build.framework)
+    matching = [release.version for release in build.framework.releases if wanted.accepts(release)]
+    if len(matching) == 1:
+        return "the only version that was asked for" if wanted.version else "the only version in the matrix"
+    asked = f"of those that {wanted.version.lstrip('=')} names" if wanted.version else "of all in the matrix"
+    earlier = chosen.builds[: chosen.builds.index(build)]
+    beside = f" beside {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
+    if not matching or matching[0] == build.release.version:
+        return f"{asked}, the newest"
+    if preferred := addon_builds.preferred(chosen.builds, build, matching):
+        return f"{asked}, {preferred}"
+    if narrowed := _narrowed(request, build):
+        return f"{asked}, the newest with native code for the GPUs of its minor{narrowed}"
+    native = " with native code for the GPU" if build.variant.cuda and _is_native(request, build.variant) else ""
+    return f"{asked}, the newest that satisfies the whole request{beside}{native}"
+
+
+def _is_native(request: Request, variant: Variant) -> bool:
+    """Whether the request names GPUs for all of which a build has native code."""
+    known = request.capabilities
+    return bool(known) and all(code_for(variant, capability) == "native" for capability in known)
+
+
+def _narrowed(request: Request, build: Build) -> str:
+    """The newer patches of the minor that were put behind, since they have native code for far fewer GPUs."""
+    if request.device == "cpu":
+        return ""
+    releases = build.framework.releases
+    newer = [
+        release
+        for release in itertools.takewhile(lambda each: each != build.release, releases)
+        if request.wanted_of(build.framework).accepts(release) and wider_patch(release, releases) == build.release
+    ]
+    held = ", ".join(dict.fromkeys(entry for release in newer for each in release.variants if each.cuda for entry in each.sass))
+    names = " and ".join(release.version for release in newer)
+    return f"; {names} {'has' if len(newer) == 1 else 'have'} native code for {held} only" if newer else ""
+
+
+def _comes_from(build: Build, place: Place) -> str:
+    variant = build.variant
+    if variant.repository:
+        return f"source {variant.repository} at {variant.revision}"
+    if variant.distribution:
+        return f"package {variant.package} {variant.distribution} of {place.system.name}"
+    return f"package {variant.pins(build.release.version)[0]}"
+
+
+def no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
+    """Why none of a release's builds for GPUs was taken: what keeps all of them from those of another, if something does."""
+    ours = _for_gpus(facts, build)
+    for other in chosen.builds:
+        pairs = [(one, another) for one in ours for another in _for_gpus(facts, other)] if other is not build else []
+        against = [clashes(facts, pair) for pair in pairs]
+        if against and all(against):
+            told = "; ".join(f"{each.conflict.row} {each.conflict.reason}" for each in against[0])
+            return f"no GPU build of it goes with one of {other.framework.title} {other.release.version}: {told}"
+    return "no GPU build satisfies the request"
+
+
+def _for_gpus(facts: Facts, build: Build) -> list[Build]:
+    return [replace(build, variant=variant) for variant in addon_builds.siblings(facts.matrix, build) if variant.cuda]
+
+
+def _package(facts: Facts, request: Request, chosen: Candidate, build: Build) -> str:
+    variant = build.variant
+    builds = addon_builds.siblings(facts.matrix, build)
+    kinds = {bool(other.cuda) for other in builds}
+    if len(builds) == 1:
+        return "the only build of this version"
+    if build.beside_gpus:
+        return "nothing that was asked for is for GPUs"
+    if not variant.cuda:
+        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(facts, chosen, build)}")
+    if clauses := request.wanted_of(build.framework).cuda or request.cuda:
+        return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
+    return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"
+
+
+def _older_cuda(build: Build, clauses: str) -> str:
+    """The other CUDA versions that the request's words name, where the build for the newest was taken."""
+    fitting = {each.cuda: each for each in build.release.variants if each.cuda and within(each.cuda, clauses)}
+    others = [each for each in fitting.values() if numbers(each.cuda) < numbers(build.variant.cuda)]
+    if not others:
+        return ""
+    named = ", ".join(f"{each.cuda} (upstream's own default)" if each.default else each.cuda for each in others)
+    return f", the newest that {clauses.lstrip('=')} names; builds for CUDA {named} exist too: ask for cuda{others[0].cuda}"
+
+
+def _cuda(build: Build) -> Iterator[Reason]:
+    variant = build.variant
+    if not variant.cuda:
+        return
+    where = {
+        "system": "its binaries need it in the image",
+        "wheels": "it comes in packages that the framework requires",
+        "bundled": "it is inside the framework's package",
+    }[variant.cuda_libraries]
+    yield Reason(
+        choice=f"cuda {variant.cuda}",
+        because=f"{_built(build)} built for it; {where}",
+        source=variant.origin.source_of("cuda"),
+    )
+
+
+def _driver(facts: Facts, environment: Environment) -> Iterator[Reason]:
+    cudas = [cuda for framework in environment.frameworks if (cuda := environment.cuda_of(framework))]
+    rows = [row for cuda in cudas if (row := facts.cuda.get(cuda)) is not None]
+    if not rows:
+        return
+    row = max(rows, key=lambda row: numbers(row.driver_min))
+    rule = facts.rules.get(row.version.partition(".")[0])
+    floor = f"; native code runs from {rule.driver_min} on (minor-version compatibility)" if rule else ""
+    yield Reason(
+        choice=f"driver >= {row.driver_min}",
+        because=f"CUDA {row.release} needs it{floor}",
+        source=row.origin.source_of("driver_min"),
+    )
+
+
+def _library(name: str, need: LibraryNeed | None, chosen: Library | None, variant: Variant) -> Iterator[Reason]:
+    if need is None or chosen is None:
+        return
+    origin = variant.origin
+    if need.taken_from == "bundled":
+        because = "it is inside the framework's binary; nothing is installed"
+    elif need.taken_from == "wheels":
+        because = "the framework's own packages bring it"
+    elif chosen.version == need.prefer:
+        because = f"the framework needs {describe(need)}; this one is preferred"
+    else:
+        because = f"the framework needs {describe(need)}; the newest that the base has"
+    source = origin.source_of(name) if chosen.row is None else chosen.row.origin.source
+    yield Reason(choice=f"{name} {chosen.version}", because=because, source=source)
+
+
+def of_python(facts: Facts, request: Request, chosen: Candidate, variant: Variant) -> Reason:
+    """Why that Python; ``variant`` is what the chosen builds need together."""
+    place = chosen.place
+    supporting = " and ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
+    verb = "supports" if len(chosen.builds) == 1 else "support"
+    origin = {
+        "distribution": f"{place.system.name} carries it",
+        "uv": "a standalone build is installed",
+        "conda": "conda installs it",
+        "base": "the base image carries it",
+    }[place.python.provided_by]
+    asked = "asked for" if request.python and within(place.python.version, request.python) else "preferred"
+    row = facts.pythons.get(place.python.version)
+    among = ", ".join(variant.python)
+    source = variant.origin.source_of("python") or (row.origin.source if row else "")
+    return Reason(
+        choice=f"python {place.python.version}",
+        because=f"{asked} among those that {supporting} {verb} ({among}); {origin}",
+        source=source,
+    )
+
+
+def _base(request: Request, chosen: Candidate, environment: Environment) -> Reason:
+    offer, system, cuda = chosen.place.offer, chosen.place.system, environment.cuda
+    what = {
+        "distribution": "a plain distribution, since nothing of CUDA is needed",
+        "wheels": "a plain distribution, since CUDA comes with the framework's packages",
+        "apt": f"{system.name} with CUDA {cuda} from NVIDIA's packages by exact version",
+        "tag": f"an image that holds CUDA {cuda}",
+        "conda": f"conda packages of CUDA {cuda}",
+        "local": "the image that was named; what is inside it is checked after the build",
+    }[offer.provider]
+    others = ", ".join(environment.base.other_providers)
+    insisted = "asked for: " if request.base else ""
+    return Reason(
+        choice=f"base {offer.provider} {environment.base.image}",
+        because=f"{insisted}{what}" + (f"; others: {others}" if others else ""),
+        source=offer.row.origin.source if offer.row else system.origin.source,
+    )

@@ -1,0 +1,81 @@
+"""The hardware that a build would run on, for requests whose own it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.platform import Gpu
+from envbuild.matrix.types import Variant
+from envbuild.matrix.versions import numbers
+from envbuild.resolve.request.model import GpuWanted, Request
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.hardware import hardware_objections, newer_or_equal, older_than
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.placement import Offer, drops
+
+
+def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
+    """The GPUs for which a build has no native code: the driver compiles its PTX."""
+    if build.variant.cuda:
+        yield from (gpu for gpu in gpus if gpu.capability and code_for(build.variant, gpu.capability) == "ptx")
+
+
+def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
+    """Whether a build runs by PTX, and whether its libraries do too since they are older than a GPU: worse than without."""
+    compiled = list(by_ptx(build, gpus))
+    return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
+
+
+def driver_window(facts: Facts, request: Request, variant: Variant, any_gpu: bool) -> str | None:
+    """The drivers that serve ``variant`` on the request's GPUs (``any_gpu``: on others), in words; None where none does."""
+    row = facts.cuda.get(variant.cuda)
+    if row is None:
+        return None
+    gpus = [] if any_gpu else [gpu for gpu in request.gpus if gpu.capability]
+    rule = facts.rules.get(variant.cuda.partition(".")[0])
+    native = all(code_for(variant, gpu.capability) == "native" for gpu in gpus)
+    low, note = row.driver_min, ""
+    if rule is not None and native and numbers(rule.driver_min) < numbers(low):
+        low, note = rule.driver_min, f" (by minor-version compatibility; CUDA {row.version} itself comes with {low})"
+    firsts = [facts.first_branch(gpu.architecture) for gpu in gpus if gpu.architecture]
+    first = max((branch for branch in firsts if branch), key=int, default="")
+    if first and int(first) > numbers(low)[0]:
+        low, note = first, ""
+    lasts = [gpu.architecture.last_driver_branch for gpu in gpus if gpu.architecture and gpu.architecture.last_driver_branch]
+    if not lasts:
+        return f"driver {low} or newer{note}"
+    last = min(lasts, key=numbers)
+    return f"driver {low} to {last}.*{note}" if newer_or_equal(last, low) else None
+
+
+def nearest_board(facts: Facts, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
+    """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver.
+
+    The libraries of ``offer`` serve it, too.
+    """
+    wanted = [numbers(gpu.capability) for gpu in request.gpus if gpu.capability]
+    known = {item.name: item for item in facts.matrix.architectures}
+    best: tuple[int, Gpu] | None = None
+    for board in facts.matrix.gpus:
+        architecture = next(
+            (item for item in facts.matrix.architectures if board.capability in item.capabilities),
+            known.get(board.architecture),
+        )
+        gpu = GpuWanted(text=board.name, capability=board.capability, board=board, architecture=architecture)
+        if code_for(variant, board.capability) not in ("native", "unknown"):
+            continue
+        if hardware_objections(facts, replace(request, gpus=(gpu,)), row, variant):
+            continue
+        if any(library and library.row and drops(library.row, board.capability) for library in (offer.cudnn, offer.nccl)):
+            continue
+        away = min((_distance(numbers(board.capability), other) for other in wanted), default=0)
+        if best is None or away < best[0]:
+            best = (away, board)
+    return best[1] if best else None
+
+
+def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    (major, minor), (their_major, their_minor) = (*one, 0)[:2], (*other, 0)[:2]
+    return abs(major * 10 + minor - their_major * 10 - their_minor)

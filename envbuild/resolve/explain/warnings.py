@@ -1,0 +1,116 @@
+"""What a person should know of an accepted candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.libraries import accepts
+from envbuild.resolve.explain.reasons import no_gpu_build
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.search import addon_builds
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.compatibility import same_packages
+from envbuild.resolve.search.hardware import hardware_rows, hardware_warnings
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.placement import drops
+from envbuild.resolve.search.search import Search
+
+
+def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
+    """Each once: of the request, the hardware, the builds together, and the rows that nobody has proved."""
+    facts, request = search.facts, search.request
+    found = list(request.warnings)
+    for build in chosen.builds:
+        found += hardware_warnings(facts, request, build.row, build.variant)
+        found += _native_elsewhere(search, build)
+        found += _cudnn_dropped(facts, request, build)
+        found += _bad_for_gpus(search, chosen, build)
+    found += addon_builds.warnings(chosen.builds)
+    found += package_warnings(chosen.builds)
+    found += status_warnings(facts, request, chosen)
+    return tuple(dict.fromkeys(found))
+
+
+def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
+    """A version that needs no compiling at the first start, where the chosen one does and the request leaves the choice."""
+    capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
+    if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
+        return
+
+    def native(other: Build) -> bool:
+        if other.framework is not build.framework:
+            return True
+        return bool(other.variant.cuda) and all(code_for(other.variant, capability) == "native" for capability in capabilities)
+
+    for candidate in search.solutions(only=native):
+        other = next(each for each in candidate.builds if each.framework is build.framework)
+        yield f"{other.framework.title} {other.release.version}, which the request allows too, has native code for it."
+        return
+
+
+def _cudnn_dropped(facts: Facts, request: Request, build: Build) -> Iterator[str]:
+    """A cuDNN that comes with the framework and no longer serves a GPU, or that the lock may choose so new that it does not."""
+    need = build.variant.cudnn
+    if need is None or need.taken_from == "system" or not build.variant.cuda:
+        return
+    rows = [row for row in facts.libraries["cudnn"] if accepts(need, row.version)]
+    for gpu in request.gpus:
+        lost = [row for row in rows if gpu.capability and drops(row, gpu.capability)]
+        ours = next((row for row in lost if row.version == need.prefer), None)
+        if ours is not None:
+            yield (
+                f"{build.row} comes with cuDNN {ours.version}, which serves GPUs from compute capability "
+                f"{ours.capability_min} on: convolutions fail on {gpu.text} ({gpu.capability})."
+            )
+
+
+def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[str]:
+    """Why a build uses no GPU where its release has builds for GPUs, and nobody asked for the CPU build."""
+    if build.variant.cuda or search.request.device:
+        return
+    bad = list(_known_bad(search, build))
+    yield from bad
+    if not bad and len(chosen.builds) > 1 and any(each.cuda for each in addon_builds.siblings(search.facts.matrix, build)):
+        yield f"{build.row} uses no GPU: {no_gpu_build(search.facts, chosen, build)}"
+
+
+def _known_bad(search: Search, build: Build) -> Iterator[str]:
+    for option in search.options(search.request.wanted_of(build.framework)):
+        if option.build.release is build.release and option.build.variant.cuda:
+            for item in option.objections:
+                yield f"{build.row} uses no GPU: {option.build.row} is {item.conflict.reason}"
+
+
+def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
+    """Builds in one set of packages that bring the same ones in different versions."""
+    for one, other in same_packages(builds):
+        yield (
+            f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
+            "names: whether these can be installed together is known when the environment is locked."
+        )
+
+
+def status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
+    """The rows behind a candidate that nobody has proved, or that are gone upstream."""
+    place = chosen.place
+    rows = [(build.row, build.variant.origin) for build in chosen.builds]
+    rows.append((place.system.key, place.system.origin))
+    tables = (*(facts.cuda.get(build.variant.cuda) for build in chosen.builds), facts.pythons.get(place.python.version))
+    rows.extend((found.key, found.origin) for found in tables if found is not None)
+    if any(build.variant.cuda for build in chosen.builds):
+        rows.extend((found.key, found.origin) for _, found in hardware_rows(facts, request))
+    if place.offer.row is not None:
+        rows.append((f"base {place.offer.provider} on {place.system.name}", place.offer.row.origin))
+    rows.extend(
+        (library.row.key, library.row.origin) for library in (place.offer.cudnn, place.offer.nccl) if library and library.row
+    )
+    found = []
+    for name, origin in rows:
+        note = f": {origin.note}" if origin.note else ""
+        if origin.status == "unknown":
+            found.append(f"{name} has not been proved{note or '.'}")
+        elif origin.status == "base-deleted":
+            found.append(f"{name} was deleted upstream{note or '; it works only where a copy is kept.'}")
+    return found

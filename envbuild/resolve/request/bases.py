@@ -1,0 +1,77 @@
+"""The base that a request insists on: a provider, or an image of the user's own."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+from envbuild.errors import UnknownNameError, UsageError
+from envbuild.matrix.similar_names import nearest
+from envbuild.model import Provider
+from envbuild.resolve.request.draft import Draft
+
+PROVIDERS = tuple(word for word in get_args(Provider))
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+
+
+def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple[str, str]:
+    """The provider that was insisted on, and the image of a local base."""
+    said = draft.get("base")
+    text = (base or "").strip()
+    slug = draft.get("image")
+    if not text and slug:
+        raise UnknownNameError(
+            f"{slug!r} in {draft.text!r} stands for a base image, which a name cannot be turned back into.",
+            code="base-image-needed",
+            hint="Name the image with --base IMAGE, and use the name without that ending.",
+        )
+    if not text or text.lower() in PROVIDERS:
+        return _provider(draft, text.lower(), said), ""
+    if not _IMAGE.fullmatch(text) or not re.search(r"[/:@]", text):
+        raise _unknown(text, "neither a provider nor an image with a tag", " An image is written name:tag.")
+    if said or (slug and slug != image_slug(text).lower()):
+        raise UsageError(f"{draft.text!r} names another base than {text}.", code="contradiction", hint="Name one base.")
+    if len(systems) != 1 or not re.fullmatch(r"==\d+\.\d+", draft.get("python")):
+        raise UsageError(
+            f"What is inside {text} is not known before it is used.",
+            code="base-needs-os",
+            hint="Say which system and Python the image holds, as in --os debian11 --python 3.6.",
+        )
+    return "local", text
+
+
+def provider_named(text: str) -> str:
+    """A provider by its word; raises :class:`UnknownNameError` for another word."""
+    if text.lower() not in PROVIDERS:
+        raise _unknown(text, "no provider", "")
+    return text.lower()
+
+
+def _unknown(text: str, what: str, more: str) -> UnknownNameError:
+    near = nearest(text, PROVIDERS)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return UnknownNameError(f"{text!r} is {what}.", hint=f"{meant}Providers: {', '.join(PROVIDERS)}.{more}")
+
+
+def _provider(draft: Draft, text: str, said: str) -> str:
+    if text and said and text != said:
+        raise UsageError(
+            f"{draft.text!r} names the base {said}, the option {text}.", code="contradiction", hint="Name one base."
+        )
+    if "local" in (text, said):
+        raise UsageError(
+            "The base `local` is an image of your own.",
+            code="base-needs-image",
+            hint="Name it: --base IMAGE, as in --base my/python:3.6.",
+        )
+    return text or said
+
+
+def image_slug(image: str) -> str:
+    """An image reference as a part of a name; doubling keeps different images from getting the same slug."""
+    slug = image.replace("_", "__").replace("-", "--").replace("/", "_").replace(":", "-").replace("@", "_-")
+    if len(slug) <= 60:
+        return slug
+    import hashlib
+
+    return f"{slug[:40].rstrip('-_.')}-{hashlib.sha256(image.encode()).hexdigest()[:12]}"

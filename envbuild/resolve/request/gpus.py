@@ -1,0 +1,36 @@
+"""The GPUs that a request names."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from envbuild.errors import UsageError
+from envbuild.matrix.gpu_names import find_architecture, find_board, read_capability
+from envbuild.matrix.types import Matrix
+from envbuild.resolve.request.model import GpuWanted
+
+
+def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
+    """A GPU by board name or by capability (``sm_61``, ``6.1``), and what cannot be checked of an unknown capability.
+
+    Raises :class:`UnknownNameError` for a name that is in no row, that several unlike GPUs share, or of another vendor's GPU.
+    """
+    word = unicodedata.normalize("NFKC", text).strip()
+    if not word:
+        raise UsageError("An empty name is not a GPU.", code="bad-gpu", hint='Give a board such as "GTX 1080 Ti" or sm_61.')
+    if capability := read_capability(word):
+        return _by_capability(matrix, word, capability)
+    board = find_board(matrix, word)
+    architecture = find_architecture(matrix, board.capability)
+    return GpuWanted(text=board.name, capability=board.capability, board=board, architecture=architecture), []
+
+
+def _by_capability(matrix: Matrix, word: str, capability: str) -> tuple[GpuWanted, list[str]]:
+    architecture = find_architecture(matrix, capability)
+    wanted = GpuWanted(text=word, capability=capability, board=None, architecture=architecture)
+    if architecture is not None:
+        return wanted, []
+    return wanted, [
+        f"GPU {word}: no architecture of the matrix has compute capability {capability}. Only the framework's binaries were "
+        "compared; which CUDA and drivers serve it was not checked."
+    ]

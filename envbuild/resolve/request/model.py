@@ -1,0 +1,87 @@
+"""What a request is, once it is understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from envbuild.matrix.platform import Architecture, Gpu
+from envbuild.matrix.types import FrameworkTable, Release
+from envbuild.matrix.versions import version_matches
+
+# What a request can ask for and could change: ``python``, ``gpu`` … Of several frameworks each has parts of its own, which
+# begin with its name: ``widget version``, ``widget cuda``, and ``widget`` for its being there at all.
+Part = str
+SHARED = ("cuda", "python", "python-from", "system", "base", "cudnn", "nccl", "driver", "gpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuWanted:
+    """A GPU of the request. ``capability`` is empty for a board that the matrix does not know; so is what follows from it."""
+
+    text: str
+    capability: str
+    board: Gpu | None
+    architecture: Architecture | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty where the request's own holds.
+
+    ``said`` is the name that the request has for it, where that is another framework's.
+    """
+
+    framework: FrameworkTable
+    version: str
+    cuda: str
+    said: str = ""
+
+    def accepts(self, release: Release) -> bool:
+        """Whether the version is one that was asked for."""
+        return version_matches(release.version, self.version)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """The parts that were asked for; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
+
+    ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
+    ``===1.12.0`` is exact. ``device`` is ``gpu`` also where only a driver or a GPU was named: who names one wants to use it.
+    ``python_from`` is where Python has to come from. ``systems`` are the acceptable names. ``base`` is a provider, or ``local``
+    with ``image``. ``warnings`` say what cannot be checked.
+    """
+
+    text: str
+    wanted: tuple[Wanted, ...]
+    device: Literal["", "cpu", "gpu"]
+    cuda: str
+    cudnn: str
+    nccl: str
+    python: str
+    python_from: str
+    systems: tuple[str, ...]
+    system_text: str
+    base: str
+    image: str
+    driver: str
+    gpus: tuple[GpuWanted, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The compute capabilities of the GPUs that the environment has to run on; none of a CPU environment."""
+        return () if self.device == "cpu" else tuple(dict.fromkeys(gpu.capability for gpu in self.gpus if gpu.capability))
+
+    def part(self, name: str, wanted: Wanted) -> Part:
+        """What messages call a part of one framework."""
+        return name if len(self.wanted) == 1 else f"{wanted.framework.name} {name}"
+
+    def wanted_of(self, framework: FrameworkTable) -> Wanted:
+        """What was asked of a framework."""
+        return next(wanted for wanted in self.wanted if wanted.framework.name == framework.name)
+
+
+def kind_of(part: Part) -> str:
+    """What a part is about, whichever framework it is of; ``framework`` where it is one's being there at all."""
+    return part.rpartition(" ")[2] if " " in part else part if part in SHARED or part == "version" else "framework"

@@ -1,0 +1,171 @@
+"""Finds what people's names mean: frameworks and their aliases, systems, drivers, GPUs. Unknown ones get the nearest known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
+from envbuild.matrix.package_pins import packages_of
+from envbuild.matrix.similar_names import nearest, nearest_versions
+from envbuild.matrix.skipped_releases import PRERELEASES, why_left_out
+from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
+from envbuild.matrix.versions import around, version_matches, version_parts
+from envbuild.resolve.request.packages import init_command, with_pip
+
+_SHOWN = 12
+_SHOWN_LINES = 8
+
+
+def known_names(framework: FrameworkTable) -> set[str]:
+    """All names of a framework, in lower case."""
+    return {framework.name, framework.short, *framework.aliases}
+
+
+def all_names(matrix: Matrix) -> set[str]:
+    """The names of all frameworks, in lower case."""
+    return set().union(*map(known_names, matrix.frameworks))
+
+
+def is_package(matrix: Matrix, word: str) -> bool:
+    """Whether ``word`` is a package that some framework asks for."""
+    return bool(_library(matrix, word))
+
+
+def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | None:
+    """The framework that ``word`` starts with, by its longest name, and the rest after the dash."""
+    best: tuple[FrameworkTable, str] | None = None
+    longest = 0
+    for framework in matrix.frameworks:
+        for name in known_names(framework):
+            if len(name) > longest and (word == name or word.startswith(name + "-")):
+                best, longest = (framework, word[len(name) + 1 :]), len(name)
+    return best
+
+
+def example(matrix: Matrix) -> str:
+    """A hint that shows what a request looks like, with a framework of this matrix."""
+    for framework in matrix.frameworks:
+        for release in framework.releases:
+            series = ".".join(release.version.split(".")[:2])
+            cuda = release.variants[0].cuda
+            return f"For example: {framework.short}-{series}-{f'cuda{cuda}' if cuda else 'cpu'}."
+    return "The matrix has no framework yet."
+
+
+def refuse_hinted(matrix: Matrix, word: str) -> None:
+    """Raise for a name that the matrix says people mistake for another."""
+    for framework in matrix.frameworks:
+        for hint in framework.hints:
+            if re.match(re.escape(hint.says) + r"(?![0-9a-z.])", word):
+                because = f" {hint.because}" if hint.because else ""
+                rest = word[len(hint.says) :]
+                raise UnknownNameError(
+                    f"{hint.says} is no release of {framework.title}.{because}",
+                    hint=f"{hint.means} is another framework: ask for {hint.means}{rest}.",
+                    alternatives=[Alternative(name=hint.means + rest, changes=f"{hint.means} instead of {hint.says}")],
+                )
+
+
+def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
+    """The error for a framework that nobody has heard of."""
+    if library := _library(matrix, head + rest):
+        return UnknownNameError(
+            f"{library!r} is a library, and no framework of the matrix: what a framework needs is chosen when it is locked.",
+            code="library",
+            hint=f"Leave {library} out of the request; the lock says which version of it there will be. "
+            f"To ask for one yourself, put it under `pip:` of an environment of your own: {init_command([library], [])}",
+        )
+    names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
+    near = nearest(head, names)
+    known = ", ".join(f"{framework.name} ({framework.short})" for framework in matrix.frameworks)
+    error = UnknownNameError(
+        f"The matrix knows no framework {head!r}.",
+        hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {known}.",
+        alternatives=[Alternative(name=name + rest, changes=f"{name} instead of {head}") for name in near],
+    )
+    return error if near else with_pip(error, head + rest, [])
+
+
+def _library(matrix: Matrix, word: str) -> str:
+    """The package that ``word`` begins with, of those that frameworks ask for; empty where it is none of them."""
+    builds = (variant for table in matrix.frameworks for release in table.releases for variant in release.variants)
+    known = set().union(*map(packages_of, builds))
+    return max((name for name in known if f"{word}-".startswith(f"{name}-")), key=len, default="")
+
+
+def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
+    """The error for a version that is in no row; ``known`` is newest first.
+
+    Where they are many, the hint shows the nearest lines (X.Y), and the details all versions, one line per major.
+    """
+    lines = list(dict.fromkeys(".".join(version.split(".")[:2]) for version in known))
+    few = len(known) <= _SHOWN
+    shown = list(known) if few else nearest_versions(lines, wanted)[:_SHOWN_LINES]
+    majors: dict[str, list[str]] = {}
+    for version in () if few else known:
+        majors.setdefault(version.split(".")[0], []).append(version)
+    return UnknownNameError(
+        f"The matrix has no {what} {wanted}.",
+        code="unknown-version",
+        hint=f"{'Known' if few else 'The nearest'}: {', '.join(shown)}." if known else f"It has no {what} at all.",
+        alternatives=tuple(make),
+        details=[f"{what} {major}: {', '.join(versions)}" for major, versions in majors.items()],
+    )
+
+
+def rule_that_leaves_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
+    """The rule that leaves out what was asked for: one version, or the newest of a condition's that a rule names."""
+    rules = framework.left_out
+    if re.fullmatch("=+[^,]+", clauses):
+        return why_left_out(rules, clauses.lstrip("="))
+    said = [text for rule in rules for text in rule.releases if text != PRERELEASES]
+    asked = {version for version in around(",".join((clauses, *said))) if version_matches(version, clauses)}
+    found = (why_left_out(rules, version) for version in sorted(asked, key=version_parts, reverse=True))
+    return next(filter(None, found), None)
+
+
+def left_out(framework: FrameworkTable, wanted: str, rule: LeftOut, instead: Sequence[Alternative]) -> ConflictError:
+    """The error for a version that upstream published and that has no row on purpose."""
+    return ConflictError(
+        f"The matrix leaves {framework.title} {wanted} out: {rule.origin.note}.",
+        code="left-out",
+        hint=f"Ask for another version: {', '.join(each.name for each in instead)}.",
+        conflicts=[Conflict(row=f"{framework.name} {wanted}", reason=rule.origin.note, source=rule.origin.source)],
+        alternatives=instead,
+    )
+
+
+def find_systems(matrix: Matrix, text: str) -> tuple[str, ...]:
+    """The systems that ``text`` names: a name, a codename, a family, or a name without its last part. Empty if none."""
+    word = text.lower().replace(":", "").replace("_", "")
+    exact = tuple(row.name for row in matrix.systems if word in (row.name, row.codename.lower(), row.image.lower()))
+    if exact:
+        return exact
+    return tuple(row.name for row in matrix.systems if word == row.family or row.name.startswith(word + "."))
+
+
+def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
+    """The error for a system that is in no row."""
+    names = [row.name for row in matrix.systems]
+    near = nearest(text, [*names, *(row.codename for row in matrix.systems)])
+    return UnknownNameError(
+        f"The matrix knows no operating system {text!r}.",
+        hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(sorted(names))}.",
+    )
+
+
+def find_driver(matrix: Matrix, text: str) -> tuple[str, list[str]]:
+    """A driver version as given, and what cannot be checked because its branch is in no row."""
+    word = text.strip().lower().lstrip("rv")
+    if not re.fullmatch(r"\d{1,5}(\.\d{1,5}){0,3}", word):
+        raise UsageError(
+            f"{text!r} is not a driver version.", code="bad-driver", hint="Give it as nvidia-smi prints it, such as 384.130."
+        )
+    branch = word.partition(".")[0]
+    if branch in {row.branch for row in matrix.drivers}:
+        return word, []
+    return word, [
+        f"Driver {word}: the matrix has no branch {branch}. Only the minimum of CUDA was compared; "
+        "whether this driver still serves the GPU's architecture was not checked."
+    ]

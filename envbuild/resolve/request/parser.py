@@ -1,0 +1,305 @@
+"""Understands a request: ``name-1.12-cuda9``, canonical names, and free form with operators, in any mixture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import get_args
+
+from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageError
+from envbuild.matrix.similar_names import nearest
+from envbuild.matrix.types import Matrix
+from envbuild.matrix.versions import NUMBERS, SPECIFIER
+from envbuild.model import PythonFrom
+from envbuild.resolve.request import names, packages
+from envbuild.resolve.request.bases import PROVIDERS
+from envbuild.resolve.request.draft import Draft, Piece
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.validation import finish
+
+_OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
+_WITH_OPERATOR = re.compile(r"(?P<name>[a-z][a-z0-9_.-]*?)(?:\[(?P<extras>[a-z0-9_.,-]*)\])?(?P<clauses>(?:[<>=!~]).*)?")
+_VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
+_VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
+_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # which build of a version, as wheels say it
+_MAX_LENGTH = 1000
+_SHARED = ("cuda", "cudnn", "nccl", "python", "py")
+PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
+_PYTHON = re.compile(rf"(?P<version>(?:py|python|cp){NUMBERS})(?P<supply>{'|'.join(PYTHON_FROM)})?")
+
+
+def parse(
+    texts: Sequence[str],
+    *,
+    matrix: Matrix,
+    driver: str | None = None,
+    gpu: str | Sequence[str] | None = None,
+    python: str | None = None,
+    python_from: str | None = None,
+    system: str | None = None,
+    base: str | None = None,
+) -> Request:
+    """The request that ``texts`` and the options make together.
+
+    Raises :class:`UnknownNameError` for names and versions that are in no row, :class:`ConflictError` for versions without one
+    on purpose, and :class:`UsageError` for what is no request.
+    """
+    text = " ".join(texts).strip()
+    if not text or len(text) > _MAX_LENGTH:
+        raise UsageError("There is no request." if not text else "The request is too long.", hint=names.example(matrix))
+    if other := next((letter for letter in text if letter.isdigit() and not letter.isascii()), ""):
+        raise UsageError(f"The request has {other!r} for a digit.", hint="Write versions with the digits 0 to 9.")
+    draft = Draft(text)
+    words = [
+        part
+        for word in _OPERATORS.sub(r"\1", text).lower().split()
+        for part in (_joined(matrix, word) if re.search("[<>=]", word) else [word])
+    ]
+    conditions = [word for word in words if _is_of_a_package(matrix, word)]
+    if conditions:
+        rest = [word for word in words if word not in conditions]
+        beside = [word for place, word in enumerate(rest) if _names_a_package(matrix, word, rest[:place])]
+        options = {"python": python, "python_from": python_from, "os": system, "base": base, "driver": driver, "gpu": gpu}
+        raise packages.own_environment([*conditions, *beside], [word for word in rest if word not in beside], options)
+    for place, word in enumerate(words):
+        _read_word(matrix, draft, word, words[:place])
+    if not draft.pieces:
+        raise _no_framework(matrix, draft)
+    if python is not None:
+        draft.put("python", _python_clause(python))
+    if python_from is not None:
+        draft.put("python-from", _supply(python_from))
+    if system is not None:
+        draft.put("system", system.strip().lower())
+    return finish(matrix, draft, hardware=(driver, _gpus(gpu)), base=base)
+
+
+def _gpus(gpu: str | Sequence[str] | None) -> list[str]:
+    given = [gpu] if isinstance(gpu, str) else list(gpu or ())
+    return [part for text in given for part in text.split(",")]
+
+
+def _joined(matrix: Matrix, word: str) -> list[str]:
+    """What stands between the ``+`` of a word."""
+    parts = re.split(r"\+(?!cu\d|cpu\b)", word)
+    if not all(parts):
+        raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
+    return parts
+
+
+def _no_framework(matrix: Matrix, draft: Draft) -> UsageError:
+    return UsageError(f"{draft.text!r} names no framework.", hint=names.example(matrix))
+
+
+def _is_of_a_package(matrix: Matrix, word: str) -> bool:
+    """Whether ``word`` is a condition on a package that is no framework, nor what is mistaken for one."""
+    match = _WITH_OPERATOR.fullmatch(word)
+    if match is None or match["clauses"] is None or match["name"] in _SHARED:
+        return False
+    name = match["name"]
+    if found := names.find_framework(matrix, packages.canonical(name)):
+        first = found[1].split("-")[0]
+        said = first in PROVIDERS or bool(names.find_systems(matrix, first))
+        return not said and packages.is_another(found[0], packages.canonical(name), found[1])
+    return names.is_package(matrix, name) or not nearest(name, names.all_names(matrix))
+
+
+def _names_a_package(matrix: Matrix, word: str, before: Sequence[str]) -> bool:
+    """Whether this part of a request can only be the name of a package: no framework, version, CUDA, system or Python."""
+    if not before or not packages.NAME.fullmatch(word) or names.find_framework(matrix, word):
+        return False
+    draft = Draft(" ".join((*before, word)))
+    try:
+        for place, each in enumerate((*before, word)):
+            _read_word(matrix, draft, each, before[:place])
+    except UnknownNameError:
+        return True
+    except EnvbuildError:
+        return False
+    return False
+
+
+def _read_word(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
+    match = _WITH_OPERATOR.fullmatch(word)
+    if match and match["clauses"] and match["name"] in _SHARED:
+        part = "python" if match["name"] == "py" else match["name"]
+        if not re.fullmatch(SPECIFIER, match["clauses"]):
+            raise UsageError(f"{word!r} is not a condition on {part}.", hint=f"For example: {part}>=3,<10")
+        draft.narrow(part, match["clauses"])
+    elif match and (match["clauses"] or match["extras"]):
+        _read_condition(matrix, draft, match)
+    else:
+        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word), before)  # a wheel's own spelling, 2.6.0+cu126
+
+
+def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
+    """``name>=1.12,<2``, or ``name==2.6.0+cu126``, which is a version and what it is built for."""
+    piece, rest = _piece(matrix, draft, match["name"], match["name"])
+    if match["extras"]:
+        _note(draft, piece, packages.read_extras(piece.framework, match["name"], match["extras"]))
+    for token in filter(None, rest.split("-")):
+        _read_token(matrix, draft, piece, token, [token])
+    clauses = match["clauses"].split(",") if match["clauses"] else []
+    for index, clause in enumerate(clauses):
+        if labelled := _LABEL.fullmatch(clause):
+            clauses[index] = labelled["clause"]
+            _read_label(matrix, draft, piece, match, labelled)
+    if not all(_VERSION_CLAUSE.fullmatch(clause) for clause in clauses):
+        raise UsageError(f"{match[0]!r} is not a condition on a version.", hint="For example: name>=1.12,<2")
+    for clause in clauses:
+        names.refuse_hinted(matrix, f"{match['name']}-{clause.lstrip('=')}")
+    piece.parts["version"] = ",".join(filter(None, (piece.parts.get("version", ""), *clauses)))
+
+
+def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str], labelled: re.Match[str]) -> None:
+    """A label names one build, so only one version can have it; PEP 440 gives it no place in an order."""
+    label = labelled["label"]
+    if not re.fullmatch(r"={1,3}\d[^*]*", labelled["clause"]):
+        device = label if label == "cpu" else f"cuda=={_compact(label[2:])}"
+        without = word["clauses"].replace(f"+{label}", "")
+        raise UsageError(
+            f"{word[0]!r}: +{label} names one build of one version, so it goes with == and a whole version.",
+            hint=f"Say the two apart: {word['name']}{without} {device}"
+            if "!=" not in without
+            else "Say which build it is to be.",
+        )
+    _read_token(matrix, draft, piece, label, [label])
+
+
+def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
+    """A dashed name, several joined with ``+``, or what may follow the name in a word of its own."""
+    parts = _joined(matrix, word)
+    for part in parts:
+        names.refuse_hinted(matrix, part)
+        found = names.find_framework(matrix, part)
+        if len(parts) == 1 and draft.pieces and not found:
+            piece, rest = None, part
+            if error := packages.misspelt(matrix, part):
+                raise error
+        elif len(parts) > 1 and found and draft.find(found[0]):
+            raise UsageError(
+                f"{draft.text!r} names {found[0].title} twice.",
+                code="contradiction",
+                hint="One environment holds one version of a framework: name it once.",
+            )
+        else:
+            piece, rest = _piece(matrix, draft, part, part.split("-")[0])
+        tokens = rest.split("-") if rest or part.endswith("-") else []
+        for index, token in enumerate(tokens):
+            if not token:
+                raise UsageError(f"{draft.text!r} has a - with nothing on one side of it.", hint=names.example(matrix))
+            if piece and index == 0 and (match := _VERSION.fullmatch(token)):
+                draft.put("version", f"=={match[1]}", piece)
+                continue
+            try:
+                _read_token(matrix, draft, piece, token, tokens[index:])
+            except UnknownNameError as error:
+                raise packages.with_pip(error, part, before) if piece is None else error from None
+            if "image" in draft.parts:
+                return
+
+
+def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, str]:
+    """The piece of the framework that ``word`` begins with, and the rest of the word."""
+    if not head:
+        raise _no_framework(matrix, draft)
+    found = names.find_framework(matrix, word)
+    if found is None and (error := packages.misspelt(matrix, word)):
+        raise error
+    if found is None and word == head:  # as requirements files have it, name_of_a_package
+        found = names.find_framework(matrix, packages.canonical(word))
+    if found and found[1] and (distribution := packages.read_distribution(found[0], word)):
+        said, rest = distribution
+        piece = draft.piece(said.framework)
+        _note(draft, piece, said)
+        return piece, rest
+    if found is None:
+        raise names.unknown_framework(matrix, head, word[len(head) :])
+    return draft.piece(found[0], word.removesuffix(found[1]).rstrip("-") if found[1] else word), found[1]
+
+
+def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:
+    """What a distribution's name or its extras say beside the framework."""
+    if said.device:
+        draft.put("device", said.device)
+    if said.cuda:
+        draft.put("cuda", said.cuda, piece)
+
+
+def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, rest: list[str]) -> None:
+    """One part of a dashed name, by its form; ``piece`` is None in a word that names no framework."""
+    versions = (piece or draft.pieces[-1]).parts
+    if token in ("cpu", "gpu", "cuda"):
+        draft.put("device", token.replace("cuda", "gpu"))
+    elif re.fullmatch(rf"cuda{NUMBERS}", token):
+        draft.put("cuda", f"=={token[4:]}", piece)
+    elif re.fullmatch(rf"cu{NUMBERS}", token):
+        draft.put("cuda", f"=={_compact(token[2:])}", piece)
+    elif match := re.fullmatch(rf"(cudnn|nccl)({NUMBERS})", token):
+        draft.put(match[1], f"=={match[2]}")
+    elif match := _PYTHON.fullmatch(token):
+        _read_python(draft, match)
+    elif names.find_systems(matrix, token):
+        draft.put("system", token)
+    elif token in PROVIDERS:
+        draft.put("base", token)
+    elif (match := _VERSION.fullmatch(token)) and versions.get("version") in (None, f"=={match[1]}"):
+        versions["version"] = f"=={match[1]}"
+    elif "system" in draft.parts and "python" in draft.parts:  # what follows a whole name is the slug of an image
+        draft.put("image", "-".join(rest))
+    else:
+        raise _unknown_token(matrix, draft, token)
+
+
+def _compact(digits: str) -> str:
+    """``90`` is 9.0 and ``118`` is 11.8, as wheels are called; ``9``, ``11`` and ``12`` are majors."""
+    if "." in digits or len(digits) == 1 or len(digits) > 3 or (len(digits) == 2 and digits[0] == "1"):
+        return digits
+    return f"{digits[:-1]}.{digits[-1]}"
+
+
+def _python_clause(text: str) -> str:
+    word = "".join(text.lower().split())
+    if re.fullmatch(SPECIFIER, word):
+        return word
+    digits = re.sub(r"^(python|py|cp)", "", word)
+    if not re.fullmatch(NUMBERS, digits):
+        raise UsageError(f"{text!r} is not a Python version.", code="bad-python", hint="For example: --python 3.6")
+    if "." not in digits and len(digits) > 1:
+        digits = f"{digits[0]}.{digits[1:]}"
+    return f"=={'.'.join(digits.split('.')[:2])}"
+
+
+def _read_python(draft: Draft, match: re.Match[str]) -> None:
+    """``py36``, or with where it comes from, ``py36conda``."""
+    draft.put("python", _python_clause(match["version"]))
+    if match["supply"]:
+        draft.put("python-from", match["supply"])
+
+
+def _supply(text: str) -> str:
+    word = text.strip().lower()
+    if word not in PYTHON_FROM:
+        near = nearest(word, PYTHON_FROM)
+        raise UnknownNameError(
+            f"{text!r} is no supply of Python.",
+            code="unknown-supply",
+            hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(PYTHON_FROM)}.",
+        )
+    return word
+
+
+def _unknown_token(matrix: Matrix, draft: Draft, token: str) -> UnknownNameError:
+    known = [row.name for row in matrix.systems] + [f"py{row.version.replace('.', '')}" for row in matrix.pythons]
+    known += [f"cuda{row.version}" for row in matrix.cuda] + [*PROVIDERS, "cpu"]
+    near = nearest(token, known)
+    fixed = [re.sub(rf"(?<![^-+\s]){re.escape(token)}(?![^-+\s])", word, draft.text.lower(), count=1) for word in near]
+    return UnknownNameError(
+        f"{token!r} in {draft.text!r} is no version, CUDA, Python, operating system or base that the matrix knows.",
+        hint=(f"Did you mean {near[0]}? " if near else "")
+        + "A name is framework-version[-cudaX.Y|-cpu][-pyXY][-system][-base]. "
+        + names.example(matrix),
+        alternatives=[
+            Alternative(name=name, changes=f"{word} instead of {token}") for name, word in zip(fixed, near, strict=True)
+        ],
+    )

@@ -1,0 +1,129 @@
+"""Pairs of frameworks of which one stands upon the other, as the resolver sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.matrix.pairs import pairs_with, source_of, upon, word_of
+from envbuild.matrix.types import FrameworkTable, Matrix, Pairs, Release, Variant
+from envbuild.model import Framework
+from envbuild.resolve.request.model import Request, Wanted
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.lookup import derived_from
+
+
+def builds_upon(matrix: Matrix, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
+    """The builds upon one release of what is stood upon: made once for each matrix."""
+    known, key = derived_from(matrix).upon, (id(pairs), below.version)
+    if key not in known or known[key][0] is not pairs:
+        known[key] = (pairs, tuple(upon(pairs, below)))
+    return known[key][1]
+
+
+def siblings(matrix: Matrix, build: Build) -> Sequence[Variant]:
+    """The builds of the same release upon the same release of what it stands upon."""
+    release, variant = build.release, build.variant
+    pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
+    if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
+        return release.variants
+    below = _release(matrix, pairs.framework, variant.upon[0][1])
+    return builds_upon(matrix, pairs, below) if below else ()
+
+
+def held_variants(matrix: Matrix, framework: Framework) -> Iterator[Variant]:
+    """The rows that a framework of a decision may be: those upon what it pins, else those of its release today."""
+    release = _release(matrix, framework.name, framework.version)
+    if release is None:
+        return
+    found = [built for pairs in release.pairs for built in _pinned(matrix, pairs, set(framework.requirements))]
+    yield from found
+    yield from (variant for variant in release.variants if not (found and variant.upon))
+
+
+def _pinned(matrix: Matrix, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
+    for version in dict.fromkeys((pairs.taken, pairs.taken_cuda, *pairs.tested, *pairs.allowed)) if pairs.added.package else ():
+        below = _release(matrix, pairs.framework, version)
+        if below is not None:
+            yield from (built for built in builds_upon(matrix, pairs, below) if pins.issuperset(pins_upon(matrix, built)))
+
+
+def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
+    """What asks a package index for the build that ``variant`` stands upon, where it is a package beside it."""
+    name, version, build = variant.upon[0]
+    below = _release(matrix, name, version)
+    theirs = next((each for each in below.variants if each.name == build), None) if below else None
+    return theirs.pins(version) if theirs is not None and theirs.package != variant.package else ()
+
+
+def warnings(builds: Sequence[Build]) -> Iterator[str]:
+    """The pairs that upstream allows and has not tested."""
+    for build in builds:
+        if word_of(build.release, build.variant) == "allowed":
+            yield f"{_pair(build)}: allowed, not tested by upstream [{source_of(build.release, build.variant)}]."
+
+
+def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
+    """What upstream says of the pair that a build is: choice, reason, document."""
+    word = word_of(build.release, build.variant)
+    pairs = pairs_with(build.release, build.variant.upon[0][0]) if build.variant.upon else None
+    if word is None or pairs is None:
+        return
+    rest = f" ({pairs.framework}{pairs.allows})" if word == "allowed" and pairs.allows else ""
+    said = "tested by upstream" if word == "tested" else f"allowed, not tested by upstream{rest}"
+    yield _pair(build), f"{said}{_default(pairs, build)}", source_of(build.release, build.variant)
+
+
+def _default(pairs: Pairs, build: Build) -> str:
+    """That an untested pair is the row's default, with what upstream tested in its place."""
+    version, cuda = build.variant.upon[0][1], build.variant.cuda
+    tested = [each for each in pairs.tested if pairs.is_tested(each, cuda)]
+    if version in tested or version != pairs.takes(cuda) or not tested:
+        return ""
+    return f"; it is the default of {build.framework.name} {build.release.version}; upstream tested {', '.join(tested)}"
+
+
+def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) -> str:
+    """Why an add-on among ``builds`` is put upon ``below``, where it goes with a newer one of ``versions`` (newest first) too.
+
+    Empty where it goes with none.
+    """
+    ours = below.release.version
+    for build in builds:
+        pairs = pairs_with(build.release, below.framework.name)
+        if pairs is None or not build.variant.upon or build.variant.upon[0][:2] != (below.framework.name, ours):
+            continue
+        newer = [each for each in versions[: versions.index(ours)] if each in (*pairs.tested, *pairs.allowed)]
+        above, cuda = f"{build.framework.name} {build.release.version}", build.variant.cuda
+        tested = next((each for each in newer if pairs.is_tested(each, cuda)), "")
+        if newer and ours == pairs.takes(cuda):
+            rest = f"{tested} is tested too" if tested else f"{newer[0]} is allowed too, not tested"
+            return f"the default of {above}; {rest}"
+        if newer and pairs.is_tested(ours, cuda) and not tested:
+            return f"the newest that upstream tested with {above}; {newer[0]} is allowed, not tested"
+    return ""
+
+
+def _pair(build: Build) -> str:
+    name, version, _ = build.variant.upon[0]
+    return f"{build.framework.name} {build.release.version} upon {name} {version}"
+
+
+def with_bases(matrix: Matrix, request: Request) -> Request | None:
+    """The request with what its frameworks stand upon named too, in any release; None where that names nothing more."""
+    named = {wanted.framework.name for wanted in request.wanted}
+    missing: dict[str, FrameworkTable] = {}
+    for wanted in request.wanted:
+        for release in wanted.framework.releases:
+            for pairs in release.pairs if wanted.accepts(release) else ():
+                if len(pairs.tested) + len(pairs.allowed) > 1 and pairs.framework not in named:
+                    missing[pairs.framework] = next(table for table in matrix.frameworks if table.name == pairs.framework)
+    if not missing:
+        return None
+    more = tuple(Wanted(framework=table, version="", cuda="") for table in missing.values())
+    return replace(request, wanted=(*request.wanted, *more))
+
+
+def _release(matrix: Matrix, name: str, version: str) -> Release | None:
+    releases = (release for table in matrix.frameworks if table.name == name for release in table.releases)
+    return next((release for release in releases if release.version == version), None)

@@ -1,0 +1,86 @@
+"""What speaks for and against a candidate: one build of each framework, and the place where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from envbuild.matrix.versions import within
+from envbuild.resolve.request.model import Part, Request
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.hardware import hardware_objections
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.objections import Objection, objection, status_objection
+from envbuild.resolve.search.placement import Place
+
+# Who names one of these wants to use a GPU.
+IMPLY_GPU: tuple[Part, ...] = ("driver", "gpu", "cudnn", "nccl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One complete choice: a build of each framework, in the order of the request."""
+
+    builds: tuple[Build, ...]
+    place: Place
+
+
+def build_objections(facts: Facts, request: Request, build: Build) -> list[Objection]:
+    """What speaks against one build of a release, wherever it is put and whatever stands beside it."""
+    found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
+    if (cuda := facts.cuda.get(build.variant.cuda)) is not None:
+        found.append(status_objection(cuda.key, cuda.origin))
+    against = [item for item in found if item is not None]
+    return against + hardware_objections(facts, request, build.row, build.variant)
+
+
+def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
+    """Whether the build is for the CUDA, or the CPU, that was asked for: one for each part of the request against it."""
+    wanted, cuda = request.wanted_of(build.framework), build.variant.cuda
+    clauses = wanted.cuda or request.cuda
+    part = request.part("cuda", wanted) if wanted.cuda else "cuda"
+    if cuda:
+        fits = request.device != "cpu" and (not clauses or within(cuda, clauses))
+        parts: list[Part] = [] if fits else [part]
+    elif request.device != "gpu" or build.beside_gpus:
+        parts = []
+    else:
+        parts = [*([part] if wanted.cuda or said_of_cuda(request) else []), *implying_gpu(request)]
+    built = f"CUDA {cuda}" if cuda else "CPU alone"
+    asked = (
+        "a CPU environment" if request.device == "cpu" else f"CUDA {clauses.lstrip('=')}" if clauses else "a GPU environment"
+    )
+    reason = f"built for {built}; the request asks for {asked}"
+    for each in parts:
+        yield objection(each, build.row, reason, build.variant.origin.source_of("cuda"))
+
+
+def said_of_cuda(request: Request) -> bool:
+    """Whether the request itself says CUDA, GPU or CPU, and no other part does it in its place."""
+    elsewhere = implying_gpu(request) or any(wanted.cuda for wanted in request.wanted)
+    return bool(request.cuda or request.device == "cpu" or (request.device == "gpu" and not elsewhere))
+
+
+def implying_gpu(request: Request) -> list[Part]:
+    """The parts of the request that ask for a GPU without saying so."""
+    said = (request.driver, request.gpus, request.cudnn, request.nccl)
+    return [part for part, value in zip(IMPLY_GPU, said, strict=True) if value]
+
+
+def mismatches(request: Request, place: Place) -> tuple[Part, ...]:
+    """The parts of the request that a possible place does not satisfy. A deleted image satisfies only who insists on it."""
+    offer = place.offer
+    found: list[Part] = []
+    if request.python and not within(place.python.version, request.python):
+        found.append("python")
+    if request.python_from not in ("", place.python.provided_by):
+        found.append("python-from")
+    if request.systems and place.system.name not in request.systems:
+        found.append("system")
+    if request.base != offer.provider if request.base else offer.deleted:
+        found.append("base")
+    if request.cudnn and not (offer.cudnn and within(offer.cudnn.version, request.cudnn)):
+        found.append("cudnn")
+    if request.nccl and not (offer.nccl and within(offer.nccl.version, request.nccl)):
+        found.append("nccl")
+    return tuple(found)

@@ -1,0 +1,357 @@
+"""What several builds need of one place, and what keeps two of them out of one environment.
+
+Builds go together where one Python, one system, one CUDA in the image and one release of each library serve them all, where
+they stand upon the same builds, and where their requirements on the same packages can be met. CUDA that a build carries in
+its own packages may be another than the image's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple, cast
+
+from envbuild.errors import Conflict
+from envbuild.matrix.libraries import accepts
+from envbuild.matrix.package_pins import Pin, brings, contradiction, packages_of, pins_of
+from envbuild.matrix.pairs import bad_pair, pairs_with, range_of
+from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
+from envbuild.matrix.versions import numbers
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.objections import Objection, objection
+from envbuild.resolve.search.placement import describe, system_objections
+
+LIBRARIES = ("cudnn", "nccl")
+
+
+class Held(NamedTuple):
+    """A very build of a framework: the one itself, or one that it stands upon."""
+
+    framework: str
+    version: str
+    variant: str
+
+
+class Need(NamedTuple):
+    """What builds need together, as far as it can keep another build out. ``device`` is empty where they leave it open.
+
+    ``cuda`` is what must be installed in the image; a library's need comes with the CUDA that it is for.
+    """
+
+    pythons: tuple[str, ...]
+    systems: frozenset[str]
+    device: str
+    cuda: str
+    cudnn: tuple[str, LibraryNeed] | None
+    nccl: tuple[str, LibraryNeed] | None
+    holds: frozenset[Held]
+    pins: frozenset[Pin]
+
+
+def need_of(facts: Facts, build: Build) -> Need:
+    """What one build needs."""
+    key = (build.framework.name, build.release.version, build.variant.name, build.variant.upon, build.beside_gpus)
+    needs = facts.derived.needs
+    if key not in needs:
+        needs[key] = _need_of(facts, build)
+    return cast(Need, needs[key])
+
+
+def _need_of(facts: Facts, build: Build) -> Need:
+    variant = build.variant
+    in_image = variant.cuda if variant.cuda_libraries == "system" else ""
+    return Need(
+        pythons=variant.python,
+        systems=frozenset(row.name for row in facts.matrix.systems if not system_objections(variant, row)),
+        device="gpu" if variant.cuda else "" if build.beside_gpus else "cpu",
+        cuda=in_image,
+        cudnn=(variant.cuda, variant.cudnn) if variant.cudnn else None,
+        nccl=(variant.cuda, variant.nccl) if variant.nccl else None,
+        holds=holds(build),
+        pins=pins_of(build.release, variant),
+    )
+
+
+def holds(build: Build) -> frozenset[Held]:
+    """The builds that come with one: itself, and those that it stands upon."""
+    below = (Held(*under) for under in build.variant.upon)
+    return frozenset((Held(build.framework.name, build.release.version, build.variant.name), *below))
+
+
+def join(one: Need, other: Need) -> Need | None:
+    """What both need together, None where they do not go together."""
+    if one.cuda and other.cuda and one.cuda != other.cuda:
+        return None
+    if one.device and other.device and one.device != other.device:
+        return None
+    systems = one.systems & other.systems
+    pythons = one.pythons if one.pythons == other.pythons else _common(one, other)
+    held = one.holds | other.holds
+    if not systems or not pythons or len({each.framework for each in held}) < len(held):
+        return None
+    pins = one.pins | other.pins
+    if len(pins) > max(len(one.pins), len(other.pins)):
+        pythons = tuple(python for python in pythons if not contradiction(pins, python))
+    cudnn, nccl = _library(one.cudnn, other.cudnn), _library(one.nccl, other.nccl)
+    if not pythons or cudnn == () or nccl == ():
+        return None
+    return Need(
+        pythons=pythons,
+        systems=systems,
+        device=one.device or other.device,
+        cuda=one.cuda or other.cuda,
+        cudnn=cudnn or None,
+        nccl=nccl or None,
+        holds=held,
+        pins=pins,
+    )
+
+
+def shared(need: Need) -> Need:
+    """What a need asks of the image: of the packages beside it, and of their Python, it asks nothing."""
+    return need._replace(pythons=("",), holds=frozenset(), pins=frozenset())
+
+
+def _common(one: Need, other: Need) -> tuple[str, ...]:
+    return tuple(python for python in one.pythons if python in other.pythons)
+
+
+def _held_twice(one: Iterable[Held], other: Iterable[Held]) -> tuple[Held, Held] | None:
+    """Two different builds of one framework."""
+    known = {held.framework: held for held in sorted(one)}
+    found = (held for held in sorted(other) if known.get(held.framework, held) != held)
+    return next(((known[held.framework], held) for held in found), None)
+
+
+_Library = tuple[str, LibraryNeed] | None
+
+
+def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
+    """What satisfies both needs of a library; an empty tuple where nothing does.
+
+    One in the image must serve all that use it. What comes with a framework is its own affair, and that of its packages.
+    """
+    if one is None or other is None:
+        return one or other
+    ours, theirs = (need.taken_from == "system" for _, need in (one, other))
+    if not (ours and theirs):
+        return one if ours else other if theirs else _brought(one, other)
+    both = _both(one[1], other[1])
+    return (one[0], both) if both else ()
+
+
+def _brought(one: tuple[str, LibraryNeed], other: tuple[str, LibraryNeed]) -> tuple[str, LibraryNeed]:
+    """What is named of two that come with frameworks: what both take where they are packages of one name, else the newest's."""
+    newest = max(one, other, key=_newness)
+    wheels = one[1].taken_from == other[1].taken_from == "wheels"
+    both = _both(one[1], other[1]) if wheels and one[0].partition(".")[0] == other[0].partition(".")[0] else None
+    return (newest[0], both) if both else newest
+
+
+def _newness(library: tuple[str, LibraryNeed]) -> tuple[object, ...]:
+    cuda, need = library
+    return numbers(cuda or "0"), numbers(need.prefer or need.minimum or "0"), repr(need)
+
+
+def _both(one: LibraryNeed, other: LibraryNeed) -> LibraryNeed | None:
+    for exact, free in ((one, other), (other, one)):
+        if exact.exact:
+            return exact if accepts(free, exact.prefer) else None
+    minimum = max(one.minimum, other.minimum, key=lambda version: numbers(version or "0"))
+    below = min(filter(None, (one.below, other.below)), key=numbers, default="")
+    if minimum and below and numbers(minimum) >= numbers(below):
+        return None
+    both = replace(one, minimum=minimum, below=below, prefer="")
+    preferred = [need.prefer for need in (one, other) if need.prefer and accepts(both, need.prefer)]
+    return replace(both, prefer=max(preferred, key=numbers, default=""))
+
+
+def together(variants: Sequence[Variant]) -> Variant:
+    """Builds that go together as one, for finding its places: what it holds beside is the first's."""
+    if len(variants) == 1:
+        return variants[0]
+    in_image = [variant for variant in variants if variant.cuda_libraries == "system"]
+    gpu = [variant for variant in variants if variant.cuda]
+    main = in_image[0] if in_image else max(gpu, key=lambda variant: numbers(variant.cuda), default=variants[0])
+    allowed = [set(variant.systems) for variant in variants if variant.systems]
+    return replace(
+        main,
+        name=" + ".join(variant.name for variant in variants),
+        package=" + ".join(variant.package for variant in variants),
+        python=tuple(python for python in variants[0].python if all(python in variant.python for variant in variants)),
+        cudnn=_merged(variants, "cudnn"),
+        nccl=_merged(variants, "nccl"),
+        glibc=max((variant.glibc for variant in variants), key=numbers),
+        nvcc=any(variant.nvcc for variant in variants),
+        systems=tuple(sorted(set.intersection(*allowed))) if allowed else (),
+    )
+
+
+def _merged(variants: Iterable[Variant], library: str) -> LibraryNeed | None:
+    needs: list[_Library] = [(variant.cuda, need) for variant in variants if (need := getattr(variant, library)) is not None]
+    found = reduce(lambda one, other: _library(one, other) or one, needs) if needs else None
+    return found[1] if found else None
+
+
+def shared_names(facts: Facts, frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
+    """The frameworks, and the packages (``name=``), that builds of several frameworks hold: no other keeps anything out."""
+    times: Counter[str] = Counter()
+    for table in frameworks if len(frameworks) > 1 else ():
+        times.update(_names_in(facts, table))
+    return frozenset(name for name, count in times.items() if count > 1)
+
+
+def _names_in(facts: Facts, table: FrameworkTable) -> frozenset[str]:
+    known = facts.derived.packages
+    if table.name not in known:
+        names = {table.name}
+        for release in table.releases:
+            for variant in release.variants:
+                names.update(under[0] for under in variant.upon)
+                names.update(f"{package}=" for package in packages_of(variant))
+        known[table.name] = frozenset(names)
+    return known[table.name]
+
+
+def reduced(need: Need, names: Collection[str]) -> Need:
+    """A need with what it holds of ``names`` alone."""
+    return need._replace(
+        holds=frozenset(held for held in need.holds if held.framework in names),
+        pins=frozenset(pin for pin in need.pins if f"{pin[0]}=" in names),
+    )
+
+
+def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
+    """Builds whose packages bring one major of CUDA in different versions. The packages are named after the major, and often
+    asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
+    """
+    bringing = [build for build in builds if build.variant.cuda_libraries == "wheels"]
+    for one, other in itertools.combinations(bringing, 2):
+        ours, theirs = one.variant.cuda, other.variant.cuda
+        if ours != theirs and ours.partition(".")[0] == theirs.partition(".")[0]:
+            yield one, other
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def clashes(facts: Facts, builds: Sequence[Build]) -> list[Objection]:
+    """What keeps builds out of one environment: for each clash both rows, each with its own document."""
+    found = (item for index, other in enumerate(builds) for item in clashes_with(facts, other, builds[:index]))
+    return list(dict.fromkeys(found))
+
+
+def clashes_with(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
+    """What keeps ``build`` out of one environment with each of the ``others``: of each the first thing that does."""
+    kinds = (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash)
+    return _first_clashes(facts, build, others, kinds)
+
+
+def image_clashes(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
+    """What keeps ``build`` out of one image with each of the ``others``, in whichever prefixes."""
+    return _first_clashes(facts, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
+
+
+_Side = tuple[Build, Need]
+_Clash = Callable[[_Side, _Side], Iterator[Objection]]
+
+
+def _first_clashes(facts: Facts, build: Build, others: Sequence[Build], kinds: Sequence[_Clash]) -> list[Objection]:
+    ours = (build, need_of(facts, build))
+    found: list[Objection] = []
+    for other in others:
+        theirs = (other, need_of(facts, other))
+        found += next(filter(None, (list(clash(theirs, ours)) for clash in kinds)), [])
+    return found
+
+
+def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    twice = _held_twice(ours[1].holds, theirs[1].holds)
+    if twice is None:
+        return
+    sides = list(zip((ours[0], theirs[0]), twice, reversed(twice), strict=True))
+    if told := [found for build, _, other in sides if (found := _pair_clash(build, other))]:
+        yield from told
+        return
+    for build, held, other in sides:
+        itself = f"is not {other.framework} {other.version} {other.variant}"
+        below = f"stands upon {held.framework} {held.version} {held.variant}"
+        yield _fact(build, itself if held.framework == build.framework.name else below, "upon")
+
+
+def _pair_clash(build: Build, other: Held) -> Objection | None:
+    """Why a build does not stand upon ``other``, where its row says with which releases of that it goes."""
+    pairs = pairs_with(build.release, other.framework)
+    if pairs is None or len(pairs.tested) + len(pairs.allowed) + len(pairs.bad) < 2 or build.framework.name == other.framework:
+        return None
+    if bad := bad_pair(pairs, other.version):
+        return objection(None, build.row, f"does not work with {other.framework} {other.version}: {bad.why}", bad.source)
+    if other.version in (*pairs.tested, *pairs.allowed):
+        return None
+    return objection(None, build.row, f"goes with {range_of(pairs)}, not with {other.version}", pairs.allows_source)
+
+
+def _device_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    if {ours[1].device, theirs[1].device} == {"cpu", "gpu"}:
+        for build, need in (ours, theirs):
+            kind = "a build for CPUs" if need.device == "cpu" else "a build for GPUs"
+            yield _fact(build, f"is {kind}: one environment is for GPUs or for none", "cuda")
+
+
+def _cuda_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    if ours[1].cuda and theirs[1].cuda and ours[1].cuda != theirs[1].cuda:
+        for build, need in (ours, theirs):
+            yield _fact(build, f"needs CUDA {need.cuda} in the image, which holds one CUDA", "cuda")
+
+
+def _python_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    if not _common(ours[1], theirs[1]):
+        for build, need in (ours, theirs):
+            yield _fact(build, f"supports Python {', '.join(need.pythons)}", "python")
+
+
+def _system_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    if ours[1].systems.isdisjoint(theirs[1].systems):
+        for build, need in (ours, theirs):
+            only = f"is for {', '.join(build.variant.systems)} only"
+            some = f"needs glibc {build.variant.glibc}: {', '.join(sorted(need.systems)) or 'no system has it'}"
+            yield _fact(build, only if build.variant.systems else some, "systems" if build.variant.systems else "glibc")
+
+
+def _library_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    for library in LIBRARIES:
+        needs = [getattr(need, library) for _, need in (ours, theirs)]
+        if _library(*needs) == ():
+            for (build, _), need in zip((ours, theirs), needs, strict=True):
+                yield _fact(build, f"needs {library} {describe(need[1])} in the image, which holds one", library)
+
+
+def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
+    pins = ours[1].pins | theirs[1].pins
+    packages = [contradiction(pins, python) for python in _common(ours[1], theirs[1])]
+    if packages and all(packages):
+        for package in sorted(set(packages)):
+            yield from (_asks(build, package) for build, _ in (ours, theirs))
+
+
+def _fact(build: Build, reason: str, field: str) -> Objection:
+    return objection(None, build.row, reason, build.variant.origin.source_of(field))
+
+
+def _asks(build: Build, package: str) -> Objection:
+    for item in (*build.variant.requirements, *build.variant.constraints, *build.variant.asks):
+        only = replace(build.variant, requirements=(item,), constraints=(), asks=(), repository="-", cudnn=None, nccl=None)
+        if any(name == package for name, _, _ in pins_of(build.release, only)):
+            pythons = f" on Python {item.python}" if item.python else ""
+            said = f"asks for {item.requirement}{pythons}"
+            if not item.source:
+                said = f"is held to {item.requirement}{pythons} by its row ({build.variant.origin.at})"
+            return Objection(None, Conflict(row=build.row, reason=said, source=item.source))
+    if package in brings(build.variant):
+        library = package.split("-")[1]
+        return _fact(build, f"takes {library} {describe(getattr(build.variant, library))} from {package}", library)
+    return _fact(build, f"is installed as {', '.join(build.variant.pins(build.release.version))}", "package")

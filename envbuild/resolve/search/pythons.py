@@ -1,0 +1,87 @@
+"""How a system gets a Python: from its distribution, as a build that runs anywhere, from conda, or inside the user's base."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from envbuild.errors import InvalidInputError
+from envbuild.matrix.platform import SystemRow
+from envbuild.matrix.versions import numbers
+from envbuild.model import Python, RemoteFile
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.objections import Objection, objection, status_objection
+
+
+def python_on(facts: Facts, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
+    """How ``system`` gets a Python: from ``supply``; where none is asked for from the distribution, else from another one.
+
+    In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
+    Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
+    """
+    key = (version, system.name, bool(image), supply)
+    known = facts.derived.pythons
+    if key not in known:
+        known[key] = _python_on(facts, version, system, image, supply)
+    return cast("Python | Objection", known[key])
+
+
+def _python_on(facts: Facts, version: str, system: SystemRow, image: str, supply: str) -> Python | Objection:
+    row = facts.pythons.get(version)
+    if row is not None and (bad := status_objection(row.key, row.origin, "python")):
+        return bad
+    usual = ("base",) if image else ("distribution", *facts.matrix.policy.python_from)
+    for way in (supply,) if supply else usual:
+        if found := _supplied(facts, way, version, system, image):
+            return found
+    if supply not in ("", "distribution"):
+        return _not_supplied(facts, version, system, supply)
+    carried = ", ".join(python.version for python in system.pythons) or "none"
+    part = "python-from" if supply else "python"
+    return objection(part, system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
+
+
+def _not_supplied(facts: Facts, version: str, system: SystemRow, supply: str) -> Objection:
+    row = facts.pythons.get(version)
+    least = [each.glibc for each in (row.supplies if row else ()) if each.by == supply]
+    if supply == "base":
+        reason = "is the plain system, which brings no Python of its own: that takes an image of yours (--base IMAGE)"
+        return objection("python-from", system.key, reason, system.origin.source)
+    if row is None or not least:
+        return objection("python-from", f"python {version}", f"{supply} does not supply it", row.origin.source if row else "")
+    reason = f"has glibc {system.glibc}; Python {version} from {supply} needs {least[0]}"
+    return objection("python-from", system.key, reason, system.origin.source_of("glibc"))
+
+
+def _supplied(facts: Facts, way: str, version: str, system: SystemRow, image: str) -> Python | None:
+    """The Python of one supply; None where it has none for the system."""
+    if way == "base":
+        return Python(version=version, provided_by="base", executable=f"python{version}", packages=()) if image else None
+    if way == "distribution":
+        for ours in system.pythons:
+            if ours.version == version:
+                return Python(version=version, provided_by="distribution", executable=ours.executable, packages=ours.packages)
+        return None
+    row = facts.pythons.get(version)
+    for supply in row.supplies if row and way in facts.matrix.policy.python_from else ():
+        if supply.by == way and numbers(supply.glibc) <= numbers(system.glibc):
+            return Python(
+                version=version,
+                provided_by=supply.by,
+                executable=supply.executable,
+                packages=(),
+                files=tuple(remote_file(facts, name) for name in supply.files),
+                installer=remote_file(facts, supply.installer) if supply.installer else None,
+            )
+    return None
+
+
+def remote_file(facts: Facts, name: str) -> RemoteFile:
+    """The archive of that name, as an environment holds it."""
+    row = facts.archives.get(name)
+    if row is None:
+        raise InvalidInputError(
+            f"The matrix names the file {name}, which is no row of `archives`.",
+            code="invalid-matrix",
+            hint="Correct the name; `envbuild matrix check` lists every such row.",
+        )
+    return RemoteFile(url=row.url, sha256=row.sha256)

@@ -1,0 +1,45 @@
+"""The order in which the releases of a framework are tried: newest first, but a narrowed patch after its minor's others.
+
+A patch is *narrowed* where its build runs natively on fewer than half of the architectures on which the build of an earlier
+patch of the same minor does, for the same CUDA: some were published with code for a single GPU. Half is the limit since
+upstreams also drop one old architecture on purpose (docs/decisions, narrowed patches).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.types import Release, Variant
+
+
+def in_order_of_choice(releases: Sequence[Release]) -> Iterator[Release]:
+    """The releases, given newest first, with narrowed patches behind the others of their minor."""
+    for _, each in itertools.groupby(releases, key=lambda release: _minor(release.version)):
+        patches = list(each)
+        yield from sorted(patches, key=lambda release: wider_patch(release, patches) is not None)
+
+
+def wider_patch(release: Release, releases: Sequence[Release]) -> Release | None:
+    """The newest earlier patch of its minor that shows ``release`` to be narrowed; None where it is not.
+
+    ``releases`` are newest first and hold all patches of the minor.
+    """
+    earlier = [other for other in releases if _minor(other.version) == _minor(release.version)]
+    for other in earlier[earlier.index(release) + 1 :]:
+        pairs = itertools.product(release.variants, other.variants)
+        if any(_is_narrowed(one, another) for one, another in pairs if (one.name, one.cuda) == (another.name, another.cuda)):
+            return other
+    return None
+
+
+def _is_narrowed(ours: Variant, earlier: Variant) -> bool:
+    if not (ours.cuda and ours.sass and earlier.sass):
+        return False
+    native = [capability for capability in earlier.sass if code_for(ours, capability) == "native"]
+    return 2 * len(native) < len(earlier.sass)
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]

@@ -1,0 +1,339 @@
+"""Finds candidates, best first: the first framework's newest release, the next one's newest beside it, GPU before CPU, the
+best place.
+
+The same search answers for a request with parts left open (``free``): what stands against a request, and what is nearest to
+it, is found by what would satisfy it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.pairs import other_builds, word_of
+from envbuild.matrix.types import Release, Variant
+from envbuild.matrix.versions import within
+from envbuild.resolve.request.model import Part, Request, Wanted
+from envbuild.resolve.search.addon_builds import builds_upon
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
+from envbuild.resolve.search.compatibility import Need, join, need_of, reduced, same_packages, shared_names, together
+from envbuild.resolve.search.hardware import older_than
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.objections import Objection
+from envbuild.resolve.search.placement import Place, places
+from envbuild.resolve.search.release_order import in_order_of_choice
+
+NOTHING: frozenset[Part] = frozenset()
+_LOOKED_AT = 500  # candidates of the chosen releases
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Option:
+    """A build, whether its version was asked for, what speaks against it alone, and what of its needs can keep others out."""
+
+    build: Build
+    accepted: bool
+    objections: tuple[Objection, ...]
+    need: Need
+
+
+Only = Callable[[Build], bool]
+Order = Callable[[Option], tuple[object, ...]]
+
+
+def for_gpus(build: Build) -> bool:
+    """Whether a build may stand in an environment for GPUs."""
+    return bool(build.variant.cuda) or build.beside_gpus
+
+
+def is_tested(build: Build) -> bool:
+    """Whether the build is anything but a pair that upstream allows and did not test."""
+    return word_of(build.release, build.variant) != "allowed"
+
+
+def is_usual(build: Build) -> bool:
+    """Whether it is a pair that upstream tested, or the one that is taken by itself."""
+    name, version, _ = build.variant.upon[0] if build.variant.upon else ("", "", "")
+    taken = [(each.framework, each.takes(build.variant.cuda)) for each in build.release.pairs]
+    return is_tested(build) or (name, version) in taken
+
+
+def _both(*conditions: Only | None) -> Only | None:
+    stated = [each for each in conditions if each is not None]
+    return (lambda build: all(each(build) for each in stated)) if stated else None
+
+
+class _Level:
+    """The builds of one framework that nothing speaks against alone."""
+
+    def __init__(self, options: Iterable[Option]) -> None:
+        self.options = list(options)
+        self._ordered: dict[Order, list[Option]] = {}
+
+    def ordered(self, order: Order | None) -> list[Option]:
+        if order is None:
+            return self.options
+        if order not in self._ordered:
+            self._ordered[order] = sorted(self.options, key=order)
+        return self._ordered[order]
+
+
+class Search:
+    """The candidates of one request. What is worked out of a build is kept for all questions about it."""
+
+    def __init__(self, facts: Facts, request: Request) -> None:
+        self.facts = facts
+        self.request = request
+        self._names = shared_names(facts, [wanted.framework for wanted in request.wanted])
+        self._options: dict[tuple[str, bool], list[tuple[bool, list[Option]]]] = {}
+        self._levels: dict[tuple[str, frozenset[Part]], _Level] = {}
+        self._asked_for: dict[str, bool] = {}
+        self._cpu_only: dict[str, bool] = {}
+        self._needs: dict[Need, Need] = {}
+        self._joined: dict[tuple[int, int], Need | None] = {}
+        self._releases: dict[str, list[Release]] = {}
+        self._made = partial(builds_upon, facts.matrix)
+        self._native_first: Order = self._without_native_code  # one object: what was sorted by it is known by it
+
+    def solutions(
+        self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
+    ) -> Iterator[Candidate]:
+        """All candidates that satisfy the request but for its parts in ``free``, best first.
+
+        ``only`` leaves builds out; ``order`` is a sort key of builds, of which a framework's first are tried first. A framework
+        whose being there is free is left out.
+        """
+        kept = [wanted for wanted in self.request.wanted if wanted.framework.name not in free]
+        levels: list[Iterable[Option]]
+        if order is None and self.request.gpus and self.request.device != "cpu" and "gpu" not in free:
+            order = self._native_first
+        if len(kept) == 1 and not free and order is None:
+            levels = [self._possible(kept[0], free)]  # the first is often enough
+        else:
+            levels = [self._level(wanted, free).ordered(order) for wanted in kept]
+        if only is not None:
+            levels = [[option for option in level if only(option.build)] for level in levels]
+        if levels:
+            yield from _Descent(self, levels, free).candidates((), None)
+
+    def first(
+        self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
+    ) -> Candidate | None:
+        """The first solution, in the builds of its releases that go together best.
+
+        Of several frameworks an environment for GPUs comes before one for CPUs. Alone, a framework's newest release comes
+        before everything else; beside others the CPU builds of the newest would too often go together where the GPU builds of
+        releases hardly older do as well. Pairs that upstream tested come first, then the one that is taken by itself, then
+        others that upstream allows.
+        """
+        devices: list[Only | None] = [for_gpus, None] if len(self.request.wanted) > 1 and not self.request.device else [None]
+        words: list[Only | None] = [is_tested, is_usual, None] if self._has_pairs() else [None]
+        for device, word in itertools.product(devices, words):
+            narrowed = _both(device, word, only)
+            if (found := next(self.solutions(free, only=narrowed, order=order), None)) is not None:
+                return self._of_one_cuda(found, free, _both(word, only))
+        return None
+
+    def _has_pairs(self) -> bool:
+        """Whether of two frameworks that were asked for one stands upon the other, or may."""
+        names = {wanted.framework.name for wanted in self.request.wanted}
+        below = (
+            pairs.framework
+            for wanted in self.request.wanted
+            for release in wanted.framework.releases
+            for pairs in release.pairs
+        )
+        return len(names) > 1 and any(name in names for name in below)
+
+    def _of_one_cuda(self, chosen: Candidate, free: Collection[Part], only: Only | None) -> Candidate:
+        """The same releases in builds for one CUDA, else in builds that do not bring different ones in packages of one name."""
+        if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
+            return chosen
+        releases = {build.framework.name: build.release for build in chosen.builds}
+        variants = [option.build.variant for build in chosen.builds for option in self._of_release(build)]
+
+        def same(build: Build, cudas: Collection[str]) -> bool:
+            fits = build.beside_gpus or build.variant.cuda in cudas
+            return fits and build.release == releases[build.framework.name] and (only is None or only(build))
+
+        every = dict.fromkeys(variant.cuda for variant in variants if variant.cuda)
+        for cuda in every:
+            if found := next(self.solutions(free, only=partial(same, cudas=(cuda,))), None):
+                return found
+        others = itertools.islice(self.solutions(free, only=partial(same, cudas=every)), _LOOKED_AT)
+        return next((each for each in others if not any(same_packages(each.builds))), chosen)
+
+    def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
+        """The builds of the releases that were asked for, or of all where the version is free; good and bad."""
+        any_version = self.request.part("version", wanted) in free
+        others, wide = [each for each in self.request.wanted if each is not wanted], self._wide(wanted, free)
+        known = self._options.setdefault((wanted.framework.name, wide), [])
+        for index, release in enumerate(self._in_order(wanted)):
+            if index == len(known):
+                known.append((wanted.accepts(release), []))
+            accepted, options = known[index]
+            if any_version or accepted:
+                if not options:
+                    variants = [*release.variants, *self._upon_others(release, others, wide)]
+                    options += [self._option(wanted, release, variant, accepted) for variant in variants]
+                yield from options
+
+    def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
+        """Whether a framework may stand upon any release of the others: the version of one is free, and its own is not."""
+        versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
+        return not versions[wanted.framework.name] and any(versions.values())
+
+    def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
+        """The builds of a release upon what else was asked for, in other releases than the one that it takes by itself: those
+        that the request accepts, all of them where ``wide``.
+        """
+        for each in others if release.pairs else ():
+            accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
+            yield from other_builds(release, each.framework, accepts, self._made)
+
+    def _of_release(self, build: Build) -> Iterator[Option]:
+        """The builds of a chosen build's release."""
+        options = self.options(self.request.wanted_of(build.framework))
+        return (option for option in options if option.build.release is build.release)
+
+    def _in_order(self, wanted: Wanted) -> Sequence[Release]:
+        """The releases in the order of choice. It is about GPU code, which who asks for a CPU environment does not use."""
+        releases = wanted.framework.releases
+        if self.request.device == "cpu":
+            return releases
+        name = wanted.framework.name
+        if name not in self._releases:
+            self._releases[name] = list(in_order_of_choice(releases))
+        return self._releases[name]
+
+    def _without_native_code(self, option: Option) -> tuple[object, ...]:
+        """Builds with native code for the request's GPUs come first, of these the builds for a CUDA that knows the GPUs."""
+        variant = option.build.variant
+        known = [gpu for gpu in self.request.gpus if gpu.capability and variant.cuda]
+        native = all(code_for(variant, gpu.capability) == "native" for gpu in known)
+        return (not native, native and any(older_than(variant, gpu) for gpu in known))
+
+    def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
+        """Where builds can live together, best first, as far as the request says anything of it."""
+        variant = together([build.variant for build in builds])
+        asked = ("" if "cudnn" in free else self.request.cudnn, "" if "nccl" in free else self.request.nccl)
+        supply = "" if "python-from" in free else self.request.python_from
+        gpus = () if "gpu" in free else self.request.capabilities
+        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked, supply, gpus=gpus)
+        if self.request.image and "base" in free:
+            found = itertools.chain(found, places(self.facts, variant, asked=asked, supply=supply, gpus=gpus))
+        insists = bool(self.request.base) and "base" not in free
+        for place in found:
+            if all(part in free for part in mismatches(self.request, place)) and (insists or not place.offer.deleted):
+                yield place
+
+    def wants_gpu(self, free: Collection[Part]) -> bool:
+        """Whether the parts that are not free ask for a GPU."""
+        request = self.request
+        said = request.device == "gpu" and said_of_cuda(request) and "cuda" not in free
+        return said or (request.device == "gpu" and any(part not in free for part in implying_gpu(request)))
+
+    def _option(self, wanted: Wanted, release: Release, variant: Variant, accepted: bool) -> Option:
+        beside = self._for_cpus_alone(wanted) and not any(each.cuda for each in release.variants)
+        build = Build(framework=wanted.framework, release=release, variant=variant, beside_gpus=beside)
+        against = tuple(build_objections(self.facts, self.request, build))
+        need = self.one(reduced(need_of(self.facts, build), self._names))
+        return Option(build=build, accepted=accepted, objections=against, need=need)
+
+    def one(self, need: Need) -> Need:
+        """One object for all needs that are equal to this: they are told apart by what they are, not by what they hold."""
+        return self._needs.setdefault(need, need)
+
+    def joined(self, need: Need, other: Need) -> Need | None:
+        """What both need together: one object for equal needs."""
+        key = (id(need), id(other))
+        if key not in self._joined:
+            found = join(need, other)
+            self._joined[key] = found and self.one(found)
+        return self._joined[key]
+
+    @property
+    def effort(self) -> int:
+        """How much was tried so far; the same for the same questions, as no clock is."""
+        return len(self._joined)
+
+    def _for_cpus_alone(self, wanted: Wanted) -> bool:
+        """Whether, beside others, nothing that was asked for of a framework is for GPUs."""
+        name = wanted.framework.name
+        if name not in self._cpu_only:
+            asked_for = (release for release in wanted.framework.releases if wanted.accepts(release))
+            several = len(self.request.wanted) > 1
+            self._cpu_only[name] = several and not any(each.cuda for release in asked_for for each in release.variants)
+        return self._cpu_only[name]
+
+    def _level(self, wanted: Wanted, free: Collection[Part]) -> _Level:
+        own = {each.framework.name for each in self.request.wanted if self._wide(wanted, free)} | {wanted.framework.name, ""}
+        key = (wanted.framework.name, frozenset(part for part in free if part.rpartition(" ")[0] in own))
+        if key not in self._levels:
+            self._levels[key] = _Level(self._possible(wanted, free))
+        return self._levels[key]
+
+    def _possible(self, wanted: Wanted, free: Collection[Part]) -> Iterator[Option]:
+        for option in self.options(wanted, free):
+            if not any(item.holds(free) for item in option.objections) and self.in_reach(option.need, free):
+                yield option
+
+    def in_reach(self, need: Need, free: Collection[Part]) -> bool:
+        """Whether a need leaves a Python and a system that were asked for."""
+        request = self.request
+        if request.systems and "system" not in free and need.systems.isdisjoint(request.systems):
+            return False
+        return not request.python or "python" in free or any(map(self._is_asked_for, need.pythons))
+
+    def _is_asked_for(self, python: str) -> bool:
+        if python not in self._asked_for:
+            self._asked_for[python] = within(python, self.request.python)
+        return self._asked_for[python]
+
+
+class _Descent:
+    """One walk through the builds of each framework in turn. What was found to lead nowhere is not entered again."""
+
+    def __init__(self, search: Search, levels: Sequence[Iterable[Option]], free: Collection[Part]) -> None:
+        self._search = search
+        self._free = free
+        self._levels = levels
+        self._kinds: list[list[Need]] = []  # the different needs of each framework but the first
+        if len(levels) > 1:
+            self._levels = [list(level) for level in levels]
+            self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]
+        self._dead: set[tuple[int, int]] = set()
+
+    def candidates(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+        """The candidates that begin with ``builds``, which together have ``need``."""
+        key = (len(builds), id(need))
+        if key in self._dead:
+            return
+        found = False
+        for candidate in self._leaves(builds, need) if len(builds) == len(self._levels) else self._branches(builds, need):
+            found = True
+            yield candidate
+        if not found:
+            self._dead.add(key)
+
+    def _branches(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+        if need is not None and not all(any(self._join(need, kind) for kind in kinds) for kinds in self._kinds[len(builds) :]):
+            return
+        for option in self._levels[len(builds)]:
+            joined = option.need if need is None else self._join(need, option.need)
+            if joined is not None:
+                yield from self.candidates((*builds, option.build), joined)
+
+    def _join(self, need: Need, other: Need) -> Need | None:
+        joined = self._search.joined(need, other)
+        return joined if joined is not None and self._search.in_reach(joined, self._free) else None
+
+    def _leaves(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+        alone = len(builds) == 1
+        if alone or (need and need.device == "gpu") or not self._search.wants_gpu(self._free):
+            for place in self._search.places(builds, self._free):
+                yield Candidate(builds=builds, place=place)

@@ -1,0 +1,45 @@
+"""Which of our own pins hold where several builds take the CUDA vendor's packages from one set of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from envbuild.matrix.package_pins import Pin, contradiction, own_pins, pins_of
+from envbuild.matrix.types import Requirement
+from envbuild.matrix.versions import numbers
+from envbuild.resolve.search.build import Build
+
+
+def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
+    """The pins of our own that a build keeps ``beside`` others: none where another pins all packages by its own metadata, else
+    those that contradict neither what the others ask for nor the pins of a build for a newer CUDA.
+    """
+    if not build.variant.choices:
+        return ()
+    others = [each for each in beside if each != build and _same_packages(build, each)]
+    if any(not each.variant.choices for each in others):
+        return ()
+    asked = {pin for each in others for pin in pins_of(each.release, each.variant)}
+    for each in sorted((build, *others), key=_newness, reverse=True):
+        kept = tuple(_compatible(each.variant.choices, each.variant.python[-1], asked))
+        if each == build:
+            return kept
+        asked |= own_pins(kept)
+    return ()
+
+
+def _compatible(choices: Sequence[Requirement], python: str, asked: set[Pin]) -> Iterator[Requirement]:
+    for choice in choices:
+        if not contradiction(asked | own_pins((choice,)), python):
+            yield choice
+
+
+def _same_packages(one: Build, other: Build) -> bool:
+    """Whether both bring one major of CUDA in packages of the same names."""
+    ours, theirs = one.variant, other.variant
+    wheels = ours.cuda_libraries == theirs.cuda_libraries == "wheels"
+    return wheels and ours.cuda.partition(".")[0] == theirs.cuda.partition(".")[0]
+
+
+def _newness(build: Build) -> tuple[object, ...]:
+    return numbers(build.variant.cuda), build.framework.name

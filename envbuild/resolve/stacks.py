@@ -1,0 +1,225 @@
+"""From a stack to one environment of several prefixes, with the clash that forced each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from envbuild.errors import ConflictError, InvalidInputError, Problem
+from envbuild.matrix.types import Matrix
+from envbuild.matrix.versions import version_matches, within
+from envbuild.model import Base, Environment, PrefixPlan, Reason, Resolution
+from envbuild.resolve.environment import environment_of, framework_of
+from envbuild.resolve.explain import reasons
+from envbuild.resolve.explain.build_details import details_of
+from envbuild.resolve.explain.overlay_notes import marked, overlaid_rows
+from envbuild.resolve.explain.warnings import package_warnings, status_warnings
+from envbuild.resolve.explanation import Explanation
+from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.names import find_framework
+from envbuild.resolve.request.parser import parse
+from envbuild.resolve.search import addon_builds
+from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.compatibility import LIBRARIES, together
+from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
+from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.placement import offers_on
+from envbuild.resolve.search.search import Search
+from envbuild.resolve.stack_groups import Grouping, Shares, in_image
+from envbuild.stacks import Stack
+
+
+def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Resolution:
+    """The environment of a stack, with reasons and warnings.
+
+    ``driver`` and ``gpu`` are checked against it and change nothing of it. Raises :class:`ConflictError` where a framework has
+    no place in it, or where it does not run on them.
+    """
+    facts, request = Facts(matrix), request_of(matrix, stack)
+    shares = Grouping(Search(facts, request), stack).shares()
+    hardware = request_of(matrix, stack, driver=driver, gpu=gpu) if driver or gpu else request
+    _check_hardware(facts, stack, hardware, shares.whole.builds)
+    environment = _environment(facts, stack, request, shares)
+    return Resolution(
+        request=stack.name,
+        environment=environment,
+        reasons=tuple(_reasons(facts, request, shares, environment)),
+        warnings=tuple(dict.fromkeys(_warnings(facts, stack, hardware, shares))),
+        overlaid=overlaid_rows(matrix, environment, hardware.gpus),
+        details=details_of(matrix, environment),
+    )
+
+
+def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Explanation:
+    """Why a stack is divided as it is. A refusal is part of the answer here, not raised."""
+    try:
+        resolution = resolve_stack(matrix, stack, driver=driver, gpu=gpu)
+    except ConflictError as error:
+        return Explanation(request=stack.name, resolution=None, choices=(), passed_over=(), error=error)
+    return Explanation(request=stack.name, resolution=resolution, choices=(), passed_over=(), error=None)
+
+
+def departures(matrix: Matrix, stack: Stack, environment: Environment) -> list[str]:
+    """In what an earlier decision is no longer what the stack asks for; each begins with a verb."""
+    return list(_departures(request_of(matrix, stack), stack, environment))
+
+
+def _departures(request: Request, stack: Stack, environment: Environment) -> Iterator[str]:
+    held = {framework.name: framework.version for framework in environment.frameworks}
+    asked = {wanted.framework.name: wanted for wanted in request.wanted}
+    yield from (f"no longer holds {name}" for name in held if name not in asked)
+    for member, (name, wanted) in zip(stack.members, asked.items(), strict=True):
+        if name not in held:
+            yield f"now asks for {member.request}"
+        elif not version_matches(held[name], wanted.version):
+            yield f"asks for {member.request}, not for {held[name]}"
+        python = next(plan.python.version for plan in environment.plans() if name in plan.frameworks) if name in held else ""
+        if python and python not in member.pythons:
+            yield f"asks for {name} on Python {', '.join(member.pythons)}, not {python}"
+    for what, now, then in (("on", stack.system, environment.system.name), ("for CUDA", stack.cuda, environment.cuda or "")):
+        if now != then:
+            yield f"is {what} {now or 'none'}, not {then or 'none'}"
+    for library, said in (("cudnn", request.cudnn), ("nccl", request.nccl)):
+        version = getattr(environment, library)
+        if said and version and not within(version, said):
+            yield f"asks for {library} {said.lstrip('=')}, not {version}"
+
+
+def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:
+    """What a stack asks for, as one request; its own driver and GPUs where no other is given.
+
+    Raises :class:`UnknownNameError` for what is in no row, :class:`InvalidInputError` for a framework that is named twice.
+    """
+    _check_names(matrix, stack)
+    words = [member.request for member in stack.members]
+    words += [f"cuda=={stack.cuda}"] if stack.cuda else ["cpu"]
+    words += [f"{library}=={version}" for library, version in (("cudnn", stack.cudnn), ("nccl", stack.nccl)) if version]
+    request = parse(
+        words, matrix=matrix, system=stack.system, driver=driver or stack.driver or None, gpu=gpu or stack.gpus or None
+    )
+    return replace(request, text=stack.name)
+
+
+def _check_names(matrix: Matrix, stack: Stack) -> None:
+    """Raise :class:`InvalidInputError` for frameworks that are named twice, and for what is apart from none before it."""
+    before: list[str] = []
+    messages: list[str] = []
+    for member in stack.members:
+        found = find_framework(matrix, re.split("[<>=!~]", member.request)[0])
+        messages += [
+            f"{member.request} is apart from {said.framework}, which is no framework before it ({', '.join(before) or 'none'})"
+            for said in member.apart
+            if said.framework not in before
+        ]
+        if found and found[0].name in before:
+            messages.append(f"{found[0].title} is named twice, and one image holds one version of a framework")
+        before += [found[0].name] if found else []
+    if messages:
+        raise InvalidInputError(
+            f"The stack {stack.name} contradicts itself: {messages[0]}.",
+            hint="Correct the stack's file.",
+            problems=[Problem(where=f"stack {stack.name}", line=0, message=message) for message in messages],
+        )
+
+
+def _check_hardware(facts: Facts, stack: Stack, hardware: Request, builds: Sequence[Build]) -> None:
+    found = [item.conflict for build in builds for item in hardware_objections(facts, hardware, build.row, build.variant)]
+    if found:
+        raise ConflictError(
+            f"The stack {stack.name} does not run there.",
+            hint="A stack's versions are fixed: take another driver or GPU, or a stack of other versions.",
+            conflicts=marked(facts.matrix, dict.fromkeys(found)),
+        )
+
+
+# --- the environment ----------------------------------------------------------------------------------------------------
+
+
+def _environment(facts: Facts, stack: Stack, request: Request, shares: Shares) -> Environment:
+    """What an environment of all frameworks would be, but for the Python and the dependencies of each prefix."""
+    whole = environment_of(facts, request, shares.whole)
+    plans = tuple(_plan(name, candidate, whole) for name, candidate in zip(_names(shares), shares.candidates, strict=True))
+    python = {name: plan.python.version for plan in plans for name in plan.frameworks}
+    builds = {build.framework.name: build for build in shares.whole.builds}
+    beside = {name: [builds[each] for each in plan.frameworks] for plan in plans for name in plan.frameworks}
+    return replace(
+        whole,
+        name=stack.name,
+        frameworks=tuple(
+            framework_of(builds[f.name], python[f.name], whole.cuda or "", beside[f.name]) for f in whole.frameworks
+        ),
+        python=plans[0].python,
+        base=_base(facts, shares, whole.base),
+        prefixes=plans if len(plans) > 1 else (),
+    )
+
+
+def _names(shares: Shares) -> list[str]:
+    """A prefix is called after its Python, a further one of the same Python after its first framework too."""
+    found: list[str] = []
+    for group in shares.groups:
+        name = f"py{group.python.replace('.', '')}"
+        found.append(f"{name}-{group.wanted[0].framework.short}" if name in found else name)
+    return found
+
+
+def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
+    ours = {build.framework.name for build in candidate.builds}
+    until = max(build.release.exclude_newer for build in candidate.builds)
+    return PrefixPlan(
+        name=name,
+        python=candidate.place.python,
+        frameworks=tuple(framework.name for framework in whole.frameworks if framework.name in ours),
+        exclude_newer="" if until == whole.exclude_newer else until,
+    )
+
+
+def _base(facts: Facts, shares: Shares, base: Base) -> Base:
+    """The base by its stack's name: what else would serve all prefixes, and nobody can insist on."""
+    variant = together([build.variant for build in shares.whole.builds])
+    offers, _ = offers_on(facts, variant, shares.place.system, "")
+    ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))
+    others = dict.fromkeys(offer.provider for offer in ordered if offer.provider != base.provider)
+    return replace(base, is_default=True, other_providers=tuple(others))
+
+
+# --- in words -----------------------------------------------------------------------------------------------------------
+
+
+def _reasons(facts: Facts, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
+    names = _names(shares)
+    yield from reasons.of_builds(facts, request, shares.whole)
+    yield from reasons.of_libraries(facts, shares.whole, environment)
+    for index, (group, candidate) in enumerate(zip(shares.groups, shares.candidates, strict=True)):
+        prefix = f"{names[index]}: " if len(names) > 1 else ""
+        variant = together([build.variant for build in candidate.builds])
+        python = reasons.of_python(facts, replace(request, python=f"=={group.python}"), candidate, variant)
+        dependencies = reasons.of_dependencies(candidate)
+        yield replace(python, choice=f"{prefix}{python.choice}")
+        yield replace(dependencies, choice=f"{prefix}{dependencies.choice}")
+        ours = {wanted.framework.name for wanted in group.wanted}
+        for split in (each for each in shares.splits if each.framework.name in ours):
+            for conflict in split.conflicts:
+                because = f"not in {names[split.group]}: {conflict.row}: {conflict.reason}"
+                yield Reason(
+                    choice=f"{prefix}{split.framework.name}",
+                    because=because,
+                    source=conflict.source or split.framework.origin.source,
+                )
+    yield from reasons.of_place(request, shares.whole, environment)
+
+
+def _warnings(facts: Facts, stack: Stack, request: Request, shares: Shares) -> Iterator[str]:
+    yield from request.warnings
+    for candidate in shares.candidates:
+        for build in candidate.builds:
+            yield from hardware_warnings(facts, request, build.row, build.variant)
+        yield from addon_builds.warnings(candidate.builds)
+        yield from package_warnings(candidate.builds)
+        yield from status_warnings(facts, request, candidate)
+    whole = together([build.variant for build in shares.whole.builds])
+    for library in LIBRARIES:
+        if getattr(request, library) and not in_image(whole, library):
+            yield f"{stack.name} names {library}, which nothing in it takes from the image: each framework brings its own."
