@@ -106,7 +106,7 @@ class Watch:
 
     @cached_property
     def _sources(self) -> list[str]:
-        from envbuild.matrix.loader import read_sources
+        from envbuild.matrix.reading.loader import read_sources
 
         workspace = self._tools.workspace
         return [str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)]
