@@ -17,7 +17,7 @@ from typing import Any
 from envbuild import files
 from envbuild.errors import EnvbuildError
 
-_FORMAT = 2
+FORMAT = 2
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # those of other checkouts and overlays; older ones are removed
 
@@ -39,7 +39,7 @@ class Kept:
 
 def program(*sources: Path) -> str:
     """What an answer depends on beside its input: the program, by size and time of the ``.py`` files in folders and files."""
-    stamps: list[list[Any]] = [[_FORMAT]]
+    stamps: list[list[Any]] = [[FORMAT]]
     for source in sources:
         for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
             try:

@@ -24,7 +24,7 @@ PLENTY = 16 * 2**20
 # Waiting for another run: building or training an image may take hours, all else takes minutes.
 LONG_WAIT_S = 6 * 3600.0
 SHORT_WAIT_S = 120.0
-_QUIET_S = 2.0  # shorter waits need no word
+QUIET_S = 2.0  # shorter waits need no word
 _REMIND_S = 30.0
 _POLL_S = 0.1
 
@@ -222,7 +222,7 @@ def _is_at(stream: BinaryIO, path: Path) -> bool:
 
 def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit_s: float) -> None:
     began = time.monotonic()
-    next_word = _QUIET_S
+    next_word = QUIET_S
     while True:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from envbuild.engine import bootstrap, package_check
 from envbuild.engine.client import Engine
-from envbuild.engine.debs import Origin, Store
+from envbuild.engine.debs import Store, mirror_servers
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
 from envbuild.index.deadlines import Clock, TookTooLongError, watched
@@ -167,7 +167,7 @@ def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None
 def _of_mirror(workspace: Workspace, base: BaseLock, on_progress: OnProgress, wanted: Sequence[DebianPackage]) -> Store:
     sources = bootstrap.mirror(workspace, base.bootstrap.suite if base.bootstrap else "")
     store = Store(workspace)
-    store.collect(wanted, [Origin(what="this machine's mirror", archive=s.archive, root=s.root) for s in sources], on_progress)
+    store.collect(wanted, mirror_servers(sources), on_progress)
     return store
 
 
@@ -218,7 +218,7 @@ def _pulled_instead(
         digest = engine.pull(base.image, on_progress)
     except EnvbuildError:
         raise why from None
-    reference = f"{_repository(base.image)}@{digest}"
+    reference = f"{repository_of(base.image)}@{digest}"
     held = package_check.installed(engine, reference) or {}
     found = tuple(DebianPackage(name=name, version=version, sha256="") for name, version in held.items())
     require_same(wanted, replace(wanted, packages=found))
@@ -261,7 +261,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
         return _realised(engine, base.image, "local", digest)
     if environment.base.provider == "local" and (by_id := engine.image(digest)) is not None:
         return _realised(engine, _named(engine, by_id.id, "local", digest), "local", digest)
-    pinned = f"{_repository(base.image)}@{digest}"
+    pinned = f"{repository_of(base.image)}@{digest}"
     found = engine.image(pinned)
     if found is None:
         on_progress(Progress(stage="base", message=f"pulling {base.image}"))
@@ -308,7 +308,8 @@ def _realised(engine: Engine, reference: str, how: How, digest: str) -> Realised
     )
 
 
-def _repository(image: str) -> str:
+def repository_of(image: str) -> str:
+    """``image`` without its tag and digest."""
     name = image.partition("@")[0]
     return name.rpartition(":")[0] if ":" in name.rsplit("/", 1)[-1] else name
 

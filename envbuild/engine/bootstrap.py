@@ -24,7 +24,7 @@ from envbuild.workspace import Workspace
 
 CREATED = "2020-01-01T00:00:00Z"
 _EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
-_LAYOUT = "2"  # counts up when _CLEAN or the options below change what the same packages become
+LAYOUT = "2"  # counts up when _CLEAN or the options below change what the same packages become
 _VARIANT = "minbase"
 _KEPT = 3  # of each suite; more than the last one, because a mirror gives today's packages alone
 
@@ -55,7 +55,9 @@ class Rootfs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Manifest:
+class Manifest:
+    """What is written beside a root file system in the cache."""
+
     bootstrap: Bootstrap
     archive_sha256: str
     layout: str
@@ -70,7 +72,7 @@ def architecture() -> str:
 def key(bootstrap: Bootstrap) -> str:
     """Twelve hexadecimal digits that stand for a package list; equal lists make equal root file systems."""
     lines = [f"{p.name} {p.version} {p.sha256}" for p in sorted(bootstrap.packages, key=lambda p: p.name)]
-    text = "\n".join([_LAYOUT, bootstrap.suite, bootstrap.architecture, bootstrap.variant, *lines])
+    text = "\n".join([LAYOUT, bootstrap.suite, bootstrap.architecture, bootstrap.variant, *lines])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -270,7 +272,7 @@ def _failed(suite: str, output: str) -> BuildError:
 
 def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
     bootstrap = replace(planned, packages=realised(archive, planned.packages))
-    manifest = _Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=_LAYOUT)
+    manifest = Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=LAYOUT)
     ready = archive.parent / "ready"
     ready.mkdir()
     archive.rename(ready / "rootfs.tar")
@@ -313,9 +315,9 @@ def _folder(workspace: Workspace, suite: str) -> Path:
 
 def _read(folder: Path) -> Rootfs | None:
     try:
-        manifest = codec.decode(_Manifest, codec.loads(files.read_bytes(folder / "manifest.json")), str(folder))
+        manifest = codec.decode(Manifest, codec.loads(files.read_bytes(folder / "manifest.json")), str(folder))
     except Exception:  # not ours, or of another version of ours: as good as absent
         return None
     path = folder / "rootfs.tar"
-    usable = manifest.layout == _LAYOUT and path.is_file() and folder.name == key(manifest.bootstrap)
+    usable = manifest.layout == LAYOUT and path.is_file() and folder.name == key(manifest.bootstrap)
     return Rootfs(path=path, bootstrap=manifest.bootstrap, archive_sha256=manifest.archive_sha256) if usable else None

@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from envbuild import procs
 from envbuild.engine import build_failures, docker_program
 from envbuild.engine.build_progress import PlainProgress, count_steps
-from envbuild.engine.model import BuiltImage
+from envbuild.engine.docker_program import DockerCli
+from envbuild.engine.model import BuiltImage, ImageInfo, Product
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import OnProgress
-
-if TYPE_CHECKING:
-    from envbuild.engine.client import Engine
 
 _SECRET_LIMIT = 500 * 1024  # https://github.com/moby/buildkit: session/secrets/secretsprovider, MaxSecretSize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class BuildSpec:
     """What to build and how; see :meth:`envbuild.engine.client.Engine.build`."""
 
     context: Path
@@ -35,26 +32,30 @@ class Order:
     no_cache: bool
 
 
-def build(engine: Engine, order: Order, on_progress: OnProgress) -> BuiltImage:
-    """Build; raises :class:`EngineError` (``no-buildkit``) at once where the engine's builder cannot."""
-    require(engine)
+def build(
+    spec: BuildSpec, *, cli: DockerCli, endpoint: str, find_image: Callable[[str], ImageInfo | None], on_progress: OnProgress
+) -> BuiltImage:
+    """Build on the engine at ``endpoint``, which answers ``find_image``. Raises :class:`BuildError`."""
     started = time.monotonic()
-    progress = PlainProgress(on_progress, total=count_steps((order.context / "Dockerfile").read_text(encoding="utf-8")))
-    with secret_files(order.secrets) as secrets:
-        argv = [*engine.cli.build_argv(), "--progress=plain"]
+    progress = PlainProgress(on_progress, total=count_steps((spec.context / "Dockerfile").read_text(encoding="utf-8")))
+    with secret_files(spec.secrets) as secrets:
+        argv = [*cli.build_argv(), "--progress=plain"]
         argv += [f"--secret=id={name},src={path}" for name, path in secrets.items()]
-        argv += _options(order)
+        argv += build_options(spec)
         result = procs.run(
-            [*argv, str(order.context)],
-            env=docker_program.environment(engine.endpoint),
+            [*argv, str(spec.context)],
+            env=docker_program.environment(endpoint),
             on_line=progress.feed,
             dies_with_us=True,
         )
         if result.code != 0:
             raise build_failures.explain(instruction=progress.failed, reason=progress.reason, lines=progress.tail)
-    return BuiltImage(
-        id=_built(engine, order), seconds=time.monotonic() - started, steps=progress.steps, cached=progress.cached
-    )
+    # Ask the engine for the id, not the builder: with a containerd image store, or with attestations, the builder names the
+    # digest of a manifest.
+    image = find_image(spec.tags[0])
+    if image is None:
+        raise BuildError(f"The builder reported success, but the engine does not have {spec.tags[0]}.")
+    return BuiltImage(id=image.id, seconds=time.monotonic() - started, steps=progress.steps, cached=progress.cached)
 
 
 @contextlib.contextmanager
@@ -80,39 +81,29 @@ def secret_files(secrets: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
         yield paths
 
 
-def _options(order: Order) -> list[str]:
-    options = [f"--tag={tag}" for tag in order.tags]
-    options += [f"--build-arg={name}={value}" for name, value in order.build_args.items()]
-    options += [f"--label={name}={value}" for name, value in order.labels.items()]
-    return [*options, "--no-cache"] if order.no_cache else options
+def build_options(spec: BuildSpec) -> list[str]:
+    """The options of the docker program for ``spec``, without its secrets."""
+    options = [f"--tag={tag}" for tag in spec.tags]
+    options += [f"--build-arg={name}={value}" for name, value in spec.build_args.items()]
+    options += [f"--label={name}={value}" for name, value in spec.labels.items()]
+    return [*options, "--no-cache"] if spec.no_cache else options
 
 
-def _built(engine: Engine, order: Order) -> str:
-    # The engine's word for the first tag, not the builder's for its result: with a containerd image store, or with
-    # attestations, that is a manifest's digest.
-    found = engine.image(order.tags[0])
-    if found is None:
-        raise BuildError(f"The builder reported success, yet the engine does not hold {order.tags[0]}.")
-    return found.id
-
-
-def require(engine: Engine) -> None:
-    """Raise :class:`EngineError` (``no-buildkit``) where no program here builds with BuildKit on ``engine``.
+def no_buildkit(endpoint: str, product: Product) -> EngineError:
+    """The error (``no-buildkit``) for an engine on which no docker program of this machine builds with BuildKit.
 
     The classic builder, and Podman's, cannot mount the secrets of a build as these Dockerfiles ask for: proxies and credentials
     would get into the image.
     """
-    if engine.cli.builder != "classic":
-        return
-    if engine.product == "Podman":
-        raise EngineError(
-            f"Podman at {engine.endpoint} cannot build these images: its service has no BuildKit.",
+    if product == "Podman":
+        return EngineError(
+            f"Podman at {endpoint} cannot build these images: its service has no BuildKit.",
             code="no-buildkit",
             hint="Build with Docker: unset DOCKER_HOST, or start a private engine with `envbuild engine up`. Podman runs what "
             "was built there: `docker save IMAGE | podman load`.",
         )
-    raise EngineError(
-        f"The engine at {engine.endpoint} cannot be used for builds: no docker program here builds with BuildKit against it.",
+    return EngineError(
+        f"The engine at {endpoint} cannot be used for builds: no docker program here builds with BuildKit against it.",
         code="no-buildkit",
         hint="Install the docker program with its buildx plugin (docker-buildx-plugin, docker-buildx), or docker.io before 23; "
         "ENVBUILD_DOCKER names the program to use.",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild.engine import private_engine
+from envbuild.engine import docker_program, private_engine
 from envbuild.engine.client import Engine
 from envbuild.engine.model import EngineInfo, Origin
 from envbuild.errors import EngineError
@@ -19,24 +20,34 @@ if TYPE_CHECKING:
 DEFAULT_SOCKET = "/var/run/docker.sock"
 _HANDSHAKE_S = 10
 _NO_PARAMIKO = "the Python package paramiko is not installed"
-_ABSENT = ("the socket does not exist", "nothing listens there")  # what a stopped engine leaves is no refusal
+_ABSENT = ("the socket does not exist", "connection refused")  # a stopped engine leaves its socket behind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why the engine at ``endpoint`` cannot be used."""
+
+    origin: Origin
+    endpoint: str
+    reason: str
 
 
 def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
     """The first engine that answers.
 
     Where DOCKER_HOST is set nothing else is tried: another engine than the one named would surprise. Raises
-    :class:`EngineError` with code ``no-engine`` where none is there and ``refused`` where one is and turned us away.
+    :class:`EngineError`: ``no-engine`` where there is none, ``refused`` where one is there and no connection to it succeeds.
     """
-    refusals: list[str] = []
-    for endpoint, origin in _endpoints(workspace, environ):
+    refusals: list[Refusal] = []
+    for endpoint, origin in endpoints(workspace, environ):
         try:
             found = client(endpoint, environ if origin == "DOCKER_HOST" else {})
         except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
-            refusals.append(f"{origin} {endpoint}: {_why(error, by_ssh=endpoint.startswith('ssh://'))}")
+            refusals.append(Refusal(origin=origin, endpoint=endpoint, reason=reason_of(error, endpoint)))
             continue
-        return Engine(client=found, endpoint=endpoint, origin=origin)
-    raise _none_answers(refusals, named=bool(environ.get("DOCKER_HOST")))
+        programs = docker_program.candidates(environ)
+        return Engine(client=found, endpoint=endpoint, origin=origin, docker_programs=programs)
+    raise no_engine_error(refusals)
 
 
 def describe(workspace: Workspace) -> EngineInfo:
@@ -44,7 +55,8 @@ def describe(workspace: Workspace) -> EngineInfo:
     return connect(workspace).info
 
 
-def _endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
+def endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
+    """The engines to try, in that order: where each one listens, and why it is tried."""
     named = environ.get("DOCKER_HOST")
     if named:
         yield named, "DOCKER_HOST"
@@ -72,19 +84,21 @@ def client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
     return found
 
 
-def _why(error: Exception, *, by_ssh: bool = False) -> str:
+def reason_of(error: Exception, endpoint: str) -> str:
+    """Why ``endpoint`` gave no connection, in words."""
     text = " ".join(str(error).split())
     if "paramiko" in text:
         return _NO_PARAMIKO
-    if by_ssh and any(phrase in text for phrase in ("Broken pipe", "Connection aborted", "Connection reset")):
-        return "ssh does not get there, or docker does not answer there; what ssh said is above"
+    broken = ("Broken pipe", "Connection aborted", "Connection reset")
+    if endpoint.startswith("ssh://") and any(each in text for each in broken):
+        return "ssh cannot connect, or docker does not answer there; see what ssh printed above"
     for phrase, meaning in (
         ("PermissionError", "permission denied"),
         ("Permission denied", "permission denied"),
         ("FileNotFoundError", "the socket does not exist"),
         ("No such file", "the socket does not exist"),
-        ("Connection refused", "nothing listens there"),
-        ("ConnectionRefusedError", "nothing listens there"),
+        ("Connection refused", "connection refused"),
+        ("ConnectionRefusedError", "connection refused"),
         ("timed out", "no answer in time"),
     ):
         if phrase in text:
@@ -92,32 +106,31 @@ def _why(error: Exception, *, by_ssh: bool = False) -> str:
     return text
 
 
-def _endpoint(refusal: str) -> str:
-    return refusal.partition(": ")[0].partition(" ")[2]
-
-
-def _none_answers(refusals: list[str], *, named: bool) -> EngineError:
-    if named and refusals[0].endswith(_NO_PARAMIKO):
+def no_engine_error(refusals: Sequence[Refusal]) -> EngineError:
+    """The error for a machine on which every engine that was tried gave one of ``refusals``."""
+    named = next((each for each in refusals if each.origin == "DOCKER_HOST"), None)
+    if named is not None and named.reason == _NO_PARAMIKO:
         return EngineError(
-            f"Cannot connect to the engine in DOCKER_HOST ({_endpoint(refusals[0])}): {_NO_PARAMIKO}, which ssh needs.",
+            f"Cannot connect to the engine in DOCKER_HOST ({named.endpoint}): {_NO_PARAMIKO}, which ssh needs.",
             code="missing-program",
-            hint="Install it: pip install 'envbuild[ssh]'. The ssh program must reach the host without a question, and docker "
-            "must be there.",
+            hint="Install it: pip install 'envbuild[ssh]'. The ssh program must reach the host without asking a question, and "
+            "docker must be installed there.",
         )
-    if named:
+    if named is not None:
         return EngineError(
-            f"Cannot connect to the engine in DOCKER_HOST ({_endpoint(refusals[0])}): {refusals[0].partition(': ')[2]}.",
+            f"Cannot connect to the engine in DOCKER_HOST ({named.endpoint}): {named.reason}.",
             code="refused",
             hint="Start it, correct DOCKER_HOST, or unset it to use the default socket or a private engine.",
         )
-    if any(not refusal.endswith(_ABSENT) for refusal in refusals):
+    if any(each.reason not in _ABSENT for each in refusals):
+        tried = "; ".join(f"{each.origin} {each.endpoint}: {each.reason}" for each in refusals)
         return EngineError(
-            f"No container engine serves us: {'; '.join(refusals)}.",
+            f"Cannot connect to a container engine: {tried}.",
             code="refused",
             hint="Join the group of the socket (usually `docker`), or run `envbuild engine up` as root for a private engine.",
         )
     return EngineError(
-        f"No container engine answers: DOCKER_HOST is not set, nothing serves {DEFAULT_SOCKET}, and no private engine runs.",
+        f"No container engine answers: DOCKER_HOST is not set, no engine listens on {DEFAULT_SOCKET}, no private engine runs.",
         code="no-engine",
         hint="`envbuild engine up` starts a private one (as root, with docker.io installed).",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,18 +20,20 @@ _PATIENCE_S = 86400  # between two answers: training in a container may be silen
 
 
 class Engine:
-    """One container engine, open for use. Make one with :func:`envbuild.engine.connect`."""
+    """One container engine, open for use. Make one with :func:`envbuild.engine.choice.connect`."""
 
-    def __init__(self, *, client: DockerClient, endpoint: str, origin: Origin) -> None:
+    def __init__(self, *, client: DockerClient, endpoint: str, origin: Origin, docker_programs: Sequence[str]) -> None:
+        """``docker_programs`` are the paths of programs that may be able to build on this engine, best first."""
         client.api.timeout = _PATIENCE_S
         self.client = client
         self.endpoint = endpoint
         self.origin = origin
+        self._docker_programs = docker_programs
 
     @functools.cached_property
     def cli(self) -> docker_program.DockerCli:
         """The docker program that builds; found on first use, because asking costs a tenth of a second."""
-        return docker_program.choose(self.endpoint, docker_program.candidates(os.environ))
+        return docker_program.choose(self.endpoint, self._docker_programs)
 
     @functools.cached_property
     def product(self) -> Product:
@@ -43,7 +44,8 @@ class Engine:
 
     def require_builder(self) -> None:
         """Raise :class:`EngineError` (``no-buildkit``) where nothing here can build on this engine."""
-        buildkit.require(self)
+        if self.cli.builder == "classic":
+            raise buildkit.no_buildkit(self.endpoint, self.product)
 
     @functools.cached_property
     def info(self) -> EngineInfo:
@@ -89,9 +91,9 @@ class Engine:
         :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) where no docker
         program here builds with BuildKit.
         """
+        self.require_builder()
         return buildkit.build(
-            self,
-            buildkit.Order(
+            buildkit.BuildSpec(
                 context=context,
                 tags=(tag,) if isinstance(tag, str) else tuple(tag),
                 secrets=dict(secrets or {}),
@@ -99,7 +101,10 @@ class Engine:
                 labels=dict(labels or {}),
                 no_cache=no_cache,
             ),
-            on_progress,
+            cli=self.cli,
+            endpoint=self.endpoint,
+            find_image=self.image,
+            on_progress=on_progress,
         )
 
     def image(self, reference: str) -> ImageInfo | None:
@@ -158,7 +163,7 @@ class Engine:
         container_cleanup.watch(self.endpoint)
         return containers.run(
             self.client,
-            containers.Order(
+            containers.ContainerSpec(
                 image=image,
                 argv=tuple(argv),
                 mounts=tuple(mounts),

@@ -27,7 +27,7 @@ _TAIL = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class ContainerSpec:
     """What to run and how; see :meth:`envbuild.engine.client.Engine.run`."""
 
     image: str
@@ -47,46 +47,46 @@ class Order:
     deliver: tuple[tuple[str, Path], ...] = ()
 
 
-def run(client: DockerClient, order: Order, on_line: Callable[[str], None] | None) -> RunResult:
+def run(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None] | None) -> RunResult:
     """Create, deliver, start, follow, collect, remove.
 
     Limits are wishes: an engine without CAP_SYS_RESOURCE cannot raise them, and the container then runs with its own.
     """
     sweep(client)
     try:
-        return _once(client, order, on_line)
+        return _once(client, spec, on_line)
     except EngineError as error:
-        if not order.ulimits or "rlimit" not in error.message:
+        if not spec.ulimits or "rlimit" not in error.message:
             raise
     if on_line is not None:
-        on_line(f"note: this engine may not raise limits; running without {', '.join(order.ulimits)}")
-    return _once(client, dataclasses.replace(order, ulimits={}), on_line)
+        on_line(f"note: this engine may not raise limits; running without {', '.join(spec.ulimits)}")
+    return _once(client, dataclasses.replace(spec, ulimits={}), on_line)
 
 
-def _once(client: DockerClient, order: Order, on_line: Callable[[str], None] | None) -> RunResult:
+def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None] | None) -> RunResult:
     from docker.errors import APIError
 
     started = time.monotonic()
     container = ""
     try:
-        container = _create(client, order)
-        _deliver(client, container, order.deliver)
+        container = _create(client, spec)
+        _deliver(client, container, spec.deliver)
         # Without logs=True: attached before the start, the stream misses nothing, and the log would repeat the first lines.
         stream = client.api.attach(container, stdout=True, stderr=True, stream=True, demux=True)
-        with _limit(client, container, order.timeout_s) as passed:
-            _start(client, container, order)
+        with _limit(client, container, spec.timeout_s) as passed:
+            _start(client, container, spec)
             output = _follow(stream, on_line)
             code = int(client.api.wait(container)["StatusCode"])
         state: dict[str, Any] = client.api.inspect_container(container)["State"]
-        files = _collect(client, container, order.collect)
+        files = _collect(client, container, spec.collect)
     except APIError as error:
-        raise _refused(order, error) from error
+        raise _refused(spec, error) from error
     finally:
         if container:
             _remove(client, container)
     if passed.is_set():
         raise TimedOutError(
-            f"The container of {order.image} was stopped: its time limit of {order.timeout_s:g} s passed.",
+            f"The container of {spec.image} was stopped: its time limit of {spec.timeout_s:g} s passed.",
             details=output.splitlines()[-_TAIL:],
         )
     return RunResult(
@@ -105,35 +105,35 @@ def sweep(client: DockerClient) -> int:
     removed = 0
     for found in client.api.containers(all=True, filters={"label": _OWNER}):
         host, _, identity = str(found["Labels"][_OWNER]).partition("/")
-        if host == socket.gethostname() and not _alive(identity):
+        if host == socket.gethostname() and not is_alive(identity):
             with contextlib.suppress(APIError):
                 client.api.remove_container(found["Id"], force=True, v=True)
                 removed += 1
     return removed
 
 
-def _create(client: DockerClient, order: Order) -> str:
+def _create(client: DockerClient, spec: ContainerSpec) -> str:
     api: Any = client.api
     host_config = api.create_host_config(
-        mounts=[{"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only} for m in order.mounts],
-        shm_size=order.shm_size,
-        ulimits=[{"Name": name, "Soft": value, "Hard": value} for name, value in order.ulimits.items()],
-        network_mode=order.network,
-        read_only=order.read_only,
-        tmpfs={"/tmp": "exec,mode=1777"} if order.read_only else None,  # noqa: S108 - inside the container
-        device_requests=_devices(order.gpus),
+        mounts=[{"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only} for m in spec.mounts],
+        shm_size=spec.shm_size,
+        ulimits=[{"Name": name, "Soft": value, "Hard": value} for name, value in spec.ulimits.items()],
+        network_mode=spec.network,
+        read_only=spec.read_only,
+        tmpfs={"/tmp": "exec,mode=1777"} if spec.read_only else None,  # noqa: S108 - inside the container
+        device_requests=device_requests(spec.gpus),
     )
     created: dict[str, Any] = api.create_container(
-        order.image,
-        command=list(order.argv),
-        entrypoint=None if order.entrypoint is None else list(order.entrypoint),
-        environment=order.env,
-        user=order.user,
+        spec.image,
+        command=list(spec.argv),
+        entrypoint=None if spec.entrypoint is None else list(spec.entrypoint),
+        environment=spec.env,
+        user=spec.user,
         # Without a network the engine gives a container's own name no address; libraries that look it up fail (Gloo is one).
-        hostname="localhost" if order.network == "none" else None,
-        stdin_open=order.stdin is not None,
+        hostname="localhost" if spec.network == "none" else None,
+        stdin_open=spec.stdin is not None,
         host_config=host_config,
-        labels={_OWNER: f"{socket.gethostname()}/{_identity(os.getpid())}"},
+        labels={_OWNER: f"{socket.gethostname()}/{identity_of(os.getpid())}"},
     )
     return str(created["Id"])
 
@@ -153,21 +153,22 @@ def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, P
         client.api.put_archive(container, "/", stream)
 
 
-def _devices(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:
+def device_requests(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:
+    """The ``DeviceRequests`` of Docker's interface for ``gpus``: ``all``, or indexes or UUIDs."""
     if not gpus:
         return None
     which: dict[str, Any] = {"Count": -1} if gpus == "all" else {"DeviceIDs": [gpus] if isinstance(gpus, str) else list(gpus)}
     return [{"Driver": "", "Capabilities": [["gpu"]], "Options": {}, **which}]
 
 
-def _start(client: DockerClient, container: str, order: Order) -> None:
-    if order.stdin is None:
+def _start(client: DockerClient, container: str, spec: ContainerSpec) -> None:
+    if spec.stdin is None:
         client.api.start(container)
         return
     channel = client.api.attach_socket(container, params={"stdin": 1, "stream": 1})
     client.api.start(container)
     raw: socket.socket = getattr(channel, "_sock", channel)
-    threading.Thread(target=_feed, args=(raw, channel, order.stdin), daemon=True).start()
+    threading.Thread(target=_feed, args=(raw, channel, spec.stdin), daemon=True).start()
 
 
 def _feed(raw: socket.socket, channel: Any, content: bytes) -> None:
@@ -243,9 +244,9 @@ def _remove(client: DockerClient, container: str) -> None:
         client.api.remove_container(container, force=True, v=True)
 
 
-def _refused(order: Order, error: Exception) -> EngineError:
+def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
     words = " ".join(str(getattr(error, "explanation", "") or error).split())
-    if order.gpus and ("device driver" in words or "nvidia" in words.lower()):
+    if spec.gpus and ("device driver" in words or "nvidia" in words.lower()):
         return EngineError(
             f"The engine cannot give GPUs to a container ({words}).",
             code="no-gpu-support",
@@ -253,12 +254,12 @@ def _refused(order: Order, error: Exception) -> EngineError:
         )
     if "No such image" in words:
         return EngineError(
-            f"The engine does not hold the image {order.image}.", code="no-image", hint="`envbuild build` makes it."
+            f"The engine does not hold the image {spec.image}.", code="no-image", hint="`envbuild build` makes it."
         )
-    return EngineError(f"The engine could not run {order.image} ({words}).", code="refused")
+    return EngineError(f"The engine could not run {spec.image} ({words}).", code="refused")
 
 
-def _identity(pid: int) -> str:
+def identity_of(pid: int) -> str:
     """The process ``pid`` told apart from a later one of the same number, by its start time."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -267,6 +268,7 @@ def _identity(pid: int) -> str:
     return f"{pid}@{stat.rpartition(')')[2].split()[19]}"
 
 
-def _alive(identity: str) -> bool:
+def is_alive(identity: str) -> bool:
+    """Whether the process of that :func:`identity_of` still runs."""
     pid = identity.partition("@")[0]
-    return pid.isdigit() and _identity(int(pid)) == identity
+    return pid.isdigit() and identity_of(int(pid)) == identity

@@ -23,29 +23,38 @@ from envbuild.workspace import Workspace
 _PARALLEL = 4  # downloads at a time; more only share the same line
 _DEADLINE_S = 600.0  # for one file; apt gives up a silent server within seconds
 _SHOWN = 3
-_HELPER = "/usr/lib/apt/apt-helper"
+APT_HELPER = "/usr/lib/apt/apt-helper"
 _SLACK = 1 << 20  # that a file may be longer than the lock says before its download is cut: a page of an error, no more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """A server that has packages: ``root`` is what a package's path goes on from, ``archive`` which packages it has."""
+class PackageServer:
+    """A server that has packages of ``archive``; their paths continue its address ``root``. A mirror unless ``is_snapshot``."""
 
-    what: str
     archive: str
     root: str
+    is_snapshot: bool = False
+
+    @property
+    def title(self) -> str:
+        """The server in a message."""
+        return f"the snapshot {self.root.rstrip('/')}" if self.is_snapshot else "this machine's mirror"
 
     def url(self, package: DebianPackage) -> str:
-        """Where it would have ``package``."""
+        """The address of ``package`` there."""
         return self.root + quote(package.path.partition("/")[2])
 
 
-def origins(lock: Lock, sources: Sequence[apt.Source]) -> tuple[Origin, ...]:
-    """Who is asked for the packages of ``lock``, in that order: this machine's mirrors, then the snapshots."""
-    mirrors = [Origin(what="this machine's mirror", archive=source.archive, root=source.root) for source in sources]
-    snapshots = lock.apt.snapshots if lock.apt else ()
-    kept = [Origin(what=f"the snapshot {url}", archive=url.rstrip("/").split("/")[-2], root=f"{url}/") for url in snapshots]
-    return tuple(dict.fromkeys([*mirrors, *kept]))
+def mirror_servers(sources: Iterable[apt.Source]) -> list[PackageServer]:
+    """The mirrors that ``sources`` of apt name."""
+    return [PackageServer(archive=source.archive, root=source.root) for source in sources]
+
+
+def servers_of(lock: Lock, sources: Iterable[apt.Source]) -> tuple[PackageServer, ...]:
+    """The servers to ask for the packages of ``lock``, in that order: this machine's mirrors, then the snapshots."""
+    urls = [url.rstrip("/") for url in (lock.apt.snapshots if lock.apt else ())]
+    snapshots = [PackageServer(archive=url.split("/")[-2], root=f"{url}/", is_snapshot=True) for url in urls]
+    return tuple(dict.fromkeys([*mirror_servers(sources), *snapshots]))
 
 
 def host_mirrors(lock: Lock) -> list[apt.Source]:
@@ -75,7 +84,7 @@ class Store:
             pass
         return False
 
-    def get(self, package: DebianPackage, asked: Sequence[Origin]) -> Path:
+    def get(self, package: DebianPackage, servers: Sequence[PackageServer]) -> Path:
         """The file of ``package``, fetched where it is not there yet.
 
         Raises :class:`BuildError` (``package-gone``) that says of each place why it does not serve.
@@ -84,12 +93,12 @@ class Store:
         if self.holds(package):
             return path
         refused = [f"not in the store {self.folder}"]
-        refused += [] if any("mirror" in each.what for each in asked) else ["no mirror in this machine's apt configuration"]
-        for origin in (each for each in asked if each.archive == package.path.partition("/")[0]):
+        refused += [] if any(not each.is_snapshot for each in servers) else ["no mirror in this machine's apt configuration"]
+        for server in (each for each in servers if each.archive == package.path.partition("/")[0]):
             part = self.folder / f".{package.sha256}.{os.getpid()}.part"
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                why = _download(origin.url(package), part, package)
+                why = _download(server.url(package), part, package)
                 if not why:
                     part.replace(path)
                     return path
@@ -97,8 +106,8 @@ class Store:
                 raise files.explain_os_error(error, part) from error
             finally:
                 part.unlink(missing_ok=True)
-            refused.append(f"{origin.what}: {why}")
-        refused += [] if any("snapshot" in each.what for each in asked) else ["no snapshot archive in the lock"]
+            refused.append(f"{server.title}: {why}")
+        refused += [] if any(each.is_snapshot for each in servers) else ["no snapshot archive in the lock"]
         raise BuildError(
             f"{package.name} {package.version} (sha256 {package.sha256}) cannot be had: {'; '.join(refused)}.",
             code="package-gone",
@@ -106,13 +115,13 @@ class Store:
             "packages of today: `envbuild lock NAME --relock`.",
         )
 
-    def collect(self, packages: Iterable[DebianPackage], asked: Sequence[Origin], on_progress: OnProgress) -> None:
+    def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
         """Have all of ``packages``, several at a time; one error tells of all that cannot be had."""
         self.sweep()
         wanted = [package for package in packages if not self.path(package).is_file()]
         total = float(sum(package.size for package in wanted))
         pool, done, failed = DaemonPool(_PARALLEL), 0.0, []
-        jobs = {pool.submit(self.get, package, asked): package for package in wanted}
+        jobs = {pool.submit(self.get, package, servers): package for package in wanted}
         for job in as_completed(jobs):
             error = job.exception()
             if isinstance(error, EnvbuildError):
@@ -137,10 +146,10 @@ class Store:
 
 def collector(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> Callable[[Sequence[DebianPackage]], Store]:
     """A function that has the files of packages of ``lock`` in the store of ``workspace``, and answers the store."""
-    store, asked = Store(workspace), origins(lock, host_mirrors(lock))
+    store, servers = Store(workspace), servers_of(lock, host_mirrors(lock))
 
     def have(wanted: Sequence[DebianPackage]) -> Store:
-        store.collect(wanted, asked, on_progress)
+        store.collect(wanted, servers, on_progress)
         return store
 
     return have
@@ -172,7 +181,7 @@ def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
 
 def _download(url: str, target: Path, package: DebianPackage) -> str:
     """Fetch ``url`` into ``target``; why that is not the file, empty where it is."""
-    fetch: Callable[[str, Path, int], str] = _by_apt if Path(_HELPER).is_file() else _by_requests
+    fetch: Callable[[str, Path, int], str] = _by_apt if Path(APT_HELPER).is_file() else _by_requests
     why = fetch(url, target, package.size)
     if why or not target.is_file():
         return why or "no file"
@@ -184,7 +193,7 @@ def _by_apt(url: str, target: Path, size: int) -> str:
     """With the proxies, certificates and passwords that this machine's apt knows."""
     limit = [f"--fsize={size + _SLACK}", "--"]
     bounded = [prlimit, *limit] if (prlimit := procs.find("prlimit")) else []
-    argv = [*bounded, _HELPER, *apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
+    argv = [*bounded, APT_HELPER, *apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
     try:
         answer = procs.run(argv, timeout_s=_DEADLINE_S)
     except TimedOutError:

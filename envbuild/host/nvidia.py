@@ -12,7 +12,7 @@ from typing import Any
 from envbuild import procs
 
 _LIBRARY = "libnvidia-ml.so.1"
-_CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
+CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,7 @@ def toolkit() -> Toolkit:
     """What of the NVIDIA container toolkit is installed."""
     cli = procs.find("nvidia-container-cli") or ""
     version = procs.run([cli, "--version"], timeout_s=10).output.splitlines() if cli else []
-    files = [path for folder in _CDI if folder.is_dir() for path in sorted(folder.iterdir())]
+    files = [path for folder in CDI_FOLDERS if folder.is_dir() for path in sorted(folder.iterdir())]
     return Toolkit(
         cli=cli,
         runtime=procs.find("nvidia-container-runtime") or "",

@@ -86,7 +86,7 @@ class _Archives:
             mirror = self._mirror()
             absent = [package for package in absent if mirror is None or not mirror.lists(package)]
         if absent:
-            store.get(min(absent, key=lambda package: package.size), debs.origins(self._like, debs.host_mirrors(self._like)))
+            store.get(min(absent, key=lambda package: package.size), debs.servers_of(self._like, debs.host_mirrors(self._like)))
 
     def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
         """What apt would install for ``asked`` upon ``present``."""

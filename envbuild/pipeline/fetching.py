@@ -51,7 +51,7 @@ class Pin:
     artifact: Artifact | None = None
     url: str = ""
     deb: DebianPackage | None = None
-    origins: tuple[debs.Origin, ...] = ()
+    origins: tuple[debs.PackageServer, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
         for url, sha256 in remote
         if url and sha256
     ]
-    asked = debs.origins(lock, debs.host_mirrors(lock)) if lock.apt else ()
+    asked = debs.servers_of(lock, debs.host_mirrors(lock)) if lock.apt else ()
     found += [Pin(filename=each.filename, sha256=each.sha256, size=each.size, deb=each, origins=asked) for each in lock.debs()]
     return tuple({pin.sha256: pin for pin in found}.values())
 

@@ -65,8 +65,7 @@ def stored(place: Workspace, planned: Bootstrap) -> debs.Store:
     """A store with the files of these packages."""
     store = debs.Store(place)
     mirrors = apt.sources_for(planned.suite, apt.host_sources(), codename=apt.codename())
-    origins = [debs.Origin(what="this machine's mirror", archive=source.archive, root=source.root) for source in mirrors]
-    store.collect(planned.packages, origins, ignore_progress)
+    store.collect(planned.packages, debs.mirror_servers(mirrors), ignore_progress)
     return store
 
 

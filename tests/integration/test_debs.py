@@ -14,7 +14,7 @@ import pytest
 from archive_server import ArchiveServer, serve
 
 from envbuild.engine import apt, debs
-from envbuild.engine.debs import Origin, Store
+from envbuild.engine.debs import PackageServer, Store
 from envbuild.errors import BuildError
 from envbuild.model import DebianPackage, ignore_progress
 from envbuild.workspace import Workspace
@@ -47,10 +47,10 @@ def snapshot() -> Iterator[ArchiveServer]:
 
 
 @pytest.fixture
-def asked(mirror: ArchiveServer, snapshot: ArchiveServer) -> tuple[Origin, ...]:
+def asked(mirror: ArchiveServer, snapshot: ArchiveServer) -> tuple[PackageServer, ...]:
     return (
-        Origin(what="this machine's mirror", archive="debian", root=f"{mirror.url}/deb/"),
-        Origin(what="the snapshot archive", archive="debian", root=f"{snapshot.url}/debian/20260101T000000Z/"),
+        PackageServer(archive="debian", root=f"{mirror.url}/deb/"),
+        PackageServer(archive="debian", root=f"{snapshot.url}/debian/20260101T000000Z/", is_snapshot=True),
     )
 
 
@@ -99,7 +99,7 @@ def test_where_none_serves_one_error_names_all_three_places(place, asked):
         Store(place).get(package(), asked)
     error = stopped.value
     assert (error.code, error.exit_code) == ("package-gone", 7)
-    for words in ("g++-12 1", package().sha256, "not in the store", "this machine's mirror: ", "the snapshot archive: ", "404"):
+    for words in ("g++-12 1", package().sha256, "not in the store", "this machine's mirror: ", "the snapshot http", "404"):
         assert words in error.message
     with pytest.raises(BuildError, match=r"no mirror in this machine's apt configuration; no snapshot archive in the lock"):
         Store(place).get(package(), ())
@@ -123,7 +123,7 @@ def test_all_that_cannot_be_had_is_told_at_once(place, mirror, asked):
 
 
 def test_without_apt_the_snapshots_serve_all_the_same(place, snapshot, asked, monkeypatch):
-    monkeypatch.setattr(debs, "_HELPER", "/nowhere")
+    monkeypatch.setattr(debs, "APT_HELPER", "/nowhere")
     snapshot.files[on("snapshot")] = CONTENT
     assert Store(place).get(package(), asked).read_bytes() == CONTENT
 
@@ -133,10 +133,10 @@ def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror,
     mirror.stalled.add(on("mirror"))
     wanted = package()
     code = (
-        "import sys; from pathlib import Path; from envbuild.engine.debs import Store, Origin; "
+        "import sys; from pathlib import Path; from envbuild.engine.debs import Store, PackageServer; "
         "from envbuild.model import DebianPackage; from envbuild.workspace import Workspace\n"
         f"r = Path({str(place.root)!r}); p = DebianPackage.from_line({wanted.to_line()!r})\n"
-        f"o = [Origin(what='mirror', archive='debian', root={asked[0].root!r})]\n"
+        f"o = [PackageServer(archive='debian', root={asked[0].root!r})]\n"
         "Store(Workspace(root=r, output=r, home=r / 'home')).get(p, o)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})

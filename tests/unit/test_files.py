@@ -50,7 +50,7 @@ def test_a_second_holder_waits_and_is_told_who_holds_it(tmp_path, monkeypatch):
     import os
     import threading
 
-    monkeypatch.setattr(files, "_QUIET_S", 0.2)
+    monkeypatch.setattr(files, "QUIET_S", 0.2)
     told, order, words = threading.Event(), [], []
     path = tmp_path / "deep/lock"
 

@@ -293,7 +293,7 @@ def test_a_copy_of_another_program_is_not_believed(
     workspace: Workspace, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matrix.load(workspace)
-    monkeypatch.setattr(disk_cache, "_FORMAT", 99)
+    monkeypatch.setattr(disk_cache, "FORMAT", 99)
     assert matrix.load(workspace) == TOY
     assert len(reads) == 2
 

@@ -105,7 +105,7 @@ def test_an_unreachable_base_names_source_provider_and_the_others(others, words)
     ],
 )
 def test_the_repository_of_an_image(image, repository):
-    assert bases._repository(image) == repository
+    assert bases.repository_of(image) == repository
 
 
 class Registry:

@@ -76,7 +76,7 @@ def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tm
         folder = tmp_path / bootstrap.key(each)
         folder.mkdir()
         (folder / "rootfs.tar").touch()
-        manifest = bootstrap._Manifest(bootstrap=each, archive_sha256="", layout=bootstrap._LAYOUT)
+        manifest = bootstrap.Manifest(bootstrap=each, archive_sha256="", layout=bootstrap.LAYOUT)
         (folder / "manifest.json").write_text(codec.dumps(manifest))
         os.utime(folder, (1000 - age, 1000 - age))
     (tmp_path / "of-an-earlier-layout").mkdir()

@@ -34,7 +34,7 @@ def test_a_secret_that_buildkit_would_refuse_is_refused_by_name():
 
 
 def test_secrets_are_not_on_the_command_line():
-    order = buildkit.Order(
+    spec = buildkit.BuildSpec(
         context=Path("/c"),
         tags=("a:1", "b:2"),
         secrets={"s": b"very secret"},
@@ -42,5 +42,5 @@ def test_secrets_are_not_on_the_command_line():
         labels={"l": "v"},
         no_cache=True,
     )
-    options = buildkit._options(order)
+    options = buildkit.build_options(spec)
     assert options == ["--tag=a:1", "--tag=b:2", "--build-arg=X=1", "--label=l=v", "--no-cache"]

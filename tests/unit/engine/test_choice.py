@@ -17,7 +17,7 @@ def place(tmp_path: Path) -> Workspace:
 
 
 def test_docker_host_is_the_only_choice_where_it_is_set(place):
-    assert list(choice._endpoints(place, {"DOCKER_HOST": "tcp://h:1"})) == [("tcp://h:1", "DOCKER_HOST")]
+    assert list(choice.endpoints(place, {"DOCKER_HOST": "tcp://h:1"})) == [("tcp://h:1", "DOCKER_HOST")]
 
 
 def test_the_default_socket_comes_before_the_private_engine(place, monkeypatch, tmp_path):
@@ -27,7 +27,7 @@ def test_the_default_socket_comes_before_the_private_engine(place, monkeypatch, 
     monkeypatch.setattr(private_engine, "status", lambda _: private_engine.Status(
         running=True, pid=1, socket="/p.sock", data_root="", log="", bridge="", processes=3, data_exists=True
     ))  # fmt: skip
-    assert list(choice._endpoints(place, {})) == [(f"unix://{socket}", "default socket"), ("unix:///p.sock", "private engine")]
+    assert list(choice.endpoints(place, {})) == [(f"unix://{socket}", "default socket"), ("unix:///p.sock", "private engine")]
 
 
 def test_no_engine_says_what_was_tried_and_what_to_do(place, monkeypatch):
@@ -40,15 +40,16 @@ def test_no_engine_says_what_was_tried_and_what_to_do(place, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("refusal", "code"),
+    ("reason", "code"),
     [
-        ("default socket unix:///s: nothing listens there", "no-engine"),  # a stopped engine's socket
-        ("default socket unix:///s: permission denied", "refused"),
+        ("connection refused", "no-engine"),  # a stopped engine leaves its socket
+        ("permission denied", "refused"),
     ],
 )
-def test_a_socket_that_nobody_serves_is_no_refusal(refusal, code):
-    assert choice._none_answers([refusal], named=False).code == code
-    assert choice._none_answers([refusal], named=True).code == "refused"
+def test_a_socket_that_nobody_serves_is_no_refusal(reason, code):
+    for origin, wanted in (("default socket", code), ("DOCKER_HOST", "refused")):
+        refusal = choice.Refusal(origin=origin, endpoint="unix:///s", reason=reason)
+        assert choice.no_engine_error([refusal]).code == wanted
 
 
 @pytest.mark.parametrize(
@@ -56,9 +57,9 @@ def test_a_socket_that_nobody_serves_is_no_refusal(refusal, code):
     [
         ("('Connection aborted.', PermissionError(13, 'Permission denied'))", "permission denied"),
         ("('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))", "the socket does not exist"),
-        ("('Connection aborted.', ConnectionRefusedError(111, 'Connection refused'))", "nothing listens there"),
+        ("('Connection aborted.', ConnectionRefusedError(111, 'Connection refused'))", "connection refused"),
         ("UnixHTTPConnectionPool: Read timed out. (read timeout=10)", "no answer in time"),
     ],
 )
 def test_refusals_in_words(words, meaning):
-    assert choice._why(Exception(words)) == meaning
+    assert choice.reason_of(Exception(words), "unix:///s") == meaning

@@ -10,10 +10,10 @@ from envbuild.engine import containers
 
 
 def test_a_process_is_told_apart_from_a_later_one_of_its_number():
-    mine = containers._identity(os.getpid())
-    assert containers._alive(mine)
-    assert not containers._alive(f"{os.getpid()}@1")
-    assert not containers._alive("")
+    mine = containers.identity_of(os.getpid())
+    assert containers.is_alive(mine)
+    assert not containers.is_alive(f"{os.getpid()}@1")
+    assert not containers.is_alive("")
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_process_is_told_apart_from_a_later_one_of_its_number():
     [("all", {"Count": -1}), (["0", "2"], {"DeviceIDs": ["0", "2"]}), ("GPU-1234", {"DeviceIDs": ["GPU-1234"]})],
 )
 def test_gpus_are_asked_for_as_devices(gpus, request_):
-    (wanted,) = containers._devices(gpus) or []
+    (wanted,) = containers.device_requests(gpus) or []
     assert request_.items() <= wanted.items()
     assert wanted["Capabilities"] == [["gpu"]]
-    assert containers._devices(None) is None
+    assert containers.device_requests(None) is None

@@ -17,13 +17,14 @@ def place(tmp_path: Path) -> Workspace:
     return Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
 
 
-def test_names_fit_their_limits(tmp_path):
-    short = private_engine._Places(folder=Path("/h/engine"))
-    long = private_engine._Places(folder=Path("/" + "x" * 150) / "engine")
-    assert short.socket == Path("/h/engine/docker.sock")
-    assert len(str(long.socket)) <= 107
-    assert long.socket != private_engine._Places(folder=Path("/" + "y" * 150) / "engine").socket
-    assert len(short.bridge) <= 15
+def test_the_socket_lies_in_the_engines_folder_unless_its_path_would_be_too_long(tmp_path):
+    def socket_of(home: Path) -> str:
+        return private_engine.status(Workspace(root=tmp_path, output=tmp_path, home=home)).socket
+
+    short, long, other = socket_of(Path("/h")), socket_of(Path("/" + "x" * 150)), socket_of(Path("/" + "y" * 150))
+    assert short == "/h/engine/docker.sock"
+    assert len(long) <= 107
+    assert long != other
 
 
 def test_only_root_may_start_it(place, monkeypatch):

@@ -16,7 +16,7 @@ GB = 10**9
 def test_cdi_files_that_name_nvidia_devices_count(monkeypatch, tmp_path):
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
     (tmp_path / "other.yaml").write_text("kind: vendor.com/net\n")
-    monkeypatch.setattr(nvidia, "_CDI", (tmp_path, tmp_path / "absent"))
+    monkeypatch.setattr(nvidia, "CDI_FOLDERS", (tmp_path, tmp_path / "absent"))
     monkeypatch.setattr(procs, "find", lambda name, **_: None)
     assert nvidia.toolkit().cdi == (str(tmp_path / "nvidia.yaml"),)
 
