@@ -138,7 +138,20 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
     try:
         return parse(texts, matrix=tools.matrix, **asdict(constraints))
     except UnknownNameError as error:
+        error.alternatives = tuple(each for each in error.alternatives if _resolves(tools, each.name, constraints))
         raise stack_requests.suggested(tools, texts, error) from error
+
+
+def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
+    """Whether a corrected spelling is a request that works: a misspelt name may stand beside an impossible version."""
+    from envbuild.resolve.request.parser import parse
+    from envbuild.resolve.resolution import resolve
+
+    try:
+        resolve(tools.matrix, parse([text], matrix=tools.matrix, **asdict(constraints)))
+    except EnvbuildError:
+        return False
+    return True
 
 
 def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Environment | None:

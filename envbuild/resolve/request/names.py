@@ -67,8 +67,8 @@ def refuse_hinted(matrix: Matrix, word: str) -> None:
                 )
 
 
-def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
-    """The error for a framework that nobody has heard of."""
+def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> UnknownNameError:
+    """The error for the word ``head`` + ``rest`` of the request ``text``, which begins with no framework of the matrix."""
     if library := _library(matrix, head + rest):
         return UnknownNameError(
             f"{library!r} is a library, and no framework of the matrix: what a framework needs is chosen when it is locked.",
@@ -77,12 +77,16 @@ def unknown_framework(matrix: Matrix, head: str, rest: str) -> UnknownNameError:
             f"To ask for one yourself, put it under `pip:` of an environment of your own: {init_command([library], [])}",
         )
     names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
-    near = nearest(head, names)
-    known = ", ".join(f"{framework.name} ({framework.short})" for framework in matrix.frameworks)
+    found = nearest(head, names)
+    near = [name for place, name in enumerate(found) if names[name] not in [names[better] for better in found[:place]]]
+    known = ", ".join(sorted({framework.name for framework in matrix.frameworks}))
     error = UnknownNameError(
         f"The matrix knows no framework {head!r}.",
-        hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {known}.",
-        alternatives=[Alternative(name=name + rest, changes=f"{name} instead of {head}") for name in near],
+        hint=f"Did you mean {near[0]}?" if near else f"Known: {known}.",
+        alternatives=[
+            Alternative(name=text.lower().replace(head + rest, name + rest, 1), changes=f"{name} instead of {head}")
+            for name in near
+        ],
     )
     return error if near else with_pip(error, head + rest, [])
 

@@ -214,7 +214,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, s
         _note(draft, piece, said)
         return piece, rest
     if found is None:
-        raise names.unknown_framework(matrix, head, word[len(head) :])
+        raise names.unknown_framework(matrix, draft.text, head, word[len(head) :])
     return draft.piece(found[0], word.removesuffix(found[1]).rstrip("-") if found[1] else word), found[1]
 
 
