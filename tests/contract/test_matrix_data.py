@@ -348,9 +348,9 @@ def test_ubuntu_has_opencv_2_for_python_2_alone(facts: Matrix) -> None:
 
 
 def test_what_stands_upon_another_has_its_builds(facts: Matrix) -> None:
-    below, above = answer(facts, "tf-1.12.0-cuda9.0"), answer(facts, "keras-2.2.4-cuda9.0")
+    below, above = answer(facts, "tf-1.9.0-cuda9.0"), answer(facts, "keras-2.2.4-cuda9.0")
     assert (above.cudnn, above.nccl, above.compute_capability) == (below.cudnn, below.nccl, below.compute_capability)
-    assert above.frameworks[0].requirements == ("keras==2.2.4", "tensorflow-gpu==1.12.0")
+    assert above.frameworks[0].requirements == ("keras==2.2.4", "tensorflow-gpu==1.9.0")
     assert answer(facts, "torchvision-0.15.2-cuda11.8").frameworks[0].requirements == (
         "torchvision==0.15.2+cu118",
         "torch==2.0.1+cu118",

@@ -96,11 +96,11 @@ def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) ->
         newer = [each for each in versions[: versions.index(ours)] if each in (*pairs.tested, *pairs.allowed)]
         above, cuda = f"{build.framework.name} {build.release.version}", build.variant.cuda
         tested = next((each for each in newer if pairs.is_tested(each, cuda)), "")
+        if newer and pairs.is_tested(ours, cuda) and not tested:
+            return f"the newest that upstream tested with {above}; {newer[0]} is allowed, not tested"
         if newer and ours == pairs.takes(cuda):
             rest = f"{tested} is tested too" if tested else f"{newer[0]} is allowed too, not tested"
             return f"the default of {above}; {rest}"
-        if newer and pairs.is_tested(ours, cuda) and not tested:
-            return f"the newest that upstream tested with {above}; {newer[0]} is allowed, not tested"
     return ""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from envbuild.matrix.gpu_code import code_for
-from envbuild.matrix.pairs import other_builds, word_of
+from envbuild.matrix.pairs import other_builds, pairs_with, word_of
 from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
 from envbuild.resolve.request.model import Part, Request, Wanted
@@ -189,11 +189,15 @@ class Search:
 
     def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
         """The builds of a release upon what else was asked for, in other releases than the one that it takes by itself: those
-        that the request accepts, all of them where ``wide``.
+        that the request accepts, all of them where ``wide``; those that upstream tested first, then in the order of choice.
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
-            yield from other_builds(release, each.framework, accepts, self._made)
+            found = list(other_builds(release, each.framework, accepts, self._made))
+            place = {below.version: index for index, below in enumerate(self._in_order(each))} if len(found) > 1 else {}
+            pairs = pairs_with(release, each.framework.name)
+            tested = pairs.tested if pairs is not None else ()
+            yield from sorted(found, key=lambda built: (built.upon[0][1] not in tested, place.get(built.upon[0][1], 0)))
 
     def _of_release(self, build: Build) -> Iterator[Option]:
         """The builds of a chosen build's release."""
