@@ -16,7 +16,6 @@ from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.lock import download_errors, lock_file
 from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
 from envbuild.recipes import Recipe
-from envbuild.render import render
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
@@ -73,7 +72,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     workspace: Workspace,
     lock: Lock,
     recipes: Mapping[str, Recipe],
-    templates: Mapping[str, str],
+    rendering: Mapping[str, str],
     index: IndexLike,
     on_progress: OnProgress = ignore_progress,
     *,
@@ -82,7 +81,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     repository: str = REPOSITORY,
     check: Check = lambda _image, _base: None,
 ) -> BuildRecord:
-    """Build the image of ``lock``, or keep the one that an earlier build made from the same.
+    """Build the image of ``lock`` from its ``rendering``, or keep the one that an earlier build made from the same.
 
     ``aliases`` are further tags, such as the request as it was typed; those that are no tags are left out. ``check`` sees every
     image before a tag moves to it; where it raises, no tag has moved and the record is the old one.
@@ -93,7 +92,6 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     """
     name = lock.environment.name
     with files.locked(workspace.build_record(name).with_suffix(".running"), as_news("build", on_progress)):
-        rendering = render(lock, recipes, templates)
         # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)
         tags = tags_of(lock, inputs, aliases, repository)
@@ -197,13 +195,6 @@ def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
         return codec.decode(BuildRecord, codec.loads(files.read_bytes(path)), str(path))
     except (OSError, ValueError, EnvbuildError):
         return None
-
-
-def is_current(
-    engine: Engine, workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]
-) -> BuildRecord | None:
-    """The record of a build of exactly this lock, rendering and guest whose image ``engine`` still has, else None."""
-    return _held(engine, workspace, lock, inputs_digest(workspace, lock, recipes, render(lock, recipes, templates)))
 
 
 def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str) -> BuildRecord | None:

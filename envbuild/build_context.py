@@ -115,7 +115,7 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
 
 def users_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
     """What a user's own recipe copies into the image: path in the context → file here."""
-    custom, recipe = lock.environment.custom, workspace.recipe
+    custom, recipe = lock.environment.custom, workspace.user_recipe
     if custom is None or recipe is None:
         return {}
     return {

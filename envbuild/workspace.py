@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,25 +22,24 @@ class Workspace:
 
     In a writable checkout locks and renderings go to the checkout; with an installed package, below ``home``. What was proved
     goes below ``state``, and into the checkout only where that is asked for.
-    ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning. ``recipe`` is a
-    user's own recipe, None where none is being made: its lock lies beside it, and all else that is written for it in
-    ``.envbuild/`` there.
+    ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning. ``user_recipe``
+    is the path of a user's own recipe, or None. Its lock lies beside it; everything else is written to ``.envbuild/`` there.
     """
 
     root: Path
     output: Path
     home: Path
     overlays: tuple[Path, ...] = ()
-    recipe: Path | None = None
+    user_recipe: Path | None = None
 
     def beside(self, recipe: Path) -> Workspace:
         """The same facts, writing beside a user's own recipe."""
-        return replace(self, recipe=recipe, output=recipe.parent / PRIVATE)
+        return replace(self, user_recipe=recipe, output=recipe.parent / PRIVATE)
 
     @property
     def state(self) -> Path:
         """What this machine knows of environments: builds, contexts, verdicts, reports. Not for others, unlike ``output``."""
-        return self.home if self.recipe is None else self.output
+        return self.home if self.user_recipe is None else self.output
 
     @property
     def matrix(self) -> Path:
@@ -132,17 +131,17 @@ class Workspace:
 
     def rendering(self, name: str) -> Path:
         """The folder where the rendering of ``name`` is looked for: with the lock that came with the root, else ours."""
-        return self.environment(name) if self.recipe else self.lock_file(name).parent
+        return self.environment(name) if self.user_recipe else self.lock_file(name).parent
 
     def lock_file(self, name: str) -> Path:
         """The lock of ``name``: the writable one where it exists, else the one that came with the root."""
         ours = self.written_lock(name)
         shipped = self.images / "environments" / name / "lock.json"
-        return ours if self.recipe or ours.exists() or not shipped.exists() else shipped
+        return ours if self.user_recipe or ours.exists() or not shipped.exists() else shipped
 
     def written_lock(self, name: str) -> Path:
         """Where a lock of ``name`` is written: a user's own lies beside the recipe, to be kept with it."""
-        return self.recipe.with_suffix(".lock.json") if self.recipe else self.environment(name) / "lock.json"
+        return self.user_recipe.with_suffix(".lock.json") if self.user_recipe else self.environment(name) / "lock.json"
 
     def evidence_file(self, name: str) -> Path:
         """What this machine proved of ``name``."""
@@ -178,17 +177,17 @@ def can_be_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def find(root: str | None = None, overlays: Sequence[str] = ()) -> Workspace:
+def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Workspace:
     """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the nearest parent of here, else the packaged copy.
 
     ``overlays`` (flags) lie over those that ENVBUILD_MATRIX lists, separated as in PATH.
 
     Raises :class:`UsageError` where a root was named and holds no matrix.
     """
-    named = root or os.environ.get("ENVBUILD_ROOT")
+    named = root or environ.get("ENVBUILD_ROOT")
     _require_working_folder()
-    home = _home()
-    _refuse_strangers(home)
+    home = _home(environ)
+    _refuse_strangers(home, environ)
     if named:
         folder = Path(named).expanduser().resolve()
         if not (folder / _MARKER).is_file():
@@ -201,7 +200,7 @@ def find(root: str | None = None, overlays: Sequence[str] = ()) -> Workspace:
         folder = _upward(Path.cwd()) or _packaged()
     checkout = folder / "images"
     writable = "_data" not in folder.parts and os.access(checkout, os.W_OK)
-    named_overlays = [*filter(None, os.environ.get("ENVBUILD_MATRIX", "").split(os.pathsep)), *overlays]
+    named_overlays = [*filter(None, environ.get("ENVBUILD_MATRIX", "").split(os.pathsep)), *overlays]
     return Workspace(
         root=folder,
         output=checkout if writable else home / "images",
@@ -221,12 +220,12 @@ def _require_working_folder() -> None:
         ) from error
 
 
-def _home() -> Path:
-    named = os.environ.get("ENVBUILD_HOME")
+def _home(environ: Mapping[str, str]) -> Path:
+    named = environ.get("ENVBUILD_HOME")
     try:
         if named:
             return Path(named).expanduser().resolve()
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
+        return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
     except RuntimeError as error:  # Path.home() and expanduser() where the user has no entry in the password database
         raise UsageError(
             "There is no place for envbuild's cache: this user has no home folder and HOME is not set.",
@@ -246,13 +245,13 @@ def _is_telling(folder: os.stat_result, ours: set[int]) -> bool:
     return bool(folder.st_mode & stat.S_IWOTH) or folder.st_uid in ours
 
 
-def _refuse_strangers(home: Path) -> None:
+def _refuse_strangers(home: Path, environ: Mapping[str, str]) -> None:
     """Refuse a cache folder into which somebody else may have put files that we would believe or follow.
 
     A folder of another user is refused only below one where everybody may make folders (/tmp): elsewhere somebody with rights
     of their own has chosen it, such as a cache mounted into a container.
     """
-    ours = {os.geteuid(), 0, *map(int, filter(str.isdigit, [os.environ.get("SUDO_UID", "")]))}
+    ours = {os.geteuid(), 0, *map(int, filter(str.isdigit, [environ.get("SUDO_UID", "")]))}
     try:
         found = home.stat()
         above = next((each for parent in home.parents if _is_telling(each := parent.stat(), ours)), found)

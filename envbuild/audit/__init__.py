@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envbuild.audit.findings import Audit, Finding, Package
+from envbuild.audit.vulnerabilities import Audit, Package, Vulnerability
 from envbuild.model import Lock
 
-__all__ = ["Audit", "Finding", "Package", "audit"]
+__all__ = ["Audit", "Package", "Vulnerability", "audit"]
 
 
 def audit(

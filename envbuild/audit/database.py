@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from envbuild.audit import records
 from envbuild.audit.debian_version import DebianVersion
-from envbuild.audit.findings import Answer, Finding, Package
+from envbuild.audit.vulnerabilities import Answer, Package, Vulnerability
 from envbuild.errors import InvalidInputError
 
 PYPI = "PyPI"
@@ -30,7 +30,7 @@ def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
     wanted: dict[tuple[str, str], list[Package]] = {}
     for package in packages:
         wanted.setdefault((package.ecosystem, _name(package.ecosystem, package.name)), []).append(package)
-    found: dict[tuple[str, ...], Finding] = {}
+    found: dict[tuple[str, ...], Vulnerability] = {}
     bad = _Bad()
     covered: set[str] = set()
     total = 0
@@ -128,7 +128,7 @@ def _serves(ecosystem: str, ours: str) -> bool:
     return bool(version) and (ecosystem.startswith(f"{ours}:") or ecosystem.startswith(f"{family}:Pro:{version}"))
 
 
-def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[Package]]) -> Iterator[Finding]:
+def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[Package]]) -> Iterator[Vulnerability]:
     if record.get("withdrawn"):
         return
     known = {ecosystem for ecosystem, _ in wanted}
@@ -191,11 +191,11 @@ def _within(ours: Any, events: Sequence[Mapping[str, str]], order: Callable[[str
     return vulnerable
 
 
-def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: Package) -> Finding:
+def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: Package) -> Vulnerability:
     ranges = [each for each in affected.get("ranges") or () if each.get("type") == "ECOSYSTEM"]
     events = [event for each in ranges for event in each.get("events") or ()]
     text = str(record.get("summary") or record.get("details") or "").strip()
-    return Finding(
+    return Vulnerability(
         package=package.name,
         version=package.version,
         advisory=str(record.get("id", "")),

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envbuild import guard, procs
-from envbuild.audit.findings import Answer, Finding
+from envbuild.audit.vulnerabilities import Answer, Vulnerability
 from envbuild.errors import PublishError, UsageError
 from envbuild.model import Artifact
 
@@ -62,8 +62,8 @@ def ask(service: str, packages: Sequence[Artifact]) -> Answer:
     return Answer(database=_SERVICES[service], checked=len(answered), findings=found, unchecked=skipped)
 
 
-def _finding(artifact: Artifact, told: dict[str, Any]) -> Finding:
-    return Finding(
+def _finding(artifact: Artifact, told: dict[str, Any]) -> Vulnerability:
+    return Vulnerability(
         package=artifact.name,
         version=artifact.version,
         advisory=told["id"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from envbuild.cli import options, wording
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:

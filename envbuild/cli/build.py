@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from envbuild.cli import options, wording
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 
@@ -29,8 +29,9 @@ def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, 
         tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
         resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints))
         locked = locking.require_lock(tools, resolution.environment.name)
-        rendering.render_environment(tools, locked.lock)
-        record, _ = building.build_environment(tools, locked, aliases=options.alias(name, constraints), no_cache=no_cache)
+        rendered = rendering.render_environment(tools, locked.lock)
+        aliases = options.alias(name, constraints)
+        record, _ = building.build_environment(tools, locked, rendered.files, aliases=aliases, no_cache=no_cache)
     session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(record)})
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")

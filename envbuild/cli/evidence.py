@@ -9,7 +9,7 @@ import click
 
 from envbuild import errors
 from envbuild.cli import options, wording
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:

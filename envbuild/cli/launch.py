@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
 
+# What users put in place of ssh; the second is mpirun's own.
+_REMOTE_SHELLS = ("ENVBUILD_RSH", "OMPI_MCA_plm_rsh_agent")
 _MARKS = {"ok": "ok", "warn": "WARN", "missing": "MISSING"}
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 
@@ -122,7 +125,8 @@ def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str,
     from envbuild import codec
     from envbuild.pipeline import preflight
 
-    reports = preflight.look(tools, plan) if preflight.can_look(plan) else []
+    remote_shell = next(filter(None, map(os.environ.get, _REMOTE_SHELLS)), preflight.SSH)
+    reports = preflight.look(tools, plan, remote_shell) if preflight.can_look(plan) else []
     rehearsed = preflight.rehearse(plan) if alone else None
     for each in reports:
         session.err(f"{each.host.name}: {'ready' if each.is_ready else 'not ready'}")

@@ -8,7 +8,7 @@ import click
 
 from envbuild import errors
 from envbuild.cli import options, wording
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 
@@ -90,7 +90,7 @@ def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, st
             )
             if upgraded.written and not upgraded.after.lock.missing:
                 proofs.prove_lock(tools, upgraded.after.lock.environment.name, upgraded.after.digest, "locked")
-        lock_upgrade.tell(session, upgraded, tools.spoken(upgraded.after.lock.environment.name))
+        lock_upgrade.tell(session, upgraded, tools.cli_name(upgraded.after.lock.environment.name))
         documents.append(lock_upgrade.document(upgraded))
     session.document({"schema": 1, "upgrades": documents})
     return 0

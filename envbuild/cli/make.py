@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envbuild.cli import options, verdict, wording
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     series and marked unknown. Overlays are left out.
     """
     from envbuild import files, matrix
-    from envbuild.cli.progress import display
+    from envbuild.cli.progress_display import display
     from envbuild.matrix.online import new_row, proposals
     from envbuild.matrix.reading import loader
 
@@ -152,7 +152,7 @@ def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
 
 
 def _ask(session: Session, facts: Matrix) -> _Asked:
-    from envbuild.cli.progress import display
+    from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
     from envbuild.lock.metadata import MetadataReader, UnusableFileError
     from envbuild.matrix.online import differences, published, wheel_metadata

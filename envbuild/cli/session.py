@@ -36,7 +36,7 @@ class Session:
         if self._workspace is None:
             from envbuild import workspace
 
-            self._workspace = workspace.find(self.root, self.overlays)
+            self._workspace = workspace.find(self.root, self.overlays, os.environ)
         return self._workspace
 
     def out(self, text: str) -> None:

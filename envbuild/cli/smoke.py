@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from envbuild.cli import options, verdict
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 

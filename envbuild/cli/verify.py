@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from envbuild.cli import options
-from envbuild.cli.progress import display
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 

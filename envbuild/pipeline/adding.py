@@ -92,8 +92,8 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     edited = _edit(text, before, additions)
     recipe = reading.read(edited, path, services)
 
-    start = locking.starting_lock(tools.aimed_at(path, before))
-    aimed = tools.aimed_at(path, recipe)
+    start = locking.starting_lock(tools.for_recipe(path, before))
+    aimed = tools.for_recipe(path, recipe)
     user_recipe.require_free_name(aimed, recipe)
     changed = is_new or edited != text
     if not changed and (held := stored_locks.read_locked(aimed, recipe.name)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from envbuild.pipeline import base_alternatives, image_checks, incomplete_locks, proofs
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def build_environment(
-    tools: Tools, locked: Locked, *, aliases: Sequence[str] = (), no_cache: bool = False
+    tools: Tools, locked: Locked, rendering: Mapping[str, str], *, aliases: Sequence[str] = (), no_cache: bool = False
 ) -> tuple[BuildRecord, Verified | None]:
     """The verified image of a lock, with what verifying said; None where an image was kept with all its tags.
 
@@ -35,14 +35,14 @@ def build_environment(
             tools.workspace,
             locked.lock,
             tools.recipes,
-            tools.templates,
+            rendering,
             tools.index,
             tools.on_progress,
             aliases=tuple(aliases),
             no_cache=no_cache,
             check=check,
         )
-    proofs.prove_image(tools, record, record.image, "built")
+    proofs.prove_image(tools, record, record.image, "built", replayed=record.kept)
     if seen:
-        proofs.prove_image(tools, record, record.image, "verified")
+        proofs.prove_image(tools, record, record.image, "verified", replayed=seen[0].replayed)
     return record, seen[0] if seen else None

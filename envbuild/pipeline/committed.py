@@ -65,7 +65,7 @@ def check_all(tools: Tools) -> list[Difference]:
 def check_one(tools: Tools, name: str) -> list[Difference]:
     """The same for the environment called ``name`` alone; its lock is required."""
     locked = require_lock(tools, name)
-    if tools.own is not None:
+    if tools.user_recipe is not None:
         return rendering.differences(tools.workspace.rendering(name), rendering.render_text(tools, locked.lock))
     return _check_folder(tools, locked.path.parent)
 

@@ -124,9 +124,9 @@ def joined(committed: Evidence, cached: Evidence) -> Evidence:
     )
 
 
-def kinds(held: Evidence, subject: Subject) -> tuple[Kind, ...]:
-    """The kinds that hold, in order."""
-    found = {each.kind for each in current(held, subject).proofs}
+def kinds(held: Evidence) -> tuple[Kind, ...]:
+    """The kinds that are proved, in order."""
+    found = {each.kind for each in held.proofs}
     return tuple(kind for kind in KINDS if kind in found)
 
 

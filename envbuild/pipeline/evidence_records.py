@@ -79,10 +79,9 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
         if proof not in holding[place].proofs
     )
     joined = evidence.joined(holding["repository"], holding["cache"])
-    found = {proof.kind for proof in joined.proofs}
     return EvidenceRow(
         name=name,
-        kinds=tuple(kind for kind in evidence.KINDS if kind in found),
+        kinds=evidence.kinds(joined),
         proofs=joined.proofs,
         unrecorded=tuple(proof for proof in joined.proofs if proof not in on_file["repository"].proofs),
         stale=stale,
@@ -116,7 +115,7 @@ def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
     for name in names:
         subject = proofs.subject_of(tools, name)
         for path in proofs.files_of(tools, name):
-            if not path.exists() or (tools.own is not None and path == tools.workspace.committed_evidence(name)):
+            if not path.exists() or (tools.user_recipe is not None and path == tools.workspace.committed_evidence(name)):
                 continue
             before = evidence.read(path, name)
             after = evidence.current(before, subject) if subject else Evidence(schema=1, name=name, proofs=())
@@ -127,8 +126,8 @@ def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
 def _require_checkout(tools: Tools) -> None:
     workspace = tools.workspace
-    if tools.own is not None or workspace.output != workspace.images:
-        what = "An environment of your own" if tools.own is not None else "An installed envbuild"
+    if tools.user_recipe is not None or workspace.output != workspace.images:
+        what = "An environment of your own" if tools.user_recipe is not None else "An installed envbuild"
         raise UsageError(
             f"{what} has no repository to record evidence in.",
             code="not-a-checkout",

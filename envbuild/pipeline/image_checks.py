@@ -50,7 +50,7 @@ def require_image(tools: Tools, name: str) -> str:
         raise BuildError(
             f"There is no image of {name} in the engine ({tools.engine.endpoint}).",
             code="no-image",
-            hint=f"`envbuild build {tools.spoken(name)}` builds it.",
+            hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
         )
     return record.image
 
@@ -114,10 +114,10 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
         raise VerifyError(
             f"The image of {name} does not hold what its lock says.",
             problems=problems,
-            hint=f"{tags}Build it anew with `envbuild build {tools.spoken(name)} --no-cache`; "
+            hint=f"{tags}Build it anew with `envbuild build {tools.cli_name(name)} --no-cache`; "
             "if it stays, the lock or the recipe is wrong.",
         )
-    proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "verified")
+    proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "verified", replayed=replayed)
     return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
 
 

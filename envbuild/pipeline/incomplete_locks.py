@@ -42,8 +42,8 @@ def require_complete(tools: Tools, lock: Lock) -> None:
             for framework in unpinned
         ],
         alternatives=list(_complete_ones(tools, lock)),
-        hint=f"Two ways on. Run `envbuild lock {tools.spoken(name)}` on a machine that reaches {hosts}: it completes this lock "
-        "and leaves what is pinned as it is. Or choose a version whose files are pinned"
+        hint=f"Two ways on. Run `envbuild lock {tools.cli_name(name)}` on a machine that reaches {hosts}: it completes this "
+        "lock and leaves what is pinned as it is. Or choose a version whose files are pinned"
         + (", such as those above." if len(lock.environment.frameworks) == 1 else " for the request or the stack."),
     )
 

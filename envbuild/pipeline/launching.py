@@ -62,7 +62,7 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
         raise BuildError(
             f"No image of {name} was built here.",
             code="no-image",
-            hint=f"`envbuild build {tools.spoken(name)}` builds it; --image names one that the hosts can pull.",
+            hint=f"`envbuild build {tools.cli_name(name)}` builds it; --image names one that the hosts can pull.",
         )
     return f"{build.REPOSITORY}:{name.replace('+', '_')}"
 

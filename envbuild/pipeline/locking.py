@@ -28,16 +28,16 @@ def check_lock(tools: Tools, locked: Locked) -> None:
     environment = locked.lock.environment
     known = tools.recipes
     asked = {each.name: known[each.recipe].requirements_of(each) for each in environment.frameworks if each.recipe in known}
-    path = locked.path if tools.own is None else None
+    path = locked.path if tools.user_recipe is None else None
     refusals = recheck(tools.matrix, environment)
     problems = checking.check(locked.lock, refusals, asked, today=todays_decision(tools, environment), path=path)
     problems += stack_requests.departures(tools, environment)
-    problems += user_recipe.pinned_differences(tools.own, locked.lock) if tools.own is not None else []
+    problems += user_recipe.pinned_differences(tools.user_recipe, locked.lock) if tools.user_recipe is not None else []
     if problems:
         raise InvalidInputError(
             f"The lock of {environment.name} is stale: the matrix or the recipe no longer accepts what it holds.",
             code="stale-lock",
-            hint=f"Make it again with `envbuild lock {tools.spoken(environment.name)} --relock`, and look at what changed."
+            hint=f"Make it again with `envbuild lock {tools.cli_name(environment.name)} --relock`, and look at what changed."
             + ("" if tools.workspace.overlays else " If it was made with rows of your own, name their file: --matrix FILE."),
             problems=problems,
         )
@@ -50,7 +50,7 @@ def require_lock(tools: Tools, name: str) -> Locked:
         raise InvalidInputError(
             f"{name} has no lock.",
             code="no-lock",
-            hint=f"`envbuild lock {tools.spoken(name)}` makes one (it needs a package index).",
+            hint=f"`envbuild lock {tools.cli_name(name)}` makes one (it needs a package index).",
         )
     check_lock(tools, locked)
     user_recipe.require_taken_over(tools, locked.lock)
@@ -68,7 +68,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
     if found is not None:
         check_lock(tools, found)
         # What a user's recipe says beyond its pins is taken over as it is now.
-        lock = found.lock if tools.own is None else replace(found.lock, environment=environment)
+        lock = found.lock if tools.user_recipe is None else replace(found.lock, environment=environment)
         if _may_be_completed(tools, found):
             lock = making.complete(lock, **lock_inputs(tools, environment))
         lock = debian_packages.completed(tools, lock)
@@ -89,13 +89,13 @@ def starting_lock(tools: Tools) -> Lock | None:
 
     It is the one beside the recipe; else that of its frameworks alone, so that the image shares their layers.
     """
-    if tools.own is None:
+    if tools.user_recipe is None:
         return None
-    path = tools.workspace.written_lock(tools.own.name)
+    path = tools.workspace.written_lock(tools.user_recipe.name)
     try:
         if path.exists() and (held := read_lock(path)).environment.custom is not None:
             return held
-        name = resolve_words(tools, tools.own.request, Constraints(**tools.own.insists)).environment.name
+        name = resolve_words(tools, tools.user_recipe.request, Constraints(**tools.user_recipe.insists)).environment.name
         committed = tools.workspace.images / "environments" / name / "lock.json"
         return read_lock(committed) if committed.exists() else None
     except EnvbuildError:

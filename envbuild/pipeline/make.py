@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from envbuild import files
 from envbuild.model import Environment, Lock
-from envbuild.pipeline import building, image_checks, locking, proofs, rendering, resolving
+from envbuild.pipeline import building, image_checks, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
-from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.render import Rendering, Watch, render_locked
+from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -105,9 +106,11 @@ def make(
         note.outcome, note.detail = "kept", environment.name
     lock_file = tools.workspace.running(environment.name, "make")
     with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
-        locked = _lock_and_render(tools, environment, log)
-        record = _build(tools, locked, log, options.aliases)
+        watch = Watch(tools)
+        locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
+        record = _build(tools, locked, rendered.texts(), log, options.aliases)
         smoked = _smoke(tools, locked, record, log, options)
+        watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing))
     return Made(
         environment=environment,
         lock=locked.lock,
@@ -120,27 +123,29 @@ def make(
     )
 
 
-def _lock_and_render(tools: Tools, environment: Environment, log: _Log) -> Locked:
+def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: Rendering | None) -> tuple[Locked, Rendering]:
+    """Lock and rendering; what was checked and rendered before is only read, if ``known`` says that nothing has changed."""
+    is_known = known is not None and known.is_lock_whole
     with log.stage("lock") as note:
-        locked = locking.lock_environment(tools, environment)
+        locked = read_locked(tools, environment.name) if is_known else None
+        locked = locked or locking.lock_environment(tools, environment)
         count = sum(len(prefix.artifacts) for prefix in locked.lock.prefixes)
         missing = len(locked.lock.missing)
         note.outcome = "kept" if locked.kept else "done"
         note.detail = f"{count} files by sha256" + (f", {missing} not pinned" if missing else "")
-        if not missing:
+        if not (missing or is_known):
             proofs.prove_lock(tools, environment.name, locked.digest, "locked")
     with log.stage("render") as note:
-        rendered = rendering.render_environment(tools, locked.lock)
+        rendered = known if known is not None and is_known else render_locked(tools, locked)
         note.outcome = "kept" if rendered.kept else "done"
         note.detail = str(rendered.folder)
-        proofs.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
-    return locked
+    return locked, rendered
 
 
-def _build(tools: Tools, locked: Locked, log: _Log, aliases: Sequence[str]) -> BuildRecord:
+def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log, aliases: Sequence[str]) -> BuildRecord:
     """The image, verified before any tag names it: the two stages are told apart in the notes all the same."""
     with log.stage("build") as note:
-        record, verified = building.build_environment(tools, locked, aliases=aliases)
+        record, verified = building.build_environment(tools, locked, rendering, aliases=aliases)
         note.outcome = "kept" if record.kept else "done"
         note.detail = f"{record.tags[0]}, by {tools.engine_name}"
         note.elsewhere = verified.seconds if verified else 0.0

@@ -94,7 +94,7 @@ def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
             raise InvalidInputError(
                 f"The files of {name} are not what its lock renders to: {', '.join(each.path.name for each in found)}.",
                 code="stale-rendering",
-                hint=f"Write them again with `envbuild render {tools.spoken(name)}`, then prove.",
+                hint=f"Write them again with `envbuild render {tools.cli_name(name)}`, then prove.",
             )
         proofs.prove_rendering(tools, locked.lock, locked.digest, text)
 
@@ -106,7 +106,7 @@ def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOpt
     locked = locking.require_lock(tools, name)
     before = build.read_record(tools.workspace, name)
     had = before is not None and tools.engine.image(before.image) is not None
-    record, verified = building.build_environment(tools, locked)
+    record, verified = building.build_environment(tools, locked, rendering.render_text(tools, locked.lock))
     try:
         if verified is None and set(lacking) - {"built"}:
             image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 120
 _AT_ONCE = 16
-_SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
-_ENTERS = ("ENVBUILD_RSH", "OMPI_MCA_plm_rsh_agent")  # what the user has in place of ssh; the second is mpirun's own
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 _HERE = "localhost"
 
 
@@ -30,14 +28,14 @@ def can_look(plan: Launch) -> bool:
     return plan.kind.named
 
 
-def look(tools: Tools, plan: Launch) -> list[HostReport]:
-    """What each host has and lacks; a host that cannot be entered lacks that."""
+def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport]:
+    """What each host has and lacks, asked through ``remote_shell``. A host that cannot be entered is reported as such."""
     from envbuild import files
     from envbuild.launch import preflight
 
     script = files.read_text(tools.workspace.launchers / preflight.SCRIPT)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        looked = list(pool.map(lambda host: _look(plan, host, script), plan.order.hosts))
+        looked = list(pool.map(lambda host: _look(plan, host, script, remote_shell), plan.order.hosts))
     known: dict[tuple[str, str], Sequence[str]] = {}
 
     def fits(driver: str, gpu: str) -> Sequence[str]:
@@ -71,13 +69,12 @@ def rehearse(plan: Launch) -> Finding | None:
     return Finding(id="rehearsal", status="missing", title=title, message=said or f"status {result.code}", hint=hint)
 
 
-def _look(plan: Launch, host: Host, script: str) -> Looked:
+def _look(plan: Launch, host: Host, script: str, remote_shell: str) -> Looked:
     from envbuild import procs
     from envbuild.launch import preflight
 
     words = ["sh", "-s", "--", *preflight.questions(plan.kind, plan.order, host)]
-    entering = shlex.split(next(filter(None, map(os.environ.get, _ENTERS)), _SSH))
-    argv = words if host.name == _HERE else [*entering, host.name, shlex.join(words)]
+    argv = words if host.name == _HERE else [*shlex.split(remote_shell), host.name, shlex.join(words)]
     start = time.time()
     try:
         result = procs.run(argv, input_text=script, timeout_s=_TIMEOUT_S, split=True)
@@ -96,7 +93,7 @@ def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]
     from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.resolving import resolve_request
 
-    if tools.own is not None:
+    if tools.user_recipe is not None:
         return ()  # its request is not its name; the smoke test's own check of driver and GPU says it
     try:
         resolve_request(tools, [name], Constraints(driver=driver, gpu=gpu))

@@ -53,10 +53,9 @@ def held(tools: Tools, name: str) -> Evidence:
     return evidence.joined(*(evidence.current(evidence.read(path, name), subject) for path in (committed, cached)))
 
 
-def held_kinds(tools: Tools, name: str) -> tuple[str, ...]:
+def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
     """The kinds of evidence that hold for ``name``, in order."""
-    found = {each.kind for each in held(tools, name).proofs}
-    return tuple(kind for kind in evidence.KINDS if kind in found)
+    return evidence.kinds(held(tools, name))
 
 
 def files_of(tools: Tools, name: str) -> tuple[Path, Path]:
@@ -77,15 +76,16 @@ def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, st
     _record(tools, lock.environment.name, "rendered", Subject(lock=digest, rendering=found, guest=""), engine="")
 
 
-def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind) -> None:
+def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind, *, replayed: bool = False) -> None:
     """Record one proof of ``image``, of the lock, rendering and guest that ``record`` says it was made from.
 
-    Nothing is recorded where they have changed since, or where the record is of another image.
+    Nothing is recorded if they have changed since, or if the record is of another image. For a stored answer that is only
+    ``replayed``, the engine is the one that built the image.
     """
     if record is None or record.image != image:
         return
     subject = Subject(lock=record.lock, rendering=record.rendering, guest=record.guest)
-    if not _record(tools, record.name, kind, subject, engine=tools.engine.info.name):
+    if not _record(tools, record.name, kind, subject, engine=record.engine if replayed else tools.engine.info.name):
         message = f"warning: not recorded as evidence ({kind}): lock, rendering or guest have changed since the image was built"
         tools.on_progress(Progress(stage="evidence", message=message, log=True))
 

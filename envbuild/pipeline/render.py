@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from envbuild import disk_cache
+from envbuild import disk_cache, files
 from envbuild.pipeline import stage_cache
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.stored_locks import Locked
 
 _PROGRAM = Path(__file__).parent.parent
 _LIBRARIES = ("jinja2", "packaging", "resolvelib")  # another version of these could answer differently
@@ -23,12 +27,20 @@ SETTLED_NS = 2 * 10**9  # a file changed twice within one tick of its file syste
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendering:
-    """The rendering of one environment. ``kept`` tells one found on disk from one written now."""
+    """The rendering of one environment. ``kept`` is true if it was found on disk, false if it was written now.
+
+    ``is_lock_whole`` is true if the lock was found to lack nothing.
+    """
 
     name: str
     folder: Path
     files: tuple[str, ...]
     kept: bool
+    is_lock_whole: bool = False
+
+    def texts(self) -> dict[str, str]:
+        """The rendered files, by name."""
+        return {name: files.read_bytes(self.folder / name).decode() for name in self.files}
 
 
 def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
@@ -56,15 +68,22 @@ def _name(tools: Tools, text: str, constraints: Constraints) -> str:
 
 
 def _render(tools: Tools, name: str, watch: Watch) -> Rendering:
-    from envbuild.pipeline import locking, proofs
-    from envbuild.pipeline.rendering import render_environment
+    from envbuild.pipeline import locking
 
-    locked = locking.require_lock(tools, name)
-    rendered = render_environment(tools, locked.lock)
-    proofs.prove_rendering(tools, locked.lock, locked.digest, dict(rendered.files))
-    done = Rendering(name=name, folder=rendered.folder, files=tuple(sorted(rendered.files)), kept=rendered.kept)
+    done = render_locked(tools, locking.require_lock(tools, name))
     watch.note(done)
     return done
+
+
+def render_locked(tools: Tools, locked: Locked) -> Rendering:
+    """Write what a lock renders to, and record that as evidence."""
+    from envbuild.pipeline import proofs
+    from envbuild.pipeline.rendering import render_environment
+
+    done = render_environment(tools, locked.lock)
+    proofs.prove_rendering(tools, locked.lock, locked.digest, dict(done.files))
+    name = locked.lock.environment.name
+    return Rendering(name=name, folder=done.folder, files=tuple(sorted(done.files)), kept=done.kept)
 
 
 class Watch:
@@ -77,20 +96,23 @@ class Watch:
 
     def recall(self, name: str) -> Rendering | None:
         """The rendering of ``name`` if :meth:`note` was told of it and no file has changed since; else None."""
-        if self._tools.workspace.recipe is not None or not can_be_name(name):
+        if self._tools.workspace.user_recipe is not None or not can_be_name(name):
             return None
         known = stage_cache.last(self._tools.workspace, name, "render")
         if known is None:
             return None
         try:
             same = known["inputs"] == self._inputs(name, known["sources"])[0] and known["outputs"] == self._outputs(name)
-            return Rendering(name=name, folder=Path(known["folder"]), files=tuple(known["files"]), kept=True) if same else None
+            if not same:
+                return None
+            written, is_whole = tuple(known["files"]), known["whole"] is True
+            return Rendering(name=name, folder=Path(known["folder"]), files=written, kept=True, is_lock_whole=is_whole)
         except (LookupError, TypeError):
             return None
 
     def note(self, done: Rendering) -> None:
         """Remember that this is the rendering, unless something changed while it was made, or just before."""
-        if self._tools.workspace.recipe is not None:
+        if self._tools.workspace.user_recipe is not None:
             return
         inputs, newest = self._inputs(done.name, self._sources)
         if newest > self._began - SETTLED_NS:
@@ -101,6 +123,7 @@ class Watch:
             "outputs": self._outputs(done.name),
             "folder": str(done.folder),
             "files": list(done.files),
+            "whole": done.is_lock_whole,
         }
         stage_cache.keep(self._tools.workspace, done.name, "render", {}, result)
 

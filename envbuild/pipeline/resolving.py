@@ -35,8 +35,8 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
 
 def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Resolution:
-    if tools.own is not None:
-        return _resolve_own(tools, tools.own, constraints, anew=anew)
+    if tools.user_recipe is not None:
+        return _resolve_own(tools, tools.user_recipe, constraints, anew=anew)
     locked = _locked_environment(tools, texts, constraints, anew=anew)
     if locked is None or (stack_requests.stack_of(tools, texts) and (anew or stack_requests.departures(tools, locked))):
         return resolve_words(tools, texts, constraints)
@@ -77,7 +77,7 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
     """What the matrix says today of the environment of this name; None where it knows none, or the name says too little."""
-    if tools.own is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
+    if tools.user_recipe is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
         return None
     try:
         found = resolve_words(tools, [environment.name], Constraints()).environment
@@ -115,12 +115,12 @@ def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]
 
 def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
     """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
-    if tools.own is None:
+    if tools.user_recipe is None:
         found = _explain_words(tools, texts, constraints)
         return replace(found, resolution=found.resolution and _with_remarks(found.resolution, partial(read_locked, tools)))
-    user_recipe.require_alone(tools.own, insisted=constraints.any())
-    found = _explain_words(tools, tools.own.request, Constraints(**tools.own.insists))
-    return replace(found, resolution=found.resolution and user_recipe.named(found.resolution, tools.own))
+    user_recipe.require_alone(tools.user_recipe, insisted=constraints.any())
+    found = _explain_words(tools, tools.user_recipe.request, Constraints(**tools.user_recipe.insists))
+    return replace(found, resolution=found.resolution and user_recipe.named(found.resolution, tools.user_recipe))
 
 
 def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:

@@ -1,4 +1,4 @@
-"""What the stages share in one run, each made when the first stage asks for it."""
+"""What the stages of one run share. Each part is made when a stage first asks for it."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ class Tools:
         self._start_engine = start_engine
 
     def at(self, texts: Sequence[str]) -> Tools:
-        """These tools for what ``texts`` name: themselves, or, for the path of a user's own recipe, ones that write beside it.
+        """The tools for what ``texts`` name: these, or, for the path of a user's own recipe, tools that write beside it.
 
-        Raises :class:`UsageError` for a path where no recipe lies.
+        Raises :class:`UsageError` if there is no recipe at the path.
         """
         from envbuild.custom.paths import path_in
 
         recipe = path_in(texts)
         if recipe is None:
             return self
-        return self.aimed_at(recipe)
+        return self.for_recipe(recipe)
 
-    def aimed_at(self, path: Path, recipe: UserRecipe | None = None) -> Tools:
-        """These tools for the user's own recipe at ``path``: for ``recipe``, where the file is not to be read."""
-        aimed = copy.copy(self)  # what was already made for one is shared
-        aimed.workspace = self.workspace.beside(path)
-        aimed.__dict__.pop("own", None)
+    def for_recipe(self, path: Path, recipe: UserRecipe | None = None) -> Tools:
+        """The tools for the user's own recipe at ``path``; the file is not read if ``recipe`` is given."""
+        tools = copy.copy(self)  # shares what is already made
+        tools.workspace = self.workspace.beside(path)
+        tools.__dict__.pop("user_recipe", None)
         if recipe is not None:
-            aimed.__dict__["own"] = recipe
-        return aimed
+            tools.__dict__["user_recipe"] = recipe
+        return tools
 
     @functools.cached_property
-    def own(self) -> UserRecipe | None:
-        """The user's own recipe that these tools are aimed at, strictly read; None where they are at no such thing."""
+    def user_recipe(self) -> UserRecipe | None:
+        """The user's recipe, or None."""
         from envbuild.custom import reading, services
 
-        path = self.workspace.recipe
+        path = self.workspace.user_recipe
         return None if path is None else reading.load(path, services.load_services(self.workspace))
 
-    def spoken(self, name: str) -> str:
-        """How a command line says ``name``: a user's own recipe by its path."""
-        path = self.workspace.recipe
+    def cli_name(self, name: str) -> str:
+        """What a command line calls ``name``: the path, for a user's own recipe."""
+        path = self.workspace.user_recipe
         return name if path is None else str(path) if path.is_absolute() else f"./{path}"
 
     @functools.cached_property

@@ -52,7 +52,7 @@ def upgrade_environment(
         raise InvalidInputError(
             f"{environment.name} has no lock to upgrade.",
             code="no-lock",
-            hint=f"`envbuild lock {tools.spoken(environment.name)}` makes one (it needs a package index).",
+            hint=f"`envbuild lock {tools.cli_name(environment.name)}` makes one (it needs a package index).",
         )
     everything = not packages and not base_image
     inputs = locking.lock_inputs(tools, environment)

@@ -88,12 +88,12 @@ def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
 
 def require_taken_over(tools: Tools, lock: Lock) -> None:
     """Raise :class:`InvalidInputError` (``stale-lock``) where the recipe says something new, pinned or not."""
-    recipe = tools.own
+    recipe = tools.user_recipe
     if recipe is not None and as_locked(recipe, lock) != lock.environment:
         raise InvalidInputError(
             f"{recipe.path} has changed since it was locked; every package stays as it is.",
             code="stale-lock",
-            hint=f"`envbuild make {tools.spoken('')}` takes it over, or `envbuild lock {tools.spoken('')}` alone; "
+            hint=f"`envbuild make {tools.cli_name('')}` takes it over, or `envbuild lock {tools.cli_name('')}` alone; "
             "neither needs a package index for that.",
         )
 
@@ -131,7 +131,7 @@ def is_free(tools: Tools, name: str) -> bool:
 def keep_private(tools: Tools) -> None:
     """Tell git to leave alone what is written beside a recipe for this machine only."""
     workspace = tools.workspace
-    if workspace.recipe is not None and not (note := workspace.output / ".gitignore").exists():
+    if workspace.user_recipe is not None and not (note := workspace.output / ".gitignore").exists():
         files.write_atomic(
             note, "# Written by envbuild for this machine; safe to delete. The lock beside the recipe is not.\n*\n"
         )

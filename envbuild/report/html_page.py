@@ -10,7 +10,7 @@ from typing import Any
 
 from envbuild.report import exchange, plots
 from envbuild.report.bandwidth import bandwidth_plot
-from envbuild.report.facts import timing
+from envbuild.report.fact_blocks import timing
 from envbuild.report.shapes import CHECK_STATUSES, Check, View
 from envbuild.report.svg import Plot
 from envbuild.report.text import cells, footnote, headings, labels
@@ -23,7 +23,7 @@ _LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class CheckGroup:
     """Checks that found the same, told once: ``title`` is what they expect, ``lines`` are what each of them says."""
 
     status: str
@@ -101,14 +101,14 @@ def _counted(seen: View) -> str:
     return ", ".join(f"{counts[status]} {status}" for status in CHECK_STATUSES if counts[status])
 
 
-def _findings(seen: View) -> list[Finding]:
+def _findings(seen: View) -> list[CheckGroup]:
     """What a reader must know first, the worst first; nothing for a pass without warnings."""
     alike: dict[tuple[str, ...], list[Check]] = {}
     for check in seen.checks:
         if check.status in _LABELS:
             alike.setdefault((check.status, check.id, check.title, check.next_step), []).append(check)
     found = [
-        Finding(
+        CheckGroup(
             status=status,
             label=_LABELS[status],
             id=id_ if title else "",
@@ -122,7 +122,7 @@ def _findings(seen: View) -> list[Finding]:
     if seen.verdict != "pass" and not any(each.status != "warn" for each in found):
         lines = seen.reasons or ("The report does not say why.",)
         next_step = "Read the log below." if seen.logs else "Look at the output of the run: it may have ended early."
-        about = Finding(
+        about = CheckGroup(
             status=seen.verdict,
             label=seen.verdict,
             id="",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envbuild.report.exchange import collectives, schemes, topology
-from envbuild.report.facts import facts
+from envbuild.report.fact_blocks import fact_blocks
 from envbuild.report.groups import groups
 from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Part, Row, Training, Verdict, View
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, plural, text, with_unit, workers_of
@@ -45,7 +45,7 @@ def view(report: Mapping[str, Any]) -> View:
         collectives=collectives(report),
         schemes=schemes(report),
         topology=topology(report),
-        facts=facts(report),
+        facts=fact_blocks(report),
         logs=tuple((text(key), text(value)) for key, value in mapping(report.get("logs")).items() if text(value).strip()),
         parts=parts,
     )

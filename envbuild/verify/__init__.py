@@ -66,14 +66,13 @@ def verify(
     image: str,
     on_progress: OnProgress = ignore_progress,
     *,
-    quick: bool = False,
     secrets: Mapping[str, str] | None = None,
     base: str | None = None,
     rules: Rules | None = None,
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file.
 
-    ``quick`` compares large files by size only. ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
+    ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
     the search reads the whole image. ``base`` is the image it was built from, where the lock's own reference does not name it
     in this engine: keys and settings that lie in the base are its maker's matter. ``rules`` say what is not imported and which
     package holds a library. Differences are in the report, not raised.
@@ -86,10 +85,10 @@ def verify(
         )
     found = Findings()
     comparisons.compare_configuration(lock, info, found)
-    told = _look(engine, lock, info, found, on_progress, quick=quick)
+    told = _look(engine, lock, info, found, on_progress)
     layers = lists.Layers({})
     if told is not None:
-        layers = _compare_lists(lock, told, found, quick=quick)
+        layers = _compare_lists(lock, told, found)
         comparisons.compare_paths(lock, told, found)
         for prefix in lock.prefixes:
             comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
@@ -112,7 +111,7 @@ def verify(
     return VerifyReport(
         name=lock.environment.name,
         image=info.id,
-        quick=quick,
+        quick=False,
         seconds=round(time.monotonic() - started, 3),
         problems=tuple(found.problems),
         notes=tuple(found.notes),
@@ -122,15 +121,13 @@ def verify(
     )
 
 
-def _look(
-    engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress, *, quick: bool
-) -> dict[str, Any] | None:
+def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, Any] | None:
     """What the script saw, read as root; None (and a difference) where the image's Python cannot run it."""
     python = lock.environment.python.executable
     paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
     paths += _NEEDED_OF_SEVERAL if len(lock.prefixes) > 1 else ()
     wanted = [*paths, lock.environment.system.init] if lock.environment.system.init else paths
-    config = {"out": _ANSWER, "prefixes": [p.path for p in lock.prefixes], "quick": quick, "paths": wanted}
+    config = {"out": _ANSWER, "prefixes": [p.path for p in lock.prefixes], "quick": False, "paths": wanted}
 
     def listen(line: str) -> None:
         words = line.split()
@@ -165,7 +162,7 @@ def _look(
     return told
 
 
-def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings, *, quick: bool) -> lists.Layers:
+def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.Layers:
     """Which lists there are; in ``told`` what they name no longer counts as nobody's. Its files are compared in the layers."""
     from packaging.utils import canonicalize_name
 
@@ -178,7 +175,7 @@ def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings, *, quick: 
     lists.compare_presence(wanted, parsed, found)
     for about in told["prefixes"].values():
         about["unrecorded"] = [path for path in about["unrecorded"] if not any(path in one for one in parsed.values())]
-    return lists.Layers(parsed, quick=quick)
+    return lists.Layers(parsed)
 
 
 def _unusable(error: EngineError, where: str, found: Findings) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from envbuild.engine.model import LayerFile
 
 FOLDER = "/opt/envbuild/installed"
-_SMALL = 1 << 20  # "quick" hashes files up to this size
 _PIECE = 4 << 20
 _GONE, _REPLACED = ".wh.", ".wh..wh..opq"  # https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts
 _BYTECODE = re.compile(r"(?P<folder>.*)/__pycache__/(?P<name>[^/]+?)\.[^./]+(\.opt-\d)?\.pyc")
@@ -101,9 +100,8 @@ class _Seen:
 class Layers:
     """Sees every entry of every layer, and compares what was seen with the image's lists."""
 
-    def __init__(self, lists: Mapping[str, FileList], *, quick: bool = False) -> None:
+    def __init__(self, lists: Mapping[str, FileList]) -> None:
         self._lists = lists
-        self._quick = quick
         self._seen: dict[str, list[_Seen]] = {}
         self._strangers: list[tuple[str, str]] = []
         self._watched = {f"{FOLDER}/{name}" for name in lists}.union(*({*each.files, *each.links} for each in lists.values()))
@@ -128,8 +126,6 @@ class Layers:
     def _read(self, entry: LayerFile) -> str | None:
         if entry.kind != "file":
             return entry.target
-        if self._quick and entry.size > _SMALL:
-            return None
         calculated = hashlib.sha256()
         with entry.open() as stream:
             for piece in iter(functools.partial(stream.read, _PIECE), b""):

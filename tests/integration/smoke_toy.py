@@ -13,6 +13,7 @@ from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
 from envbuild.model import BaseLock, Lock, PrefixPlan, ignore_progress
+from envbuild.render import render
 from envbuild.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +68,9 @@ def make(engine: Engine, shared: Workspace, folder: Path, change: Callable[[Lock
     assert isinstance(base, BaseLock), base
     made = {"toy": engine_toy.RECIPE, "other": replace(engine_toy.RECIPE, name="other", env={"PYTHONPATH": "/opt/other"})}
     lock = engine_toy.with_packages(change(engine_toy.lock(base, index)), workspace, made, recipes.templates(workspace))
-    record = build.build(
-        engine, workspace, lock, made, recipes.templates(workspace), index, repository=f"envbuild-test-{folder.name}"
-    )
+    rendering = render(lock, made, recipes.templates(workspace))
+    tag = f"envbuild-test-{folder.name}"
+    record = build.build(engine, workspace, lock, made, rendering, index, repository=tag)
     return Toy(lock=lock, image=record.image, base=record.base.image, tag=record.tags[0])
 
 

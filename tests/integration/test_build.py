@@ -17,6 +17,7 @@ from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index.client import Index
 from envbuild.model import AptRepository, BaseLock, Lock, Progress, ignore_progress
+from envbuild.render import render
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -70,7 +71,7 @@ def built(
         place,
         locked,
         {"toy": RECIPE},
-        templates,
+        render(locked, {"toy": RECIPE}, templates),
         CanaryIndex(),
         news.append,
         aliases=["toy-1", "no tag!"],
@@ -83,7 +84,8 @@ def built(
 
 
 def again(engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str], **options: object) -> build.BuildRecord:
-    return build.build(engine, place, locked, {"toy": RECIPE}, templates, CanaryIndex(), repository=REPOSITORY, **options)
+    rendering = render(locked, {"toy": RECIPE}, templates)
+    return build.build(engine, place, locked, {"toy": RECIPE}, rendering, CanaryIndex(), repository=REPOSITORY, **options)
 
 
 def test_the_image_holds_what_the_lock_says(engine, built, locked, place):
@@ -261,7 +263,8 @@ def test_an_unreachable_index_is_named_and_nothing_is_recorded(engine, place, lo
     record, _ = built
     other = dataclasses.replace(locked, environment=dataclasses.replace(locked.environment, name="toy-2-cpu-py311-debian12"))
     with pytest.raises(BuildError) as caught:
-        build.build(engine, place, other, {"toy": RECIPE}, templates, DeadProxyIndex(), no_cache=True, repository=REPOSITORY)
+        rendering = render(other, {"toy": RECIPE}, templates)
+        build.build(engine, place, other, {"toy": RECIPE}, rendering, DeadProxyIndex(), no_cache=True, repository=REPOSITORY)
     assert caught.value.code == "index-unreachable", caught.value.details
     assert build.read_record(place, other.environment.name) is None
     assert engine.image(f"{REPOSITORY}:{other.environment.name}") is None
@@ -279,10 +282,9 @@ def test_a_repository_out_of_reach_stops_the_build_before_it_begins(engine, plac
     )
     news: list[Progress] = []
     with pytest.raises(BuildError) as caught:
-        build.build(
-            engine, place, dataclasses.replace(locked, environment=decided), {"toy": RECIPE}, templates, Index(), news.append,
-            repository=REPOSITORY,
-        )  # fmt: skip
+        other = dataclasses.replace(locked, environment=decided)
+        rendering = render(other, {"toy": RECIPE}, templates)
+        build.build(engine, place, other, {"toy": RECIPE}, rendering, Index(), news.append, repository=REPOSITORY)
     assert caught.value.code == "base-unreachable"
     assert "cuda.invalid" in caught.value.message
     assert "`apt`" in caught.value.message
@@ -319,7 +321,7 @@ def test_a_file_that_is_edited_while_its_image_is_built_makes_the_next_run_build
     try:
         adapter.write_text(before + "# edited before it\n")
         again(engine, place, locked, templates, on_progress=edit)
-        assert build.is_current(engine, place, locked, {"toy": RECIPE}, templates) is None
+        assert not again(engine, place, locked, templates).kept
     finally:
         adapter.write_text(before)
 

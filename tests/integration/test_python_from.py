@@ -23,6 +23,7 @@ from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.model import Lock, Python, RemoteFile, ignore_progress
+from envbuild.render import render
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings
 from envbuild.workspace import Workspace
@@ -122,7 +123,8 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
     own = {name: text for name, text in recipes.templates(place).items() if "toy" in name}
     templates = {**recipes.templates(workspace), **own}
     decision = with_packages(locked(engine, workspace, python), workspace, {"toy": RECIPE}, templates)
-    return build.build(engine, place, decision, {"toy": RECIPE}, templates, Index(), repository=REPOSITORY)
+    rendering = render(decision, {"toy": RECIPE}, templates)
+    return build.build(engine, place, decision, {"toy": RECIPE}, rendering, Index(), repository=REPOSITORY)
 
 
 # Planted by steps upon the image.

@@ -246,7 +246,6 @@ def test_an_engine_that_cannot_build_is_said_before_a_base_is_made(lock, index, 
         def require_builder(self) -> None:
             raise EngineError("It cannot build.", code="no-buildkit")
 
-    monkeypatch.setattr(build, "render", lambda *_: {})
     monkeypatch.setattr(build.bases, "provide", lambda *_: pytest.fail("a base was made"))
     with pytest.raises(EngineError) as caught:
         build.build(Engine(), place, lock, RECIPES, {}, index)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from envbuild import errors
-from envbuild.cli import frame, progress
+from envbuild.cli import frame, progress_display
 from envbuild.cli.session import Session, describe
 from envbuild.model import Progress
 
@@ -233,7 +233,7 @@ def test_json_silences_text_and_quiet_silences_remarks(capsys):
 
 
 def test_plain_progress_is_lines_and_does_not_repeat_itself(capsys):
-    with progress.display(Session(progress="plain")) as shown:
+    with progress_display.display(Session(progress="plain")) as shown:
         for done in range(100):
             shown.news(Progress(stage="lock", message="fetching", done=done * 1e6, total=100e6, unit="bytes"))
         shown.news(Progress(stage="lock", message="fetching", done=100e6, total=100e6, unit="bytes"))
@@ -243,20 +243,20 @@ def test_plain_progress_is_lines_and_does_not_repeat_itself(capsys):
 
 
 def test_plain_progress_shows_build_output_with_verbose(capsys):
-    with progress.display(Session(progress="plain", verbose=1)) as shown:
+    with progress_display.display(Session(progress="plain", verbose=1)) as shown:
         shown.news(Progress(stage="build", message="Step 1", log=True))
     assert capsys.readouterr().err == "[build] | Step 1\n"
 
 
 @pytest.mark.parametrize("kind", ["plain", "none", "rich"])
 def test_a_warning_of_a_stage_is_always_shown(kind, capsys):
-    with progress.display(Session(progress=kind)) as shown:
+    with progress_display.display(Session(progress=kind)) as shown:
         shown.news(Progress(stage="lock", message="it differs", warning=True))
     assert capsys.readouterr().err == "warning: it differs\n"
 
 
 def test_no_progress_when_quiet(capsys):
-    with progress.display(Session(progress="plain", quiet=True)) as shown:
+    with progress_display.display(Session(progress="plain", quiet=True)) as shown:
         shown.news(Progress(stage="lock", message="x"))
         shown.line("y")
     assert capsys.readouterr().err == ""
@@ -272,4 +272,4 @@ def test_no_progress_when_quiet(capsys):
     ],
 )
 def test_amounts_are_in_the_units_a_person_reads(news, text):
-    assert progress.amount(news) == text
+    assert progress_display.amount(news) == text

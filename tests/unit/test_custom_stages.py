@@ -166,7 +166,7 @@ def test_a_newer_release_makes_no_lock_stale_and_is_taken_when_it_is_made_anew(t
 
 def test_the_lock_of_an_environment_is_not_that_of_a_recipe(tools, recipe: Path) -> None:
     plain = Tools(tools().workspace.beside(recipe))
-    plain.__dict__.update(own=None, index=tools().index)
+    plain.__dict__.update(user_recipe=None, index=tools().index)
     locking.lock_environment(plain, resolving.resolve_buildable(plain, ["widget-1.2"], Constraints()).environment)
     with pytest.raises(InvalidInputError) as caught:
         lock(tools())

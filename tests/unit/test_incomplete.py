@@ -66,5 +66,5 @@ def test_nothing_is_built_of_it(tools):
     tools.__dict__["engine"] = None  # no engine is asked
     held = Locked(lock=lock, digest=lock_file.digest(lock), path=Path(), kept=True)
     with pytest.raises(InvalidInputError) as caught:
-        building.build_environment(tools, held)
+        building.build_environment(tools, held, {})
     assert caught.value.code == "lock-incomplete"

@@ -56,16 +56,16 @@ def test_a_proof_names_what_its_kind_rests_on_and_no_more():
 )
 def test_what_rests_on_a_part_is_stale_as_soon_as_it_changes(part, left):
     held = with_all(*map(proof, evidence.KINDS))
-    assert evidence.kinds(held, NOW) == evidence.KINDS
+    assert evidence.kinds(evidence.current(held, NOW)) == evidence.KINDS
     changed = dataclasses.replace(NOW, **{part: "d" * 64})
-    assert evidence.kinds(held, changed) == left
+    assert evidence.kinds(evidence.current(held, changed)) == left
     assert {each.kind for each in evidence.current(held, changed).proofs} == set(left)
 
 
 def test_a_proof_that_names_no_rendering_is_stale():
     old = dataclasses.replace(proof("built"), rendering="")
     assert evidence.stale_parts(old, NOW) == ("rendering",)
-    assert evidence.kinds(with_all(old), NOW) == ()
+    assert evidence.kinds(evidence.current(with_all(old), NOW)) == ()
 
 
 def test_every_kind_rests_on_the_lock():
@@ -89,13 +89,13 @@ def test_a_smoke_report_is_evidence_of_gpus_only_where_they_were_used(report, ki
 def test_each_engine_proves_for_itself():
     held = with_all(proof("built", engine="one"), proof("built", "2027-01-01", "one"), proof("built", engine="another"))
     assert [(each.engine, each.date[:4]) for each in held.proofs] == [("another", "2026"), ("one", "2026")]
-    assert evidence.kinds(held, NOW) == ("built",)
+    assert evidence.kinds(evidence.current(held, NOW)) == ("built",)
 
 
 def test_what_a_run_contradicts_counts_no_longer_until_it_is_proved_again():
     committed = with_all(proof("locked"), proof("smoke-cpu"))
     cached = evidence.without(NOTHING, proof("smoke-cpu"))
-    assert evidence.kinds(evidence.joined(committed, cached), NOW) == ("locked",)
+    assert evidence.kinds(evidence.current(evidence.joined(committed, cached), NOW)) == ("locked",)
     cached = evidence.with_proof(cached, proof("smoke-cpu", "2027-01-01"))
     assert cached.contradicted == ()
     joined = evidence.joined(committed, cached)

@@ -49,8 +49,8 @@ def first_layer(files: dict[str, bytes] = TREE) -> Iterator[LayerFile]:
     yield entry("1", LINK, kind="link", target="python3.11")
 
 
-def differences(*later: LayerFile, first: list[LayerFile] | None = None, quick: bool = False) -> dict[str, str]:
-    layers = lists.Layers({"python-3.11": lists.parse(text_of(TREE))}, quick=quick)
+def differences(*later: LayerFile, first: list[LayerFile] | None = None) -> dict[str, str]:
+    layers = lists.Layers({"python-3.11": lists.parse(text_of(TREE))})
     for each in [*(list(first_layer()) if first is None else first), *later]:
         layers.see(each)
     found = Findings()
@@ -111,11 +111,10 @@ def test_another_name_of_the_same_file_is_that_file() -> None:
     assert not found.problems and found.counts == {"listed_files": 5}
 
 
-def test_quick_takes_large_files_as_they_are_and_no_small_ones() -> None:
+def test_large_files_are_compared_by_their_hash_as_small_ones_are() -> None:
     edited = {path: data.replace(b"0", b"1").replace(b"abc", b"evil") for path, data in TREE.items()}
     first = [entry("1", each.path, edited.get(each.path, b"")) if each.path in edited else each for each in first_layer()]
     assert sorted(differences(first=first)) == [f"{HOME}/lib/large.so", f"{HOME}/lib/os.py"]
-    assert sorted(differences(first=first, quick=True)) == [f"{HOME}/lib/os.py"]
 
 
 def lock_of(**options: str) -> Lock:

@@ -10,7 +10,7 @@ from envbuild.report.values import mapping, mappings, number, plural, size, text
 _UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB/s", "_MBps": " MB/s"}
 
 
-def facts(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+def fact_blocks(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """What the report says of environment, framework, image, host, data and devices; empty blocks are left out."""
     blocks = [(title, mapping(report.get(key))) for title, key in (("Environment", "environment"), ("Framework", "framework"))]
     blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"))]

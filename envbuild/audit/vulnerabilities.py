@@ -19,7 +19,7 @@ class Package:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Vulnerability:
     """One advisory about one package. ``fixed_in`` lists the versions that mend it, empty where none is known."""
 
     package: str
@@ -37,7 +37,7 @@ class Answer:
 
     database: str
     checked: int
-    findings: Sequence[Finding]
+    findings: Sequence[Vulnerability]
     unchecked: Sequence[str]
 
 
@@ -47,7 +47,7 @@ class Audit:
 
     database: str
     checked: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Vulnerability, ...]
     unchecked: tuple[str, ...]
 
     @property
