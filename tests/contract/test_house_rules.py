@@ -62,25 +62,47 @@ def test_no_python_outside_the_guest_names_a_framework():
     assert not hits, "\n".join(hits)
 
 
-def registry_hosts() -> set[str]:
-    """Hosts of pip's built-in index, of this machine's pip configuration and of its apt sources, read now.
+# Archives of distributions and repositories of vendors are public: facts and documents may name them on every machine.
+_PUBLIC = (
+    ".ubuntu.com",
+    ".debian.org",
+    ".launchpad.net",
+    ".launchpadcontent.net",
+    ".docker.com",
+    ".nvidia.com",
+    ".microsoft.com",
+)
+_UBUNTU = """\
+Types: deb
+URIs: http://archive.ubuntu.com/ubuntu/
+Suites: noble noble-updates noble-backports
+URIs: http://security.ubuntu.com/ubuntu/
+deb [signed-by=/etc/apt/keyrings/docker.asc] https://download.docker.com/linux/ubuntu noble stable
+"""
 
-    A vendor's repository and a distribution's archive that the matrix names as facts may also be among this machine's apt
-    sources: they stay facts.
-    """
-    hosts = {PyPI.netloc, PyPI.file_storage_domain}
-    settings = procs.run([str(Path(procs.find("python3") or "python3")), "-m", "pip", "config", "list"]).output
-    places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
-    texts = [settings, *(place.read_text(errors="replace") for place in places if place.is_file())]
-    for text in texts:
-        hosts |= set(re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text))
+
+def registry_hosts(*settings: str) -> set[str]:
+    """The hosts of pip's built-in index and those of ``settings`` (pip's and apt's) that only this machine may know."""
+    found = (re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text) for text in settings)
+    hosts = {host for each in found for host in each if not f".{host}".endswith(_PUBLIC)}
     known = [repository.url for repository in facts().repositories] + [row.snapshot for row in facts().systems]
-    return hosts - {urlsplit(url).netloc for url in known}
+    return {PyPI.netloc, PyPI.file_storage_domain} | hosts - {urlsplit(url).netloc for url in known}
+
+
+def settings_of_this_machine() -> list[str]:
+    places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    pip = procs.run([str(Path(procs.find("python3") or "python3")), "-m", "pip", "config", "list"]).output
+    return [pip, *(place.read_text(errors="replace") for place in places if place.is_file())]
+
+
+def test_a_mirror_of_ones_own_is_a_registry_host_and_a_distributions_archive_is_none():
+    assert registry_hosts(_UBUNTU) == registry_hosts()
+    mirrors = ("deb http://apt.corp.example/ubuntu noble main", "global.index-url='https://me:pw@pip.corp.example/simple'")
+    assert registry_hosts(*mirrors) - registry_hosts() == {"apt.corp.example", "pip.corp.example"}
 
 
 def test_no_tracked_file_names_a_registry_host():
-    hosts = registry_hosts()
-    assert hosts
+    hosts = registry_hosts(*settings_of_this_machine())
     word = re.compile("|".join(re.escape(host) for host in sorted(hosts)))
     hits = []
     for path in tracked():
