@@ -124,7 +124,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
                 no_cache=no_cache,
             )
         except BuildError as error:
-            raise download_errors.of_lock(lock, _of_the_base(lock, error)) from error
+            raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
         try:
             package_check.require_pinned(engine, lock, built.id)
             check(built.id, real.image_id)
@@ -264,7 +264,7 @@ def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecor
         engine.remove_unused(next(iter(old.tags), old.id))
 
 
-def _of_the_base(lock: Lock, error: BuildError) -> BuildError:
+def explain_base_error(lock: Lock, error: BuildError) -> BuildError:
     """The same error, or, where what failed belongs to the base, the one that names provider and alternatives."""
     text = "\n".join([error.message, *error.details])
     hosts = [repository.url.partition("://")[2].partition("/")[0] for repository in lock.environment.base.repositories]

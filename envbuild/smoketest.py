@@ -26,7 +26,7 @@ COMMAND = "envbuild-smoke"
 # any engine, a remote one and one with user namespaces included.
 _ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
 _DATA = "/data"  # in the container
-_BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - in the container, too
+BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - in the container, too
 _FILES = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
 _EXIT_OF_STATUS = {"pass": 0, "fail": 9, "inconclusive": 10, "error": 9}
 _EXIT_OF_GUEST = {0: 0, 1: 9, 2: 2, 3: 10, 4: 9, 5: 9}
@@ -76,7 +76,7 @@ class SmokeOutcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Trial:
+class Trial:
     """One run of the guest: everything its steps share."""
 
     engine: Engine
@@ -107,29 +107,21 @@ def run(  # noqa: PLR0917 - the form that all stages have
         raise UnknownNameError(
             f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
         )
-    trial = _Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress)
+    trial = Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress)
     try:
-        content = _judge(trial, _run(trial))
+        content = judge(trial, _run(trial))
     except TimedOutError as error:
         cause = f"The time limit of {options.timeout_s:g} s passed."
-        _write(folder, _replacement(trial, cause, "Raise --timeout, or look at the log for what was slow.", error.details))
+        write_reports(
+            folder, _replacement(trial, cause, "Raise --timeout, or look at the log for what was slow.", error.details)
+        )
         raise
-    paths = _write(folder, content)
-    return _outcome(content, paths)
+    paths = write_reports(folder, content)
+    return outcome_of(content, paths)
 
 
-def load_outcome(folder: Path) -> SmokeOutcome | None:
-    """The outcome that :func:`run` left in ``folder``, None where there is none, or not the whole of it, or not a valid one."""
-    paths = {kind: folder / name for kind, name in _FILES.items()}
-    if not all(path.is_file() for path in paths.values()):
-        return None
-    content, problems = _read(files.read_bytes(paths["json"]))
-    if content is None or problems:
-        return None
-    return _outcome(content, paths)
-
-
-def _outcome(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
+def outcome_of(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
+    """The outcome that a report tells, with the files that hold it."""
     verdict = report.verdict_of(content)
     sentence, hint = report.summary(content)
     return SmokeOutcome(
@@ -137,8 +129,8 @@ def _outcome(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
     )
 
 
-def _run(trial: _Trial) -> RunResult:
-    gpus = _gpus(trial)
+def _run(trial: Trial) -> RunResult:
+    gpus = gpus_to_use(trial)
     try:
         return _start(trial, gpus)
     except EngineError as error:
@@ -148,7 +140,7 @@ def _run(trial: _Trial) -> RunResult:
         return _start(trial, None)
 
 
-def _start(trial: _Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
+def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
     def listen(line: str) -> None:
         trial.on_progress(Progress(stage="smoke", message=line, log=True))
 
@@ -156,7 +148,7 @@ def _start(trial: _Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
     try:
         return trial.engine.run(
             trial.info.id,
-            [COMMAND, "run", *_arguments(trial.options)],
+            [COMMAND, "run", *guest_arguments(trial.options)],
             env={"ENVBUILD_IMAGE": trial.image, "ENVBUILD_IMAGE_ID": trial.info.id, **_driver()},
             gpus=gpus,
             shm_size="1g",  # 64 MB, the default, is too little for collectives: https://github.com/NVIDIA/nccl/issues/290
@@ -182,10 +174,10 @@ def _data(options: SmokeOptions) -> dict[str, Path]:
 
 
 def _baseline(options: SmokeOptions) -> dict[str, Path]:
-    return {} if options.baseline is None else {_BASELINE: options.baseline}
+    return {} if options.baseline is None else {BASELINE: options.baseline}
 
 
-def _arguments(options: SmokeOptions) -> list[str]:
+def guest_arguments(options: SmokeOptions) -> list[str]:
     """The guest's arguments for ``options``."""
     # The guest's own limit must not come first: passing the user's is exit 124.
     limit = "" if options.timeout_s is None else f"{options.timeout_s + 60:g}"
@@ -197,7 +189,7 @@ def _arguments(options: SmokeOptions) -> list[str]:
         ("--min-efficiency", options.min_efficiency),
         ("--scaling", options.scaling),
         ("--sync", options.sync),
-        ("--baseline", "" if options.baseline is None else _BASELINE),
+        ("--baseline", "" if options.baseline is None else BASELINE),
         ("--tolerance", "" if options.tolerance is None else f"{options.tolerance:g}"),
         ("--workload", options.workload),
         ("--net", options.net),
@@ -212,7 +204,7 @@ def _arguments(options: SmokeOptions) -> list[str]:
     return [*words, *options.arguments]
 
 
-def _gpus(trial: _Trial) -> str | tuple[str, ...] | None:
+def gpus_to_use(trial: Trial) -> str | tuple[str, ...] | None:
     """What to ask of the engine: the GPUs named, all where image and host have some, else none."""
     if trial.lock.environment.cuda is None or trial.options.expect == "cpu":
         return None
@@ -231,7 +223,7 @@ def _driver() -> dict[str, str]:
     return {"ENVBUILD_HOST_DRIVER": driver.version} if driver else {}
 
 
-def _judge(trial: _Trial, result: RunResult) -> dict[str, Any]:
+def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
     """The guest's report if it can be believed, else one of ours that says what happened; never a pass by default."""
     tail = result.output.splitlines()[-_LOG_LINES:]
     answer = next(iter(result.files.values()), None)
@@ -245,7 +237,7 @@ def _judge(trial: _Trial, result: RunResult) -> dict[str, Any]:
         if result.code in (126, 127) and COMMAND in result.output:  # what an init answers when it cannot find the command
             raise _no_guest(trial.image)
         return _replacement(trial, f"The smoke test left no report: {_cause(result)}.", _next_step(result), tail)
-    content, problems = _read(answer)
+    content, problems = read_report(answer)
     if content is None or problems:
         cause = f"The smoke test's report is not valid: {'; '.join(problems)}."
         step = "The image may carry an older guest: build it again with this version of envbuild."
@@ -288,7 +280,7 @@ def _no_guest(image: str) -> SmokeFailedError:
     )
 
 
-def _read(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
+def read_report(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     """The report in ``data`` and what is wrong with it by its schema."""
     import jsonschema
 
@@ -303,7 +295,7 @@ def _read(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     return (content if isinstance(content, dict) else None), said
 
 
-def _replacement(trial: _Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
+def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
     """The report of a test that made none: an error, with the cause as its one check and the last lines of output."""
     return {
         "schema": "envbuild-smoke/1",
@@ -334,7 +326,7 @@ def _replacement(trial: _Trial, cause: str, step: str, lines: Sequence[str]) -> 
     }
 
 
-def _write(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
+def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
     """All formats, the report itself last: where it is, the others are."""
     pages = {
         "html": report.html(content),

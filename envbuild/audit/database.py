@@ -110,7 +110,7 @@ def _is_readable(package: Package) -> bool:
 
 
 def _is_covered(package: Package, covered: set[str]) -> bool:
-    return any(_serves(ecosystem, package.ecosystem) for ecosystem in covered)
+    return any(is_about(ecosystem, package.ecosystem) for ecosystem in covered)
 
 
 def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
             yield f"{len(ours)} packages: the database has no record about {ecosystem}"
 
 
-def _serves(ecosystem: str, ours: str) -> bool:
+def is_about(ecosystem: str, ours: str) -> bool:
     """Whether advisories of ``ecosystem`` are about packages of ``ours``; those of Ubuntu name its kind of support, too."""
     if ecosystem == ours:
         return True
@@ -135,7 +135,7 @@ def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequen
     for affected in record.get("affected") or ():
         package = affected.get("package") or {}
         ecosystem, name = str(package.get("ecosystem", "")), str(package.get("name", ""))
-        for ours in (one for one in known if _serves(ecosystem, one)):
+        for ours in (one for one in known if is_about(ecosystem, one)):
             for each in wanted.get((ours, _name(ours, name)), ()):
                 if affects(affected, each.version, ours):
                     yield _finding(record, affected, each)

@@ -134,7 +134,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code. Nothing escapes: every failure is printed here, once."""
     session = Session(json=_asks_json(argv), verbose=int(bool({"-v", "--verbose"} & set(argv))))
     error: EnvbuildError
-    with _signals():
+    with signals_as_interrupts():
         try:
             return _invoke(list(argv), session)
         except EnvbuildError as expected:
@@ -236,7 +236,7 @@ def _bug(bug: Exception, session: Session) -> int:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[None]:
+def signals_as_interrupts() -> Iterator[None]:
     """Ctrl-C, SIGTERM and a closed terminal all unwind the stack, so that what was started is stopped and cleaned up.
 
     SIGINT is taken even where a shell without job control had it ignored, since CI systems stop background jobs so.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-_PATIENCE_S = 1.0  # before the live display starts
+PATIENCE_S = 1.0  # before the live display starts
 _PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
 _ALIVE_EVERY_S = 15.0  # between two lines of a stage's own output that nobody asked for
 
@@ -138,7 +138,7 @@ class _Live:
         shown = plain(news.message).replace("\n", " ")
         with self._lock:
             if self._bars is None:
-                if time.monotonic() - self._began < _PATIENCE_S:
+                if time.monotonic() - self._began < PATIENCE_S:
                     return
                 self._bars = _new_bars()
                 self._bars.start()

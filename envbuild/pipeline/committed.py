@@ -58,7 +58,7 @@ def check_all(tools: Tools) -> list[Difference]:
     found: list[Difference] = []
     for folder in _folders(tools):
         found += _check_folder(tools, folder)
-    found += _check_evidence(tools)
+    found += check_evidence(tools)
     return found
 
 
@@ -89,7 +89,8 @@ def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
         return [Difference(kind="unreadable", path=path, note=error.message)]
 
 
-def _check_evidence(tools: Tools) -> list[Difference]:
+def check_evidence(tools: Tools) -> list[Difference]:
+    """Evidence files that cannot be read, that no environment has, or that hold stale proofs."""
     found = []
     for path in sorted(tools.workspace.committed_evidence("x").parent.glob("*.json")):
         try:

@@ -96,7 +96,7 @@ def verify(
         below = _base(engine, lock, info, base)
         comparisons.compare_rights(told, found)
         comparisons.compare_secrets(told, _in_base(engine, below, [item["path"] for item in told["secrets"]]), found)
-    said = list(_ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
+    said = list(ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
     if told is not None:
         trial = imports.Trial(
             engine=engine,
@@ -208,7 +208,7 @@ def _with_gpus(engine: Engine, lock: Lock) -> bool:
     return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(nvidia.gpus())
 
 
-def _ask_frameworks(
+def ask_frameworks(
     engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress
 ) -> Iterator[dict[str, str]]:
     """What each framework says of its own build; it must be able to start for that."""

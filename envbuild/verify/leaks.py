@@ -76,7 +76,7 @@ def search(  # noqa: PLR0917 - what is searched, for what, and where the answer 
         if entry.kind != "file" or not wanted:
             continue
         with entry.open() as stream:
-            for name in _held(iter(functools.partial(stream.read, _PIECE), b""), wanted):
+            for name in find_strings(iter(functools.partial(stream.read, _PIECE), b""), wanted):
                 found.wrong(entry.path, f"holds {name} of the machine that built the image (layer {entry.layer[:20]})")
         done += entry.size
         found.count("searched_files", 1)
@@ -84,7 +84,7 @@ def search(  # noqa: PLR0917 - what is searched, for what, and where the answer 
     layers.compare(found)
 
 
-def _held(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:
+def find_strings(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:
     """The names of the strings that occur, across the borders of pieces too."""
     overlap = max(map(len, wanted.values())) - 1
     rest, seen = b"", dict.fromkeys(wanted, False)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 import smoke_toy
+from report_files import stored_outcome
 from smoke_toy import ADAPTER, Toy, derive
 
 from envbuild import smoketest
@@ -66,7 +67,7 @@ def test_a_sound_image_passes_with_every_format_written(engine: Engine, toy: Toy
     suite = ElementTree.fromstring(outcome.paths["junit"].read_bytes())[0]
     assert suite.attrib["failures"] == suite.attrib["errors"] == "0"
     assert any("2 workers" in news.message for news in seen)  # progress came while it ran
-    assert smoketest.load_outcome(tmp_path) == outcome
+    assert stored_outcome(tmp_path) == outcome
     assert containers(engine) == 0
 
 
@@ -169,7 +170,7 @@ def test_a_killed_worker_is_a_failure_and_a_killed_guest_an_error(engine: Engine
     outcome = smoketest.run(engine, guest, toy.lock, SmokeOptions(arguments=SHORT), tmp_path / "out")
     assert (outcome.status, outcome.exit_code) == ("error", 9)
     assert "was killed by SIGKILL" in outcome.sentence
-    assert smoketest.load_outcome(tmp_path / "out") == outcome
+    assert stored_outcome(tmp_path / "out") == outcome
 
 
 @pytest.mark.parametrize("answer", ["", "{", '{"schema": "envbuild-smoke/1", "status": "pass", "exit_code": 0, "checks": []}'])
@@ -195,7 +196,7 @@ def test_the_users_limit_stops_it_with_a_report_and_no_container(engine: Engine,
     with pytest.raises(TimedOutError) as raised:
         smoketest.run(engine, toy.tag, toy.lock, SmokeOptions(timeout_s=3), tmp_path)
     assert raised.value.exit_code == 124 and time.monotonic() - began < 30
-    stored = smoketest.load_outcome(tmp_path)
+    stored = stored_outcome(tmp_path)
     assert stored is not None and stored.status == "error" and "time limit of 3 s" in stored.sentence
     assert containers(engine) == 0
 
@@ -213,7 +214,7 @@ def test_ctrl_c_leaves_no_container_and_the_last_verdict_as_it_was(engine: Engin
     with pytest.raises(KeyboardInterrupt):
         smoketest.run(engine, toy.tag, toy.lock, SmokeOptions(arguments=SHORT), tmp_path, interrupt)
     assert running == [1] and containers(engine) == 0
-    assert smoketest.load_outcome(tmp_path) == before
+    assert stored_outcome(tmp_path) == before
 
 
 def test_wrong_arguments_are_told_in_the_guests_words(engine: Engine, toy: Toy, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from envbuild.smoketest import SmokeOutcome, outcome_of, read_report
+
 FOLDER = Path(__file__).parent / "data"
 NAMES = ("pass", "fail", "no-gpu", "allow-cpu", "schemes")
 
@@ -16,3 +18,13 @@ NAMES = ("pass", "fail", "no-gpu", "allow-cpu", "schemes")
 def load(name: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((FOLDER / f"report-{name}.json").read_text(encoding="utf-8"))
     return content
+
+
+def stored_outcome(folder: Path) -> SmokeOutcome:
+    """The outcome that the reports in ``folder`` tell; all formats must be there, and the report must follow its schema."""
+    names = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
+    paths = {kind: folder / name for kind, name in names.items()}
+    assert all(path.is_file() for path in paths.values())
+    content, problems = read_report(paths["json"].read_bytes())
+    assert content is not None and not problems, problems
+    return outcome_of(content, paths)

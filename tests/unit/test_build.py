@@ -231,7 +231,7 @@ def test_a_source_of_the_base_that_fails_is_the_base(lock, code, line, expected)
     )
     base = dataclasses.replace(lock.environment.base, repositories=(repository,), other_providers=("wheels",))
     decided = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, base=base))
-    told = build._of_the_base(decided, BuildError("it failed", code=code, details=(line,)))
+    told = build.explain_base_error(decided, BuildError("it failed", code=code, details=(line,)))
     assert told.code == expected
     if expected == "base-unreachable":
         assert "wheels" in told.hint

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from report_files import NAMES, load
+from report_files import NAMES, load, stored_outcome
 from verify_locks import lock
 
 from envbuild import report, smoketest
@@ -34,7 +34,7 @@ INFO = ImageInfo(
     created="",
     architecture="amd64",
 )
-TRIAL = smoketest._Trial(
+TRIAL = smoketest.Trial(
     engine=cast(Engine, None),  # judging never asks the engine
     image="toy:latest",
     info=INFO,
@@ -52,9 +52,9 @@ def ended(code: int, content: Any = None, *, output: str = "", oom: bool = False
 
 @pytest.mark.parametrize(("name", "guest", "host"), [("pass", 0, 0), ("fail", 1, 9), ("no-gpu", 3, 10), ("allow-cpu", 3, 10)])
 def test_a_valid_report_is_taken_as_it_is(name: str, guest: int, host: int) -> None:
-    content = smoketest._judge(TRIAL, ended(guest, load(name)))
+    content = smoketest.judge(TRIAL, ended(guest, load(name)))
     assert content == load(name)
-    outcome = smoketest._outcome(content, {})
+    outcome = smoketest.outcome_of(content, {})
     assert outcome.exit_code == host and outcome.status == load(name)["status"]
 
 
@@ -71,14 +71,14 @@ def test_a_valid_report_is_taken_as_it_is(name: str, guest: int, host: int) -> N
     ],
 )
 def test_a_pass_that_its_own_exit_code_contradicts_is_none(code: int, status: str, cause: str) -> None:
-    content = smoketest._judge(TRIAL, ended(code, load("pass")))
+    content = smoketest.judge(TRIAL, ended(code, load("pass")))
     assert content["status"] == status and cause in content["reason"]
-    assert smoketest._outcome(content, {}).exit_code == {"fail": 9, "error": 9, "inconclusive": 10}[status]
+    assert smoketest.outcome_of(content, {}).exit_code == {"fail": 9, "error": 9, "inconclusive": 10}[status]
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 137])
 def test_a_failure_is_never_softened_by_an_exit_code(code: int) -> None:
-    assert smoketest._judge(TRIAL, ended(code, load("fail")))["status"] == "fail"
+    assert smoketest.judge(TRIAL, ended(code, load("fail")))["status"] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_a_failure_is_never_softened_by_an_exit_code(code: int) -> None:
     ],
 )
 def test_an_invalid_report_is_an_error_whatever_it_claims(answer: bytes, tmp_path: Path) -> None:
-    content = smoketest._judge(TRIAL, ended(0, answer, output="the last words\n"))
+    content = smoketest.judge(TRIAL, ended(0, answer, output="the last words\n"))
     assert content["status"] == "error" and "not valid" in content["reason"]
     assert content["logs"]["container"] == "the last words"
-    smoketest._write(tmp_path, content)
-    assert smoketest.load_outcome(tmp_path) is not None
+    smoketest.write_reports(tmp_path, content)
+    assert stored_outcome(tmp_path) is not None
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,27 @@ def test_an_invalid_report_is_an_error_whatever_it_claims(answer: bytes, tmp_pat
     ],
 )
 def test_no_report_is_an_error_with_its_cause(result: RunResult, cause: str, step: str) -> None:
-    content = smoketest._judge(TRIAL, result)
+    content = smoketest.judge(TRIAL, result)
     sentence, hint = report.summary(content)
     assert content["status"] == "error" and cause in sentence and step in hint
-    assert smoketest._read(json.dumps(content).encode())[1] == []  # what we write follows the guest's schema
+    assert smoketest.read_report(json.dumps(content).encode())[1] == []  # what we write follows the guest's schema
 
 
 def test_refused_arguments_are_a_usage_error_with_the_guests_own_words() -> None:
     with pytest.raises(UsageError, match="counts are numbers") as raised:
-        smoketest._judge(TRIAL, ended(2, output="usage: …\nenvbuild-smoke: error: counts are numbers\n"))
+        smoketest.judge(TRIAL, ended(2, output="usage: …\nenvbuild-smoke: error: counts are numbers\n"))
     assert raised.value.exit_code == 2
 
 
 def test_an_image_without_the_guest_says_so() -> None:
     output = "[FATAL tini (7)] exec envbuild-smoke failed: No such file or directory\n"
     with pytest.raises(SmokeFailedError) as raised:
-        smoketest._judge(TRIAL, ended(127, output=output))
+        smoketest.judge(TRIAL, ended(127, output=output))
     assert raised.value.code == "no-guest" and raised.value.exit_code == 9
 
 
 def test_the_options_become_the_guests_arguments() -> None:
-    assert smoketest._arguments(SmokeOptions()) == ["--json", ANSWER, "--counts", "1,2"]
+    assert smoketest.guest_arguments(SmokeOptions()) == ["--json", ANSWER, "--counts", "1,2"]
     options = SmokeOptions(
         counts=(1, 2, 4),
         allow_cpu=True,
@@ -156,42 +156,32 @@ def test_the_options_become_the_guests_arguments() -> None:
         data="here",
         arguments=("--rounds", "3"),
     )
-    assert smoketest._arguments(options) == [
+    assert smoketest.guest_arguments(options) == [
         *("--json", ANSWER, "--counts", "1,2,4", "--expect", "gpu", "--expect-gpus", "4", "--min-speedup", "2:1.2"),
         *("--min-efficiency", "2:0.6", "--scaling", "weak,strong", "--sync", "parameters:4"),
-        *("--baseline", smoketest._BASELINE, "--tolerance", "0.05"),
+        *("--baseline", smoketest.BASELINE, "--tolerance", "0.05"),
         *("--workload", "cifar", "--net", "vgg19_bn", "--data", "/data"),
         *("--timeout", "70", "--allow-cpu", "--strict", "--rounds", "3"),
     ]
 
 
 def test_a_cpu_image_never_asks_for_gpus() -> None:
-    assert smoketest._gpus(replace(TRIAL, options=SmokeOptions(gpus=("0",)))) is None
+    assert smoketest.gpus_to_use(replace(TRIAL, options=SmokeOptions(gpus=("0",)))) is None
     gpu = replace(TRIAL, lock=lock(cuda="9.0"))
-    assert smoketest._gpus(replace(gpu, options=SmokeOptions(gpus=("0", "1")))) == ("0", "1")
-    assert smoketest._gpus(replace(gpu, options=SmokeOptions(gpus=("0",), expect="cpu"))) is None
+    assert smoketest.gpus_to_use(replace(gpu, options=SmokeOptions(gpus=("0", "1")))) == ("0", "1")
+    assert smoketest.gpus_to_use(replace(gpu, options=SmokeOptions(gpus=("0",), expect="cpu"))) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stored_outcome_is_the_same_again(name: str, tmp_path: Path) -> None:
     content = load(name)
-    first = smoketest._outcome(content, smoketest._write(tmp_path, content))
-    assert smoketest.load_outcome(tmp_path) == first
+    first = smoketest.outcome_of(content, smoketest.write_reports(tmp_path, content))
+    assert stored_outcome(tmp_path) == first
     assert {path.name for path in first.paths.values()} == {"report.json", "report.html", "report.md", "junit.xml"}
-
-
-def test_half_an_outcome_is_none(tmp_path: Path) -> None:
-    assert smoketest.load_outcome(tmp_path) is None
-    paths = smoketest._write(tmp_path, load("pass"))
-    paths["html"].unlink()
-    assert smoketest.load_outcome(tmp_path) is None
-    smoketest._write(tmp_path, load("pass"))
-    paths["json"].write_text('{"status": "pass"}')
-    assert smoketest.load_outcome(tmp_path) is None
 
 
 def test_text_that_utf8_cannot_hold_is_still_written(tmp_path: Path) -> None:
     content = load("fail")
     content["notes"] = ["\ud800 <b>"]
-    smoketest._write(tmp_path, content)
-    assert smoketest.load_outcome(tmp_path) is not None
+    smoketest.write_reports(tmp_path, content)
+    assert stored_outcome(tmp_path) is not None

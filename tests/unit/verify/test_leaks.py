@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuild.verify.leaks import _held, secret_strings
+from envbuild.verify.leaks import find_strings, secret_strings
 
 pieces = st.lists(st.binary(max_size=12), max_size=6)
 
@@ -48,9 +48,9 @@ def test_the_public_index_is_no_secret_but_a_password_for_it_is() -> None:
 @given(pieces, st.dictionaries(st.sampled_from("abc"), st.binary(min_size=1, max_size=5), min_size=1))
 def test_a_string_is_found_wherever_the_stream_is_cut(parts: list[bytes], wanted: dict[str, bytes]) -> None:
     whole = b"".join(parts)
-    assert sorted(_held(parts, wanted)) == sorted(name for name, value in wanted.items() if value in whole)
+    assert sorted(find_strings(parts, wanted)) == sorted(name for name, value in wanted.items() if value in whole)
 
 
 @given(st.binary(min_size=2, max_size=30), st.integers(1, 29))
 def test_a_secret_over_a_border_is_found(secret: bytes, cut: int) -> None:
-    assert _held([b"x" * 50 + secret[:cut], secret[cut:] + b"y" * 50], {"it": secret}) == ["it"]
+    assert find_strings([b"x" * 50 + secret[:cut], secret[cut:] + b"y" * 50], {"it": secret}) == ["it"]

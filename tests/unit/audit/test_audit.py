@@ -119,8 +119,8 @@ def test_another_release_is_another_ecosystem(tmp_path: Path, ecosystem: str) ->
 
 
 def test_support_of_ubuntu_is_in_the_name_of_its_ecosystem() -> None:
-    assert database._serves("Ubuntu:22.04:LTS", "Ubuntu:22.04") and database._serves("Ubuntu:Pro:22.04:LTS", "Ubuntu:22.04")
-    assert not database._serves("Ubuntu:22.10", "Ubuntu:22.04") and not database._serves("Debian:12", "Debian:1")
+    assert database.is_about("Ubuntu:22.04:LTS", "Ubuntu:22.04") and database.is_about("Ubuntu:Pro:22.04:LTS", "Ubuntu:22.04")
+    assert not database.is_about("Ubuntu:22.10", "Ubuntu:22.04") and not database.is_about("Debian:12", "Debian:1")
 
 
 def clean(tmp_path: Path, *more: dict[str, Any]) -> Path:

@@ -149,7 +149,7 @@ def test_signals_unwind_once_and_handlers_come_back(number, verb, capsys):
             os.kill(os.getpid(), number)  # a second one must not cut the clean-up short
             sys.stderr.write("cleaned\n")
 
-    with pytest.raises(KeyboardInterrupt), frame._signals():
+    with pytest.raises(KeyboardInterrupt), frame.signals_as_interrupts():
         command()
     assert "cleaned" in capsys.readouterr().err
     signal.signal(number, before)

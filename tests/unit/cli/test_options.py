@@ -122,7 +122,7 @@ def test_an_environment_reads_as_a_list_of_choices():
 @pytest.mark.parametrize(("base", "code"), [("nonsense", 4), ("condo", 4), ("WHEELS", 0)])
 def test_a_list_for_a_base_that_there_is_not_is_refused(capsys, base, code):
     with pytest.raises(SystemExit) as left:
-        cli.main(["list", "tensorflow", "--base", base, "--root", str(Path(__file__).parents[2])])
+        cli.main(["list", "tensorflow", "--base", base, "--root", str(Path(__file__).parents[3])])
     assert left.value.code == code
     said = capsys.readouterr()
     assert ("tf-2" in said.out) == (code == 0)

@@ -52,7 +52,7 @@ class Engine:
 def asked(answers: dict[str, dict[str, Any]]) -> tuple[list[dict[str, str]], Findings]:
     found = Findings()
     info = cast(Any, SimpleNamespace(id="sha256:1"))
-    return list(verify._ask_frameworks(cast(Any, Engine(answers)), joint(), info, found, lambda _: None)), found
+    return list(verify.ask_frameworks(cast(Any, Engine(answers)), joint(), info, found, lambda _: None)), found
 
 
 def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

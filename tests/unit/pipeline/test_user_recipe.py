@@ -325,7 +325,7 @@ def test_the_layers_below_are_those_of_the_frameworks_alone(tools, root: Path) -
 def real_templates(tools: Tools) -> Tools:
     from envbuild import recipes
 
-    checkout = Path(__file__).parents[2]
+    checkout = Path(__file__).parents[3]
     shipped = recipes.templates(Workspace(root=checkout, output=checkout, home=checkout))
     tools.__dict__["templates"] = {**shipped, **recipes.templates(tools.workspace)}
     return tools

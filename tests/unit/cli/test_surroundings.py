@@ -11,7 +11,7 @@ from envbuild import workspace
 from envbuild.cli import frame
 from envbuild.errors import UsageError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

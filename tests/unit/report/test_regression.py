@@ -117,7 +117,7 @@ def test_the_verb_exits_with_what_it_found(
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     first.write_text(json.dumps(load("pass")))
     second.write_text(json.dumps(load("pass") | change))
-    root = ("--root", str(Path(__file__).parents[2]))
+    root = ("--root", str(Path(__file__).parents[3]))
     assert frame.run(["report", str(first), str(second), *root]) == exit_code
     assert words in capsys.readouterr().out
     assert frame.run(["report", str(second), *root]) == 0  # to show a report is no verdict

@@ -60,7 +60,7 @@ def test_what_people_write_stays():
 @pytest.mark.parametrize("evil", EVIL, ids=ascii)
 @pytest.mark.parametrize("kind", ["plain", "rich", "none"])
 def test_no_way_out_of_the_program_lets_it_through(evil, kind, capsys, monkeypatch):
-    monkeypatch.setattr("envbuild.cli.progress_display._PATIENCE_S", 0.0)
+    monkeypatch.setattr("envbuild.cli.progress_display.PATIENCE_S", 0.0)
     for verbose in (0, 1):
         for as_json in (False, True):
             session = Session(progress=kind, verbose=verbose, json=as_json)

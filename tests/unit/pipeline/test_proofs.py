@@ -113,15 +113,15 @@ def test_a_change_makes_stale_what_rests_on_it_and_prune_removes_that(world, cha
     prove_everything(world)
     evidence_records.record_evidence(world, [NAME])
     assert evidence_records.survey_evidence(world, NAME).stale == ()
-    assert committed._check_evidence(world) == []
+    assert committed.check_evidence(world) == []
     change(world.workspace.environment(NAME), world.workspace.guest)
     row = evidence_records.survey_evidence(world, NAME)
     assert row.kinds == left == proofs.held_kinds(world, NAME)
     assert {each.proof.kind for each in row.stale if each.place == "repository"} == set(EVERYTHING) - set(left)
-    assert len(committed._check_evidence(world)) == 1
+    assert len(committed.check_evidence(world)) == 1
     assert len(evidence_records.prune_evidence(world, [NAME])) == 2
     assert evidence_records.survey_evidence(world, NAME).stale == ()
-    assert committed._check_evidence(world) == []
+    assert committed.check_evidence(world) == []
     assert evidence_records.prune_evidence(world, [NAME]) == []
     assert world.workspace.committed_evidence(NAME).exists() == bool(left)
 

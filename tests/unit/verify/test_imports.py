@@ -19,7 +19,7 @@ from envbuild.model import Custom, Lock
 from envbuild.verify import imports, requirements, rules
 from envbuild.verify.findings import Findings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RULES = replace(rules.load(ROOT / "images"), frameworks={"pictures-python": "pictures"})
 SCRIPT = Path(envbuild.__file__).parent / "smoke" / "imports.py"
 LOCK = verify_locks.lock()

@@ -14,7 +14,7 @@ import pytest
 from envbuild import report
 from envbuild.pipeline import evidence
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 SCHEMA = json.loads(resources.files("envbuild.schemas").joinpath("smoke-report.json").read_text(encoding="utf-8"))
 
 
