@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,32 @@ if TYPE_CHECKING:
 _MAIN = "partials/Dockerfile.j2"
 # A container has no display: older Matplotlibs cannot be imported without one, unless they are told to draw into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
+_LONGEST = 160  # columns of a RUN on one line
+_ONE_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*[^\\])\n", re.MULTILINE)
+# Where step.sh, whose folder is mounted read-only at /mnt, finds what the Dockerfile mounts: a place for each must be there before.
+MOUNT_FILES = ("envbuild-start", "packages", "requirements-build.txt", "requirements.txt", "secret", "source.tar")
+MOUNT_FOLDERS = (
+    "cache", "cuda", "debs", *(f"debs-{number}" for number in range(2, 10)), "envbuild", "files", "from", "services", "tools",
+    "wheels",
+)  # fmt: skip
 STAGES = frozenset({
     "os", "python", "cuda-files", "cuda", "libraries", "sdists", "packages", "cuda-devel", "built-files", "built", "frameworks",
     "added-sdists", "added", "custom", "image",
 })  # fmt: skip
 
 
-def _header(lock: Lock) -> str:
+def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
     """What a Dockerfile says of itself: no date and no tool's version, so that nothing changes with them."""
-    again = lock.environment.name if lock.environment.custom is None else "PATH of the envbuild.yaml"
-    return f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {again}"
+    name, custom = lock.environment.name, lock.environment.custom is not None
+    again = "PATH of the envbuild.yaml" if custom else name
+    evidence = f"`envbuild evidence {name}`" if not custom else "`envbuild show` of the same PATH"
+    return [
+        f"The image {name}: {_description(lock, titles)}.",
+        f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {again}",
+        f"Build it by hand: `envbuild render {again} --context DIR`, then `DOCKER_BUILDKIT=1 docker build DIR`",
+        f"What was proved of it, and of which bytes: {evidence}",
+        "Each RUN shows its own command. step.sh, mounted at /mnt, runs it: it has the commands with a dash, and cleans up after each.",
+    ]
 
 
 def dockerfile(
@@ -74,7 +91,7 @@ def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
         autoescape=True,
         finalize=filters.only_filtered,
     )
-    made.filters.update(word=filters.word, words=filters.words, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
+    made.filters.update(word=filters.word, comment=filters.comment, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
     return made
 
 
@@ -84,7 +101,7 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
     base = environment.base
     return {
         "environment": environment,
-        "header": _header(lock),
+        "header": _header(lock, [recipe.title for recipe in used]),
         "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
         "archive": lock.base.archive,
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
@@ -188,16 +205,12 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
     https://github.com/opencontainers/image-spec/blob/main/annotations.md
     """
     environment = lock.environment
-    titles = dict(zip((f.name for f in environment.frameworks), (recipe.title for recipe in used), strict=True))
-    holds = [f"{titles[f.name]} {f.version}" for f in environment.frameworks]
-    holds.append(f"CUDA {environment.cuda}" if environment.cuda else "CPU")
-    holds.append(f"Python {' and '.join(dict.fromkeys(plan.python.version for plan in environment.plans()))}")
     labels = {
         "org.envbuild.lock": hashlib.sha256(codec.dumps(lock).encode()).hexdigest(),
         "org.envbuild.name": environment.name,
         "org.envbuild.sbom": "/opt/envbuild/sbom.cdx.json",
         "org.opencontainers.image.base.name": lock.base.image,
-        "org.opencontainers.image.description": ", ".join(holds),
+        "org.opencontainers.image.description": _description(lock, [recipe.title for recipe in used]),
         "org.opencontainers.image.title": environment.name,
         "org.opencontainers.image.version": "+".join(f.version for f in environment.frameworks),
     }
@@ -207,6 +220,15 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
         labels["org.opencontainers.image.source"] = options["repository"]
         labels["org.opencontainers.image.revision"] = options["revision"]
     return sorted(labels.items())
+
+
+def _description(lock: Lock, titles: Sequence[str]) -> str:
+    """The frameworks by their titles, then what they run on."""
+    environment = lock.environment
+    holds = [f"{title} {framework.version}" for framework, title in zip(environment.frameworks, titles, strict=True)]
+    holds.append(f"CUDA {environment.cuda}" if environment.cuda else "CPU")
+    holds.append(f"Python {' and '.join(dict.fromkeys(plan.python.version for plan in environment.plans()))}")
+    return ", ".join(holds)
 
 
 def _digest(lock: Lock) -> str:
@@ -247,11 +269,19 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _tidy(text: str) -> str:
-    """No trailing blanks, no runs of blank lines, no blank line inside a stage's step: templates need not count them."""
+    """No trailing blanks, no runs of blank lines, no blank line inside a stage's step: templates need not count them.
+
+    A RUN of one short command stands on one line with its mounts.
+    """
     lines: list[str] = []
     for line in (each.rstrip() for each in text.splitlines()):
         if line or (lines and lines[-1]):
             lines.append(line)
     while lines and not lines[-1]:
         lines.pop()
-    return "\n".join(lines) + "\n"
+    return _ONE_COMMAND.sub(_joined, "\n".join(lines) + "\n")
+
+
+def _joined(match: re.Match[str]) -> str:
+    line = f"{match['mounts']} {match['command']}\n"
+    return line if len(line) <= _LONGEST else match[0]

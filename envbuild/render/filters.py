@@ -28,9 +28,9 @@ def word(value: object) -> Markup:
     return Markup(text)  # noqa: S704 - checked above
 
 
-def words(value: object) -> Markup:
-    """``value`` as a comment: plain words with single spaces."""
-    return Markup(" ").join(word(each) for each in str(value).split(" "))
+def comment(value: object) -> Markup:
+    """``value`` as a comment: any text of one line."""
+    return Markup(_one_line(value))  # noqa: S704 - nothing in a comment is read
 
 
 def sh(value: object) -> Markup:

@@ -86,10 +86,10 @@ case "$1" in
     ;;
 esac
 # What the installation of Java makes anew: that keystore, and an archive of loaded classes, which Java starts without, too.
-if [[ /etc/ssl/certs/java/cacerts -nt /tmp/before ]]; then
+if [[ /etc/ssl/certs/java/cacerts -nt /dev/shm/envbuild/before ]]; then
   settle_keystore /etc/ssl/certs/java/cacerts
 fi
-if [[ -d /usr/lib/jvm && -e /tmp/before ]]; then
-  find /usr/lib/jvm -name 'classes*.jsa' -newer /tmp/before -delete
+if [[ -d /usr/lib/jvm && -e /dev/shm/envbuild/before ]]; then
+  find /usr/lib/jvm -name 'classes*.jsa' -newer /dev/shm/envbuild/before -delete
 fi
 rm -rf /var/log/apt/* /var/log/*.log /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old /var/lib/dpkg/*-old
