@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from envbuild import codec, files
+from envbuild import build_secret, codec, files
 from envbuild.build_context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
 from envbuild.engine import apt, bases, bootstrap, debs, package_check
 from envbuild.engine.client import Engine
@@ -109,7 +109,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             context = assemble(workspace, lock, recipes, rendering, index, on_progress)
         except BuildError as error:
             raise download_errors.of_lock(lock, error) from error
-        secrets = index.build_secrets() | _apt_secrets(lock, workspace, on_progress)
+        secrets = build_secret.joined(index.build_secrets() | _apt_secrets(lock, workspace, on_progress))
         before = read_record(workspace, name)
         moment = time_of(lock)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))

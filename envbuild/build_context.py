@@ -18,6 +18,8 @@ from envbuild.errors import InvalidInputError
 from envbuild.lock import installers, lock_file
 from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
 from envbuild.recipes import Recipe
+from envbuild.render import prefixes
+from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS
 from envbuild.workspace import Workspace
 
 _EPOCH = 1577836800  # the oldest time stamp of a context
@@ -93,23 +95,22 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
     """Our own programs that go into the image, or build it: path in the context → file here.
 
     They are the smoke package, the adapters of the environment's recipes and those they name, what lets users add packages, and
-    the script that installs Debian packages.
+    the scripts that run the steps of the build.
     """
     guest = {
-        f"smoke/{path.relative_to(workspace.guest).as_posix()}": path
+        f"envbuild/smoke/{path.relative_to(workspace.guest).as_posix()}": path
         for path in workspace.guest.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
-    if lock.apt is not None:
-        guest["apt.sh"] = workspace.partials / "apt.sh"
+    guest |= {f"step/{path.name}": path for path in workspace.partials.glob("*.sh")}
     own = [framework.recipe for framework in lock.environment.frameworks]
     borrowed = [other for recipe in own if recipe in recipes for other in recipes[recipe].adapters]
     for name in dict.fromkeys([*own, *borrowed]):
         adapter = workspace.recipes / name / "smoke.py"
         if adapter.is_file():
-            guest[f"smoke/adapters/{name}.py"] = adapter
+            guest[f"envbuild/smoke/adapters/{name}.py"] = adapter
     if any(prefix.pip for prefix in lock.prefixes):
-        guest |= {f"overlay/{path.name}": path for path in workspace.overlay.iterdir() if path.is_file()}
+        guest |= {f"envbuild/overlay/{path.name}": path for path in workspace.overlay.iterdir() if path.is_file()}
     return dict(sorted(guest.items()))
 
 
@@ -151,9 +152,9 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        bill = sbom.dumps(lock, lock_file.digest(lock))
-        for path, text in {**rendering, "lock.json": lock_file.dumps(lock), "sbom.cdx.json": bill}.items():
+        for path, text in {**rendering, **_told(lock, rendering)}.items():
             _put(part, path, text.encode())
+        put_mount_points(part)
         for path, source in guest_files(workspace, lock, recipes).items():
             _put(part, path, source.read_bytes())
         for artifact in lock.tools:
@@ -176,6 +177,19 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     except OSError as error:
         raise files.explain_os_error(error, final) from error
     return final
+
+
+def _told(lock: Lock, rendering: Mapping[str, str]) -> dict[str, str]:
+    """What the image holds of its own making: path in the context → text."""
+    told = {"lock.json": lock_file.dumps(lock), "sbom.cdx.json": sbom.dumps(lock, lock_file.digest(lock))}
+    told |= {path: text for path, text in rendering.items() if path == prefixes.FILE}
+    return {f"envbuild/{path}": text for path, text in told.items()}
+
+
+def put_mount_points(folder: Path) -> None:
+    """Empty files on which, or in whose folders, steps mount what they need: the folder of step.sh is read-only there."""
+    for name in (*MOUNT_FILES, *(f"{name}/.keep" for name in MOUNT_FOLDERS)):
+        _put(folder, f"step/{name}", b"")
 
 
 def require_tools(lock: Lock) -> None:
@@ -222,7 +236,7 @@ def _users_pips(workspace: Workspace, lock: Lock, index: IndexLike, on_progress:
         if prefix.pip is not None:
             wheel = index.fetch_artifact(prefix.pip, workspace.downloads, on_progress)
             for path, content in pip_files(lock, prefix, wheel).items():
-                yield f"overlay/{prefix.name}/{path}", content
+                yield f"envbuild/overlay/{prefix.name}/{path}", content
 
 
 def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:

@@ -7,15 +7,14 @@ import re
 import shlex
 from pathlib import Path
 
-from envbuild import files, mirrors
+from envbuild import build_secret, files, mirrors
 from envbuild.errors import UsageError
 from envbuild.index.settings import Settings
 
 ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
 CA_SECRET = "envbuild-ca"  # noqa: S105
-CA_IN_BUILD = "/tmp/secrets/ca"  # noqa: S108 - inside the build
-# BuildKit's own limit for one secret: session/secrets/secrets.go, MaxSecretSize.
-MAX_SECRET = 500 * 1024
+# BuildKit takes 500 KiB for one secret (session/secrets/secrets.go, MaxSecretSize), which holds the variables, too.
+MAX_SECRET = 480 * 1024
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
@@ -75,7 +74,7 @@ def build_secrets(settings: Settings) -> dict[str, bytes]:
         )
     secrets = {}
     bundle = _small_bundle(Path(settings.ca_bundle)) if settings.ca_bundle else b""
-    inside = CA_IN_BUILD if bundle else ""
+    inside = build_secret.CA if bundle else ""
     if bundle:
         secrets[CA_SECRET] = bundle
     variables = pip_variables(settings, ca_bundle=inside) | uv_variables(settings, ca_bundle=inside) | _mirrors()

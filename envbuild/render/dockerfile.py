@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _MAIN = "partials/Dockerfile.j2"
 # A container has no display: older Matplotlibs cannot be imported without one, unless they are told to draw into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
-_LONGEST = 160  # columns of a RUN on one line
+_LONGEST = 200  # columns of a RUN on one line
 _ONE_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*[^\\])\n", re.MULTILINE)
-# Where step.sh, whose folder is mounted read-only at /mnt, finds what the Dockerfile mounts: a place for each must be there before.
+# Where step.sh, whose folder is mounted read-only at /mnt, finds what a RUN mounts: the place of each must be there before.
 MOUNT_FILES = ("envbuild-start", "packages", "requirements-build.txt", "requirements.txt", "secret", "source.tar")
 MOUNT_FOLDERS = (
     "cache", "cuda", "debs", *(f"debs-{number}" for number in range(2, 10)), "envbuild", "files", "from", "services", "tools",
@@ -48,7 +48,7 @@ def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
         f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {again}",
         f"Build it by hand: `envbuild render {again} --context DIR`, then `DOCKER_BUILDKIT=1 docker build DIR`",
         f"What was proved of it, and of which bytes: {evidence}",
-        "Each RUN shows its own command. step.sh, mounted at /mnt, runs it: it has the commands with a dash, and cleans up after each.",
+        "Each RUN is run by step.sh of the build context, mounted at /mnt: it has the commands with a dash, and cleans up after each.",
     ]
 
 
@@ -182,7 +182,7 @@ def _is_fetched(package: AptPackage) -> bool:
 
 def _package_argument(package: AptPackage) -> str:
     if _is_fetched(package):
-        return f"/tmp/cuda/packages/{package.name}.deb"  # noqa: S108 - inside the build
+        return f"/mnt/cuda/packages/{package.name}.deb"
     return f"{package.name}={package.version}"
 
 

@@ -77,7 +77,7 @@ def test_no_build_finds_the_tree_of_another(dockerfile: Path) -> None:
     """In a stack several sources are unpacked in the same folder, one after the other: each removes what the last one left."""
     lines = [line.strip() for line in dockerfile.read_text().splitlines()]
     for before, line in itertools.pairwise(lines):
-        if line.startswith("tar -xf /tmp/source.tar -C /built"):
+        if line.startswith("tar -xf /mnt/source.tar -C /built"):
             assert before.startswith("rm -rf /built/source;")
 
 

@@ -16,7 +16,7 @@ import render_locks as locks
 import test_render_apt as toy
 from test_render_apt import base, site  # noqa: F401 - fixtures
 
-from envbuild import verify
+from envbuild import build_secret, verify
 from envbuild.engine import apt, bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -72,10 +72,13 @@ def built(engine: Engine, old: Old, lock: Lock, folder: Path) -> str:
     alpha = replace(locks.RECIPES["alpha"], builds=True, apt_build=("toy-old",), env={})
     scripts = {"recipes/alpha/build.j2": BUILD, "recipes/alpha/install.j2": INSTALL}
     text = render(lock, {**locks.RECIPES, "alpha": alpha}, {**toy._templates(), **scripts})["Dockerfile"]
-    assert text.count("Check-Valid-Until") >= 6
+    assert text.count("apt-install") >= 4 and "Check-Valid-Until" not in text
+    toy.put_step(folder)
     (folder / "Dockerfile").write_text(toy._until(text, "frameworks"))
     host = apt.build_secrets().get(apt.CONF_SECRET, b"")
-    return engine.build(folder, tag=TAG, secrets={apt.CONF_SECRET: host + CONF}, build_args={"BASE_IMAGE": old.tag}).id
+    return engine.build(
+        folder, tag=TAG, secrets=build_secret.joined({apt.CONF_SECRET: host + CONF}), build_args={"BASE_IMAGE": old.tag}
+    ).id
 
 
 def lock_of(site: toy.Site, archive: tuple[str, ...]) -> Lock:  # noqa: F811

@@ -161,7 +161,7 @@ def documented(path: str) -> bool:
 def test_no_tool_of_the_build_is_left(engine, built):
     record, _ = built
     paths = [entry.path for entry in engine.layer_files(record.image)]
-    assert not [p for p in paths if p.rsplit("/", 1)[-1] in ("uv", "uvx", "pip.whl", "envbuild-env")]
+    assert not [p for p in paths if p.rsplit("/", 1)[-1] in ("uv", "uvx", "pip.whl", "step.sh", "secret")]
     assert not [p for p in paths if p.startswith("/var/lib/apt/lists/") or "/.cache/" in p]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import recipes, verify
+from envbuild import build_context, build_secret, recipes, verify
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -85,18 +85,13 @@ if [ "$1" = --version ]; then echo 'Cuda compilation tools, release 9.0, V9.0.17
 { echo '#!/bin/sh'; echo "echo compiled for $1 with '$(cat /usr/include/toy_cudnn.h)' and stubs in $LIBRARY_PATH"; } > "$3"
 chmod 0755 "$3"
 """
-BUILD = """RUN --mount=type=tmpfs,target=/tmp \\
-    {{ m.source(framework) }} \\
-    set -eux; \\
+BUILD = """{{ m.run(m.source(framework)) }}
     mkdir /built; \\
-    tar -xf /tmp/source.tar -C /built; \\
+    tar -xf /mnt/source.tar -C /built; \\
     nvcc sm_{{ framework.compute_capability.sass[0] | replace(".", "") | word }} -o /built/program /built/source/program.cu
 """
-INSTALL = """RUN {{ m.scratch() }} \\
-    --mount=type=bind,from=built,source=/built/program,target=/tmp/program \\
-    {{ m.start() }}; \\
-    cp /tmp/program /usr/local/bin/program; \\
-    {{ m.end() }}
+INSTALL = """{{ m.run(m.of("built", "/built/program", "packages")) }}
+    cp /mnt/packages /usr/local/bin/program
 """
 
 
@@ -198,7 +193,15 @@ def _until(dockerfile: str, stage: str) -> str:
 def _build(engine: Engine, base: bases.RealisedBase, context: Path, tag: str, **more: bytes) -> str:
     secrets = {"envbuild-apt": bootstrap.source_lines(MIRROR)} if base.how == "bootstrapped" else {}
     secrets |= {name.replace("_", "-"): content for name, content in more.items()}
-    return engine.build(context, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
+    put_step(context)
+    return engine.build(context, tag=tag, secrets=build_secret.joined(secrets), build_args={"BASE_IMAGE": base.reference}).id
+
+
+def put_step(context: Path) -> None:
+    """What runs the steps, as every context has it."""
+    build_context.put_mount_points(context)
+    for name in ("step.sh", "apt.sh"):
+        (context / "step" / name).write_bytes((Path(__file__).parents[2] / "images/partials" / name).read_bytes())
 
 
 def _cuda_image(engine: Engine, base: bases.RealisedBase, lock: Lock, folder: Path, **secrets: bytes) -> str:

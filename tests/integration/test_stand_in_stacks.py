@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 import uv
 
-from envbuild import build_context, recipes, sbom
+from envbuild import build_context, build_secret, recipes, sbom
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -31,7 +31,7 @@ from envbuild.index.client import Index
 from envbuild.lock import lock_file
 from envbuild.model import Artifact, BaseLock, Framework, Lock, Prefix, RemoteFile, ignore_progress
 from envbuild.pipeline.incomplete_locks import unpinned_frameworks
-from envbuild.render import render
+from envbuild.render import prefixes, render
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
@@ -159,11 +159,13 @@ def test_a_stack_is_built_to_the_last_step(
         image = engine.build(
             _context(lock, site, tmp_path / "context"),
             tag=tag,
-            secrets={
-                "envbuild-env": _settings(site),
-                "envbuild-apt": sources + f"deb [trusted=yes] {site.url}/ubuntu ./\n".encode(),
-                **{name: value for name, value in apt.build_secrets().items() if name == "envbuild-apt-conf"},
-            },
+            secrets=build_secret.joined(
+                {
+                    "envbuild-env": _settings(site),
+                    "envbuild-apt": sources + f"deb [trusted=yes] {site.url}/ubuntu ./\n".encode(),
+                    **{name: value for name, value in apt.build_secrets().items() if name == "envbuild-apt-conf"},
+                }
+            ),
             build_args={"BASE_IMAGE": ubuntu, "SOURCE_DATE_EPOCH": "1577836800"},
             on_progress=lambda news: said.append(news.message),
         )
@@ -307,8 +309,8 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     """The build context, as the real one but for the tools and sources, which the stand-in gives."""
     known, templates = recipes.load(_HERE), recipes.templates(_HERE)
     files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
-    files["lock.json"] = lock_file.dumps(lock).encode()
-    files["sbom.cdx.json"] = sbom.dumps(lock, lock_file.digest(lock)).encode()
+    files["envbuild/lock.json"] = lock_file.dumps(lock).encode()
+    files["envbuild/sbom.cdx.json"] = sbom.dumps(lock, lock_file.digest(lock)).encode()
     files |= {path: source.read_bytes() for path, source in build_context.guest_files(_HERE, lock, known).items()}
     for prefix in lock.prefixes:
         if prefix.pip is not None:
@@ -316,17 +318,19 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
             pip = build_context.pip_files(lock, prefix, wheel)
             if prefix.python.version != "2.7":
                 pip["site-packages"] = f"{prefix.path}/lib/python3.9/site-packages\n".encode()
-            files |= {f"overlay/{prefix.name}/{path}": content for path, content in pip.items()}
+            files |= {f"envbuild/overlay/{prefix.name}/{path}": content for path, content in pip.items()}
     text = files["Dockerfile"].decode()
-    for path in set(re.findall(r"--mount=type=bind,source=([^,\s]+)", text)) - files.keys():
-        if path == "tools/uv":
-            files[path] = Path(uv.find_uv_bin()).read_bytes()
+    if prefixes.FILE in files:
+        files[f"envbuild/{prefixes.FILE}"] = files[prefixes.FILE]
+    for path in set(re.findall(r"--mount=source=([^,\s]+)", text)) - files.keys() - {"step"}:
+        if path == "tools":
+            files["tools/uv"] = Path(uv.find_uv_bin()).read_bytes()
         elif path.startswith("tools/"):
-            project = Path(path).stem
-            owner = next((each for each in lock.prefixes if f"/{each.name}/" in path), lock.prefixes[0])
-            tool = next(each for each in owner.build_artifacts if each.name == project)
-            old = project == "virtualenv" and owner.python.version != "2.7"
-            files[path] = _virtualenv() if old else site.read(f"simple/{project}/{tool.filename}")
+            owner = next(each for each in lock.prefixes if path == f"tools/{each.name}")
+            for tool in (each for each in owner.build_artifacts if each.name in {"pip", "virtualenv"}):
+                old = tool.name == "virtualenv" and owner.python.version != "2.7"
+                content = _virtualenv() if old else site.read(f"simple/{tool.name}/{tool.filename}")
+                files[f"{path}/{tool.name}.whl"] = content
         elif path.startswith("sources/"):
             files[path] = site.read(path)
         else:
@@ -336,6 +340,7 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         target.chmod(0o755 if path == "tools/uv" else 0o644)
+    build_context.put_mount_points(folder)
     return folder
 
 

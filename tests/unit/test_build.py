@@ -111,9 +111,9 @@ def test_inputs_change_with_lock_rendering_and_guest(place, lock):
 
 def test_the_guest_comes_with_the_recipes_adapters_and_without_caches(place, lock):
     files = build_context.guest_files(place, lock, {})
-    assert "smoke/__main__.py" in files
+    assert "envbuild/smoke/__main__.py" in files
     recipe = lock.environment.frameworks[0].recipe
-    assert files[f"smoke/adapters/{recipe}.py"] == place.recipes / recipe / "smoke.py"
+    assert files[f"envbuild/smoke/adapters/{recipe}.py"] == place.recipes / recipe / "smoke.py"
     assert not [path for path in files if "__pycache__" in path or "/." in path]
 
 
@@ -122,8 +122,8 @@ def test_the_adapters_that_a_recipe_s_own_one_imports_come_with_it(place, lock):
     (place.recipes / "lender").mkdir()
     (place.recipes / "lender" / "smoke.py").write_text("# lent\n")
     files = build_context.guest_files(place, lock, {own: dataclasses.replace(RECIPES["alpha"], name=own, adapters=("lender",))})
-    assert files["smoke/adapters/lender.py"] == place.recipes / "lender" / "smoke.py"
-    assert f"smoke/adapters/{own}.py" in files
+    assert files["envbuild/smoke/adapters/lender.py"] == place.recipes / "lender" / "smoke.py"
+    assert f"envbuild/smoke/adapters/{own}.py" in files
 
 
 def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
@@ -136,11 +136,11 @@ def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
     )
     assert again == folder == place.context(lock.environment.name)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert {"Dockerfile", "requirements.txt", "lock.json", "tools/uv", "smoke/__main__.py"} <= names
+    assert {"Dockerfile", "requirements.txt", "envbuild/lock.json", "tools/uv", "envbuild/smoke/__main__.py"} <= names
     assert "stale" not in names
     assert (folder / "tools" / "uv").read_bytes() == b"uv"
     assert (folder / "tools" / "uv").stat().st_mode & 0o777 == 0o755
-    assert (folder / "lock.json").stat().st_mode & 0o777 == 0o644
+    assert (folder / "envbuild/lock.json").stat().st_mode & 0o777 == 0o644
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 

@@ -51,7 +51,7 @@ def test_secrets_survive_a_shell_and_point_into_the_build(configure, tmp_path):
     assert secrets["envbuild-ca"] == bundle.read_bytes()
     lines = secrets["envbuild-env"].decode().splitlines()
     assert all(line.startswith("export ") for line in lines)
-    assert "export PIP_CERT=/tmp/secrets/ca" in lines
+    assert "export PIP_CERT=/dev/shm/envbuild/ca" in lines
     assert str(tmp_path) not in secrets["envbuild-env"].decode().replace("PIP_CONFIG_FILE=/dev/null", "")
     import shlex
 
