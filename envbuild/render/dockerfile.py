@@ -48,7 +48,7 @@ def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
         f"Rendered from lock.json by envbuild, do not edit. Make it again with: envbuild render {again}",
         f"Build it by hand: `envbuild render {again} --context DIR`, then `DOCKER_BUILDKIT=1 docker build DIR`",
         f"What was proved of it, and of which bytes: {evidence}",
-        "The step.sh of the build context, mounted at /mnt, runs each RUN: it has the commands with a dash, and cleans up after them.",
+        "Each RUN is run by step.sh of the build context, at /mnt: it has the commands with a dash, and cleans up after them.",
     ]
 
 
