@@ -160,7 +160,8 @@ def test_what_java_makes_anew_is_the_same_after_each_installation(engine, debian
     (context / "Dockerfile").write_text(
         f"FROM {debian12.reference}\n"
         "RUN --mount=type=tmpfs,target=/tmp --mount=type=bind,source=apt.sh,target=/tmp/apt.sh "
-        "--mount=type=bind,source=java,target=/tmp/debs mkdir /dev/shm/envbuild; touch -d '-10 seconds' /dev/shm/envbuild/before; "
+        "--mount=type=bind,source=java,target=/tmp/debs mkdir /dev/shm/envbuild; "
+        "touch -d '-10 seconds' /dev/shm/envbuild/before; "
         "/bin/bash /tmp/apt.sh install /tmp/debs toy-java\n"
     )
     image = engine.build(context, tag=TAG).id

@@ -323,18 +323,9 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     if prefixes.FILE in files:
         files[f"envbuild/{prefixes.FILE}"] = files[prefixes.FILE]
     for path in set(re.findall(r"--mount=source=([^,\s]+)", text)) - files.keys() - {"step"}:
-        if path == "tools":
-            files["tools/uv"] = Path(uv.find_uv_bin()).read_bytes()
-        elif path.startswith("tools/"):
-            owner = next(each for each in lock.prefixes if path == f"tools/{each.name}")
-            for tool in (each for each in owner.build_artifacts if each.name in {"pip", "virtualenv"}):
-                old = tool.name == "virtualenv" and owner.python.version != "2.7"
-                content = _virtualenv() if old else site.read(f"simple/{tool.name}/{tool.filename}")
-                files[f"{path}/{tool.name}.whl"] = content
-        elif path.startswith("sources/"):
-            files[path] = site.read(path)
-        else:
-            assert any(name.startswith(f"{path}/") for name in files), f"nothing gives {path}"
+        given = _given(path, lock, site)
+        assert given or any(name.startswith(f"{path}/") for name in files), f"nothing gives {path}"
+        files |= given
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -342,6 +333,20 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
         target.chmod(0o755 if path == "tools/uv" else 0o644)
     build_context.put_mount_points(folder)
     return folder
+
+
+def _given(path: str, lock: Lock, site: Site) -> dict[str, bytes]:
+    """The tools and sources of a build, from the stand-in."""
+    if path == "tools":
+        return {"tools/uv": Path(uv.find_uv_bin()).read_bytes()}
+    if path.startswith("sources/"):
+        return {path: site.read(path)}
+    given = {}
+    for owner in (each for each in lock.prefixes if path == f"tools/{each.name}"):
+        for tool in (each for each in owner.build_artifacts if each.name in {"pip", "virtualenv"}):
+            old = tool.name == "virtualenv" and owner.python.version != "2.7"
+            given[f"{path}/{tool.name}.whl"] = _virtualenv() if old else site.read(f"simple/{tool.name}/{tool.filename}")
+    return given
 
 
 def _virtualenv() -> bytes:
