@@ -119,7 +119,7 @@ def site(engine: Engine, base: bases.RealisedBase, tmp_path_factory: pytest.Temp
     (context / "nvcc").chmod(0o755)
     text = render(_lock(), locks.RECIPES, _templates())["Dockerfile"]
     preparing = _until(text, "os").replace("ca-certificates tini", "ca-certificates gnupg apt-utils python3")
-    (context / "Dockerfile").write_text(preparing + "\nCOPY make.sh nvcc /\nRUN sh /make.sh\n")
+    (context / "Dockerfile").write_text(preparing + '\nCOPY make.sh nvcc /\nRUN ["sh", "/make.sh"]\n')
     built = _build(engine, base, context, "envbuild-test/apt-site")
     container = engine.client.containers.run(built, ["python3", "-m", "http.server", "-d", "/srv", "8000"], detach=True)
     try:
