@@ -16,7 +16,7 @@ from envbuild.resolve.request.model import Request
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, mismatches
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup, lookup_of
 from envbuild.resolve.search.placement import places
 from envbuild.resolve.search.search import Search
 
@@ -60,22 +60,22 @@ class Row:
 def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
     """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter that names nothing."""
     wanted = filters or Filters()
-    facts = Facts(matrix)
-    return [row for request in _requests(matrix, wanted) for row in _rows(facts, request, wanted)]
+    lookup = lookup_of(matrix)
+    return [row for request in _requests(matrix, wanted) for row in _rows(lookup, request, wanted)]
 
 
 def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
     """The newest environment of each framework under the options of a request, by name; frameworks without one are left out."""
-    facts = Facts(matrix)
+    lookup = lookup_of(matrix)
     found = {}
     for table in matrix.frameworks:
         try:
             request = parse([table.name], matrix=matrix, **options)
         except EnvbuildError:
             continue
-        chosen = choose(Search(facts, request))
+        chosen = choose(Search(lookup, request))
         if chosen is not None:
-            found[table.name] = environment_of(facts, request, chosen).name
+            found[table.name] = environment_of(lookup, request, chosen).name
     return found
 
 
@@ -104,29 +104,29 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
         yield from (replace(request, wanted=(wanted,)) for wanted in request.wanted)
 
 
-def _rows(facts: Facts, request: Request, filters: Filters) -> Iterator[Row]:
+def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[Row]:
     filtered = any((filters.cuda, filters.python, filters.python_from, filters.system, filters.driver, filters.gpu))
     (wanted,) = request.wanted
     for release in wanted.framework.releases:
         if not wanted.accepts(release):
             continue
         for variant in release.variants:
-            row = _row(facts, request, Build(framework=wanted.framework, release=release, variant=variant))
+            row = _row(lookup, request, Build(framework=wanted.framework, release=release, variant=variant))
             if (row.name or not filtered) and (not filters.status or row.status in filters.status):
                 yield row
 
 
-def _row(facts: Facts, request: Request, build: Build) -> Row:
+def _row(lookup: Lookup, request: Request, build: Build) -> Row:
     release, variant = build.release, build.variant
-    fits = not build_objections(facts, request, build)
+    fits = not build_objections(lookup, request, build)
     place = (
-        next((place for place in places(facts, variant, gpus=request.capabilities) if not mismatches(request, place)), None)
+        next((place for place in places(lookup, variant, gpus=request.capabilities) if not mismatches(request, place)), None)
         if fits
         else None
     )
     environment = None
     if place is not None:
-        environment = environment_of(facts, request, Candidate(builds=(build,), place=place))
+        environment = environment_of(lookup, request, Candidate(builds=(build,), place=place))
     return Row(
         name=environment.name if environment else "",
         framework=build.framework.name,
@@ -139,7 +139,7 @@ def _row(facts: Facts, request: Request, build: Build) -> Row:
         pythons=variant.python,
         system=environment.system.name if environment else "",
         provider=environment.base.provider if environment else "",
-        driver_min=facts.driver_min(variant.cuda) or None,
+        driver_min=lookup.driver_min(variant.cuda) or None,
         status=variant.origin.status if environment or variant.origin.status != "ok" else "unserved",
         released=release.released,
     )

@@ -9,7 +9,7 @@ from envbuild.resolve.environment import environment_of
 from envbuild.resolve.request.model import Request, Wanted
 from envbuild.resolve.search.addon_builds import with_bases
 from envbuild.resolve.search.candidates import Candidate
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import lookup_of
 from envbuild.resolve.search.search import Search
 
 
@@ -19,11 +19,11 @@ def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | No
     Where what a framework takes by itself does not do, another release of what it stands upon may: that one is then part of
     the environment, so that its name says which.
     """
-    search = Search(Facts(matrix), request)
+    search = Search(lookup_of(matrix), request)
     chosen = choose(search)
     named = with_bases(matrix, request) if chosen is None else None
     if named is not None:
-        wider = Search(search.facts, named)
+        wider = Search(search.lookup, named)
         if (found := choose(wider)) is not None:
             return wider, found
     return search, chosen
@@ -40,9 +40,9 @@ def choose(search: Search) -> Candidate | None:
         return None
     wanted = tuple(_exact(each) for each in request.wanted)
     if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
-        again = Search(search.facts, replace(request, wanted=wanted))
+        again = Search(search.lookup, replace(request, wanted=wanted))
         exact = again.first()
-        if exact is not None and environment_of(search.facts, request, exact).name.lower() == request.text.lower():
+        if exact is not None and environment_of(search.lookup, request, exact).name.lower() == request.text.lower():
             return exact
     return chosen
 

@@ -27,27 +27,27 @@ from envbuild.resolve.search.addon_builds import siblings
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import join, need_of, together
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import Library, Offer, Place, offers_on, places
 from envbuild.resolve.search.pythons import python_on, remote_file
 from envbuild.resolve.search.vendor_pins import choices_of
 
 
-def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environment:
+def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Environment:
     """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request.
 
     Its frameworks stand in the matrix's order, in whichever they were asked for.
     """
-    order = {table.name: index for index, table in enumerate(facts.matrix.frameworks)}
+    order = {table.name: index for index, table in enumerate(lookup.matrix.frameworks)}
     builds = sorted(chosen.builds, key=lambda build: order[build.framework.name])
     place = chosen.place
     cuda = together([build.variant for build in chosen.builds]).cuda
     newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
-    row = facts.cuda.get(newest)
-    base = _base(facts, request, chosen)
-    drivers = [facts.driver_min(build.variant.cuda) for build in builds]
+    row = lookup.cuda.get(newest)
+    base = _base(lookup, request, chosen)
+    drivers = [lookup.driver_min(build.variant.cuda) for build in builds]
     return Environment(
-        name=canonical_name(builds, place, base, _unusual_libraries(facts, chosen), _unusual_supply(facts, request, place)),
+        name=canonical_name(builds, place, base, _unusual_libraries(lookup, chosen), _unusual_supply(lookup, request, place)),
         frameworks=tuple(framework_of(build, place.python.version, cuda, builds) for build in builds),
         python=place.python,
         system=_system(place.system),
@@ -57,7 +57,7 @@ def environment_of(facts: Facts, request: Request, chosen: Candidate) -> Environ
         base=base,
         driver_min=max(filter(None, drivers), key=numbers, default=None),
         compute_capability=_capability([build.variant for build in builds if build.variant.cuda]),
-        require_cuda=_require(facts, newest, row.require if row else "") if newest else None,
+        require_cuda=_require(lookup, newest, row.require if row else "") if newest else None,
         exclude_newer=max(build.release.exclude_newer for build in builds),
     )
 
@@ -96,16 +96,16 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
     return "-".join(parts)
 
 
-def _same_name(facts: Facts, chosen: Candidate) -> Iterator[Variant]:
+def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
     """What the builds need together that a name with these versions and CUDAs can mean, best first."""
     levels = []
     for build in chosen.builds:
-        same = [v for v in siblings(facts.matrix, build) if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
+        same = [v for v in siblings(lookup, build) if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
         levels.append([replace(build, variant=variant) for variant in same])
     for builds in itertools.product(*levels):
-        need = need_of(facts, builds[0])
+        need = need_of(lookup, builds[0])
         for build in builds[1:]:
-            joined = join(need, need_of(facts, build))
+            joined = join(need, need_of(lookup, build))
             if joined is None:
                 break
             need = joined
@@ -113,20 +113,20 @@ def _same_name(facts: Facts, chosen: Candidate) -> Iterator[Variant]:
             yield together([build.variant for build in builds])
 
 
-def _unusual_libraries(facts: Facts, chosen: Candidate) -> list[str]:
+def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
     """The libraries that are not those which the same place has where nothing is said of them."""
     ours = chosen.place
-    for variant in _same_name(facts, chosen):
-        for place in places(facts, variant):
+    for variant in _same_name(lookup, chosen):
+        for place in places(lookup, variant):
             if _alike(place, ours):
                 pairs = (("cudnn", ours.offer.cudnn, place.offer.cudnn), ("nccl", ours.offer.nccl, place.offer.nccl))
                 return [f"{name}{have.version}" for name, have, usual in pairs if have and have != usual]
     return []
 
 
-def _unusual_supply(facts: Facts, request: Request, place: Place) -> str:
+def _unusual_supply(lookup: Lookup, request: Request, place: Place) -> str:
     """Where Python comes from, if that is not where it would come from were nothing said of it."""
-    usual = python_on(facts, place.python.version, place.system, request.image)
+    usual = python_on(lookup, place.python.version, place.system, request.image)
     ours = place.python.provided_by
     return "" if isinstance(usual, Python) and usual.provided_by == ours else ours
 
@@ -137,19 +137,19 @@ def _alike(one: Place, other: Place) -> bool:
     return same and one.offer.provider == other.offer.provider and one.offer.row == other.offer.row
 
 
-def default_place(facts: Facts, chosen: Candidate) -> tuple[Variant, Place] | None:
+def default_place(lookup: Lookup, chosen: Candidate) -> tuple[Variant, Place] | None:
     """What a request for these versions, CUDA, Python and system would get if it said nothing of the base."""
-    for variant in _same_name(facts, chosen):
-        for place in places(facts, variant):
+    for variant in _same_name(lookup, chosen):
+        for place in places(lookup, variant):
             same = place.system.name == chosen.place.system.name and place.python.version == chosen.place.python.version
             if same and not place.offer.deleted:
                 return variant, place
     return None
 
 
-def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
+def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
     offer, system = chosen.place.offer, chosen.place.system
-    usual, whole = default_place(facts, chosen), together([build.variant for build in chosen.builds])
+    usual, whole = default_place(lookup, chosen), together([build.variant for build in chosen.builds])
     row = offer.row
     libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
     packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
@@ -160,21 +160,21 @@ def _base(facts: Facts, request: Request, chosen: Candidate) -> Base:
         provider=offer.provider,
         image=request.image or (row.image if row and row.image else system.image),
         is_default=usual is not None and usual[0] == whole and _alike(usual[1], chosen.place),
-        repositories=tuple(_repository(facts.repositories[name]) for name in names),
+        repositories=tuple(_repository(lookup.repositories[name]) for name in names),
         packages=tuple(_package(package) for package in packages),
-        other_providers=_other_providers(facts, chosen, offer),
+        other_providers=_other_providers(lookup, chosen, offer),
         build_packages=tuple(_package(package) for package in (*compiled.build_packages, *headers)) if compiled else (),
         build_image=compiled.build_image if compiled else "",
-        files=tuple(remote_file(facts, name) for name in (row.files if row else ())),
-        installer=remote_file(facts, row.installer) if row and row.installer else None,
+        files=tuple(remote_file(lookup, name) for name in (row.files if row else ())),
+        installer=remote_file(lookup, row.installer) if row and row.installer else None,
     )
 
 
-def _other_providers(facts: Facts, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
+def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
     """The providers that would serve the same version, CUDA and system, best first; an image of one's own always would."""
     found: list[Offer] = []
-    for variant in _same_name(facts, chosen):
-        found.extend(offers_on(facts, variant, chosen.place.system, "")[0])
+    for variant in _same_name(lookup, chosen):
+        found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])
     ordered = sorted(found, key=lambda offer: (offer.deleted, -offer.preference))
     words = [*(offer.provider for offer in ordered), "local"]
     return tuple(word for word in dict.fromkeys(words) if word != taken.provider)
@@ -255,7 +255,7 @@ def _version(library: Library | None) -> str | None:
     return library.version if library else None
 
 
-def _require(facts: Facts, cuda: str, stated: str) -> str:
+def _require(lookup: Lookup, cuda: str, stated: str) -> str:
     """What the container runtime asks of the driver: any of the major where minor-version compatibility holds."""
     major = cuda.partition(".")[0]
-    return stated or (f"cuda>={major}.0" if major in facts.rules else f"cuda>={cuda}")
+    return stated or (f"cuda>={major}.0" if major in lookup.rules else f"cuda>={cuda}")

@@ -65,8 +65,8 @@ def _passed_over(search: Search, chosen: Candidate) -> Iterator[Conflict]:
 
 
 def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflict:
-    row, facts = option.build.row, search.facts
-    if found := option.objections or clashes_with(facts, option.build, others):
+    row, lookup = option.build.row, search.lookup
+    if found := option.objections or clashes_with(lookup, option.build, others):
         first, *rest = sorted((item.conflict for item in found), key=lambda conflict: conflict.row != row)
         reason = first.reason if first.row == row else f"{first.row}: {first.reason}"
         if not option.objections and rest:
@@ -77,8 +77,8 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
     asked = (search.request.cudnn, search.request.nccl)
     request = search.request
     whole = together([build.variant for build in builds])
-    possible = places(facts, whole, request.image, asked, supply=request.python_from, gpus=request.capabilities)
-    wrong = {part for place in possible for part in mismatches(search.request, place)}
+    possible = places(lookup, whole, request.image, asked, supply=request.python_from, gpus=request.capabilities)
+    wrong = {part.kind for place in possible for part in mismatches(search.request, place)}
     if any(not mismatches(search.request, place) for place in possible):
         reason = f"for CUDA {option.build.variant.cuda}; builds for one CUDA come first"
     elif wrong:

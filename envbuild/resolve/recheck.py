@@ -13,7 +13,7 @@ from envbuild.model import Environment, Framework, Python
 from envbuild.resolve.search.addon_builds import held_variants, pins_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.compatibility import LIBRARIES, clashes, image_clashes, together
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup, lookup_of
 from envbuild.resolve.search.objections import status_objection
 from envbuild.resolve.search.placement import offers_on, system_objections
 from envbuild.resolve.search.pythons import python_on
@@ -23,26 +23,26 @@ def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
     """What the matrix now says against a decision; empty where it still accepts it."""
     if not environment.frameworks:
         return [Conflict(row=environment.name, reason="it has no framework", source="")]
-    facts = Facts(matrix)
-    levels = [_builds(facts, environment, framework) for framework in environment.frameworks]
+    lookup = lookup_of(matrix)
+    levels = [_builds(lookup, environment, framework) for framework in environment.frameworks]
     if gone := [found for found in levels if isinstance(found, Conflict)]:
         return gone
     found = itertools.product(*(level for level in levels if not isinstance(level, Conflict)))
-    options = [list(dict.fromkeys(_all(facts, environment, builds))) for builds in found]
+    options = [list(dict.fromkeys(_all(lookup, environment, builds))) for builds in found]
     return min(options, key=len)
 
 
-def _builds(facts: Facts, environment: Environment, framework: Framework) -> list[Build] | Conflict:
+def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> list[Build] | Conflict:
     """The builds of the matrix that a framework of the decision may be."""
     row = f"{framework.name} {framework.version}"
-    table = next((table for table in facts.matrix.frameworks if table.name == framework.name), None)
+    table = next((table for table in lookup.matrix.frameworks if table.name == framework.name), None)
     release = next((item for item in table.releases if item.version == framework.version), None) if table else None
     if table is None or release is None:
         return Conflict(row=row, reason="is not in the matrix", source=table.origin.source if table else "")
     cuda = environment.cuda_of(framework)
     found = [
         Build(framework=table, release=release, variant=variant, beside_gpus=not any(each.cuda for each in release.variants))
-        for variant in held_variants(facts.matrix, framework)
+        for variant in held_variants(lookup, framework)
         if (variant.package, variant.cuda or None, variant.cuda_libraries)
         == (framework.package, cuda, framework.cuda_libraries)
     ]
@@ -52,7 +52,7 @@ def _builds(facts: Facts, environment: Environment, framework: Framework) -> lis
     return Conflict(row=row, reason=reason, source=release.origin.source)
 
 
-def _all(facts: Facts, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
+def _all(lookup: Lookup, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
     """Each prefix is judged as an environment of its own; the image, with its system, CUDA and libraries, is that of all."""
     whole = together([build.variant for build in builds])
     pairs = list(zip(builds, environment.frameworks, strict=True))
@@ -60,25 +60,25 @@ def _all(facts: Facts, environment: Environment, builds: Sequence[Build]) -> Ite
     for plan, ours in zip(environment.plans(), sets, strict=True):
         for build, framework in pairs:
             if build in ours:
-                yield from _build(facts, plan.python.version, framework, build)
+                yield from _build(lookup, plan.python.version, framework, build)
                 yield from _libraries(environment, build, whole)
-        yield from (item.conflict for item in clashes(facts, ours))
+        yield from (item.conflict for item in clashes(lookup, ours))
     for one, other in itertools.combinations(sets, 2):
-        yield from (item.conflict for build in other for item in image_clashes(facts, build, one))
-    yield from _place(facts, environment, whole)
+        yield from (item.conflict for build in other for item in image_clashes(lookup, build, one))
+    yield from _place(lookup, environment, whole)
 
 
-def _build(facts: Facts, python: str, framework: Framework, build: Build) -> Iterator[Conflict]:
+def _build(lookup: Lookup, python: str, framework: Framework, build: Build) -> Iterator[Conflict]:
     row, variant = build.row, build.variant
     origin = variant.origin
     if origin.status == "known-bad":
         yield Conflict(row=row, reason=f"known not to work: {origin.note}", source=origin.source)
-    if (cuda := facts.cuda.get(variant.cuda)) and (bad := status_objection(cuda.key, cuda.origin)):
+    if (cuda := lookup.cuda.get(variant.cuda)) and (bad := status_objection(cuda.key, cuda.origin)):
         yield bad.conflict
     if python not in variant.python:
         reason = f"supports Python {', '.join(variant.python)}, no longer {python}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))
-    if variant.upon and not set(pins_upon(facts.matrix, variant)) <= set(framework.requirements):
+    if variant.upon and not set(pins_upon(lookup.matrix, variant)) <= set(framework.requirements):
         name, version, _ = variant.upon[0]
         yield Conflict(
             row=row, reason=f"stands upon {name} {version}, which the lock does not pin", source=origin.source_of("upon")
@@ -100,9 +100,9 @@ def _libraries(environment: Environment, build: Build, whole: Variant) -> Iterat
             yield Conflict(row=build.row, reason=reason, source=build.variant.origin.source_of(name))
 
 
-def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator[Conflict]:
+def _place(lookup: Lookup, environment: Environment, variant: Variant) -> Iterator[Conflict]:
     base = environment.base
-    system = facts.systems.get(environment.system.name)
+    system = lookup.systems.get(environment.system.name)
     if system is None:
         yield Conflict(row=f"system {environment.system.name}", reason="is not in the matrix", source="")
         return
@@ -112,10 +112,10 @@ def _place(facts: Facts, environment: Environment, variant: Variant) -> Iterator
         reason = f"has glibc {system.glibc}, not {environment.system.glibc}"
         yield Conflict(row=system.key, reason=reason, source=system.origin.source)
     for python in dict.fromkeys(plan.python for plan in environment.plans()):
-        found = python_on(facts, python.version, system, image, python.provided_by)
+        found = python_on(lookup, python.version, system, image, python.provided_by)
         if not isinstance(found, Python):
             yield found.conflict
-    offers, against = offers_on(facts, variant, system, image)
+    offers, against = offers_on(lookup, variant, system, image)
     serving = [offer for offer in offers if offer.provider == base.provider]
     if not serving:
         reason = f"{base.provider} no longer serves CUDA {environment.cuda or 'none'} here"

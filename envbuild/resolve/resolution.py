@@ -32,13 +32,13 @@ def resolve(matrix: Matrix, request: Request) -> Resolution:
 
 def decide(search: Search, chosen: Candidate) -> Resolution:
     """The resolution for a candidate that satisfies the request."""
-    facts, request = search.facts, search.request
-    environment = environment_of(facts, request, chosen)
+    lookup, request = search.lookup, search.request
+    environment = environment_of(lookup, request, chosen)
     return Resolution(
         request=request.text,
         environment=environment,
-        reasons=reasons(facts, request, chosen, environment),
+        reasons=reasons(lookup, request, chosen, environment),
         warnings=warnings(search, chosen),
-        overlaid=overlaid_rows(facts.matrix, environment, request.gpus),
-        details=details_of(facts.matrix, environment),
+        overlaid=overlaid_rows(lookup.matrix, environment, request.gpus),
+        details=details_of(lookup.matrix, environment),
     )

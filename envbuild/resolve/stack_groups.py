@@ -15,7 +15,7 @@ from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
 from envbuild.model import Python
 from envbuild.resolve.explain.conflict_error import clash, refusal
 from envbuild.resolve.explain.minimal_conflicts import cores
-from envbuild.resolve.request.model import Request, Wanted
+from envbuild.resolve.request.model import CUDNN, NCCL, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, mismatches
 from envbuild.resolve.search.compatibility import LIBRARIES, Need, image_clashes, join, shared, together
@@ -131,13 +131,13 @@ class Grouping:
 
     def _places(self, builds: Sequence[Build], groups: Sequence[Group]) -> Iterator[tuple[Place, list[Python]]]:
         """Where builds can live together, with the Python of each group."""
-        facts, request = self._search.facts, self._search.request
+        lookup, request = self._search.lookup, self._search.request
         whole = replace(together([build.variant for build in builds]), python=(groups[0].python,))
-        free = [library for library in LIBRARIES if not in_image(whole, library)]
+        free = [part for library, part in zip(LIBRARIES, (CUDNN, NCCL), strict=True) if not in_image(whole, library)]
         for place in places(
-            facts, whole, asked=(request.cudnn, request.nccl), supply=request.python_from, gpus=request.capabilities
+            lookup, whole, asked=(request.cudnn, request.nccl), supply=request.python_from, gpus=request.capabilities
         ):
-            found = [python_on(facts, group.python, place.system, "", request.python_from) for group in groups]
+            found = [python_on(lookup, group.python, place.system, "", request.python_from) for group in groups]
             pythons = [python for python in found if isinstance(python, Python)]
             if len(pythons) == len(groups) and all(part in free for part in mismatches(request, place)):
                 yield place, pythons
@@ -163,7 +163,7 @@ class Grouping:
     def _clash(self, group: Group, wanted: Wanted) -> list[Conflict]:
         """The facts of the fewest parts that do not go together: of it alone on that Python, else of both."""
         for several in ((wanted,), (*group.wanted, wanted)):
-            search = Search(self._search.facts, self._narrowed(several, group.python))
+            search = Search(self._search.lookup, self._narrowed(several, group.python))
             if next(search.solutions(), None) is None:
                 return clash(search, cores(search))[1]
         why = "no builds of it share these packages and go with the rest of the stack"
@@ -180,7 +180,7 @@ class Grouping:
     def _refusal(self, groups: Sequence[Group], member: Member, wanted: Wanted) -> ConflictError:
         """Why a framework fits nowhere: for reasons of its own, else of what the image has for the others."""
         python = member.pythons[0] if len(member.pythons) == 1 else ""
-        alone = Search(self._search.facts, self._narrowed((wanted,), python))
+        alone = Search(self._search.lookup, self._narrowed((wanted,), python))
         found = refusal(alone) if next(alone.solutions(), None) is None else None
         others = [each.framework.name for group in groups for each in group.wanted]
         beside = f"No build of it goes with the system, the CUDA and the libraries of {', '.join(others)}."
@@ -194,10 +194,10 @@ class Grouping:
         """What stands against the best build of a framework beside each of the others, whatever the packages."""
         if not groups:
             return []
-        facts = self._search.facts
+        lookup = self._search.lookup
         candidates, _ = next(self._solutions(groups))
         builds = [build for each in candidates for build in each.builds]
-        found = [image_clashes(facts, option.build, builds) for option in self._options(wanted)]
+        found = [image_clashes(lookup, option.build, builds) for option in self._options(wanted)]
         return [item.conflict for item in min(found, key=len, default=[])]
 
 

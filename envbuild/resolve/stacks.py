@@ -24,7 +24,7 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import LIBRARIES, together
 from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup, lookup_of
 from envbuild.resolve.search.placement import offers_on
 from envbuild.resolve.search.search import Search
 from envbuild.resolve.stack_groups import Grouping, Shares, in_image
@@ -37,16 +37,16 @@ def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
     ``driver`` and ``gpu`` are checked against it and change nothing of it. Raises :class:`ConflictError` where a framework has
     no place in it, or where it does not run on them.
     """
-    facts, request = Facts(matrix), request_of(matrix, stack)
-    shares = Grouping(Search(facts, request), stack).shares()
+    lookup, request = lookup_of(matrix), request_of(matrix, stack)
+    shares = Grouping(Search(lookup, request), stack).shares()
     hardware = request_of(matrix, stack, driver=driver, gpu=gpu) if driver or gpu else request
-    _check_hardware(facts, stack, hardware, shares.whole.builds)
-    environment = _environment(facts, stack, request, shares)
+    _check_hardware(lookup, stack, hardware, shares.whole.builds)
+    environment = _environment(lookup, stack, request, shares)
     return Resolution(
         request=stack.name,
         environment=environment,
-        reasons=tuple(_reasons(facts, request, shares, environment)),
-        warnings=tuple(dict.fromkeys(_warnings(facts, stack, hardware, shares))),
+        reasons=tuple(_reasons(lookup, request, shares, environment)),
+        warnings=tuple(dict.fromkeys(_warnings(lookup, stack, hardware, shares))),
         overlaid=overlaid_rows(matrix, environment, hardware.gpus),
         details=details_of(matrix, environment),
     )
@@ -124,22 +124,22 @@ def _check_names(matrix: Matrix, stack: Stack) -> None:
         )
 
 
-def _check_hardware(facts: Facts, stack: Stack, hardware: Request, builds: Sequence[Build]) -> None:
-    found = [item.conflict for build in builds for item in hardware_objections(facts, hardware, build.row, build.variant)]
+def _check_hardware(lookup: Lookup, stack: Stack, hardware: Request, builds: Sequence[Build]) -> None:
+    found = [item.conflict for build in builds for item in hardware_objections(lookup, hardware, build.row, build.variant)]
     if found:
         raise ConflictError(
             f"The stack {stack.name} does not run there.",
             hint="A stack's versions are fixed: take another driver or GPU, or a stack of other versions.",
-            conflicts=marked(facts.matrix, dict.fromkeys(found)),
+            conflicts=marked(lookup.matrix, dict.fromkeys(found)),
         )
 
 
 # --- the environment ----------------------------------------------------------------------------------------------------
 
 
-def _environment(facts: Facts, stack: Stack, request: Request, shares: Shares) -> Environment:
+def _environment(lookup: Lookup, stack: Stack, request: Request, shares: Shares) -> Environment:
     """What an environment of all frameworks would be, but for the Python and the dependencies of each prefix."""
-    whole = environment_of(facts, request, shares.whole)
+    whole = environment_of(lookup, request, shares.whole)
     plans = tuple(_plan(name, candidate, whole) for name, candidate in zip(_names(shares), shares.candidates, strict=True))
     python = {name: plan.python.version for plan in plans for name in plan.frameworks}
     builds = {build.framework.name: build for build in shares.whole.builds}
@@ -151,7 +151,7 @@ def _environment(facts: Facts, stack: Stack, request: Request, shares: Shares) -
             framework_of(builds[f.name], python[f.name], whole.cuda or "", beside[f.name]) for f in whole.frameworks
         ),
         python=plans[0].python,
-        base=_base(facts, shares, whole.base),
+        base=_base(lookup, shares, whole.base),
         prefixes=plans if len(plans) > 1 else (),
     )
 
@@ -176,10 +176,10 @@ def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
     )
 
 
-def _base(facts: Facts, shares: Shares, base: Base) -> Base:
+def _base(lookup: Lookup, shares: Shares, base: Base) -> Base:
     """The base by its stack's name: what else would serve all prefixes, and nobody can insist on."""
     variant = together([build.variant for build in shares.whole.builds])
-    offers, _ = offers_on(facts, variant, shares.place.system, "")
+    offers, _ = offers_on(lookup, variant, shares.place.system, "")
     ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))
     others = dict.fromkeys(offer.provider for offer in ordered if offer.provider != base.provider)
     return replace(base, is_default=True, other_providers=tuple(others))
@@ -188,14 +188,14 @@ def _base(facts: Facts, shares: Shares, base: Base) -> Base:
 # --- in words -----------------------------------------------------------------------------------------------------------
 
 
-def _reasons(facts: Facts, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
+def _reasons(lookup: Lookup, request: Request, shares: Shares, environment: Environment) -> Iterator[Reason]:
     names = _names(shares)
-    yield from reasons.of_builds(facts, request, shares.whole)
-    yield from reasons.of_libraries(facts, shares.whole, environment)
+    yield from reasons.of_builds(lookup, request, shares.whole)
+    yield from reasons.of_libraries(lookup, shares.whole, environment)
     for index, (group, candidate) in enumerate(zip(shares.groups, shares.candidates, strict=True)):
         prefix = f"{names[index]}: " if len(names) > 1 else ""
         variant = together([build.variant for build in candidate.builds])
-        python = reasons.of_python(facts, replace(request, python=f"=={group.python}"), candidate, variant)
+        python = reasons.of_python(lookup, replace(request, python=f"=={group.python}"), candidate, variant)
         dependencies = reasons.of_dependencies(candidate)
         yield replace(python, choice=f"{prefix}{python.choice}")
         yield replace(dependencies, choice=f"{prefix}{dependencies.choice}")
@@ -211,14 +211,14 @@ def _reasons(facts: Facts, request: Request, shares: Shares, environment: Enviro
     yield from reasons.of_place(request, shares.whole, environment)
 
 
-def _warnings(facts: Facts, stack: Stack, request: Request, shares: Shares) -> Iterator[str]:
+def _warnings(lookup: Lookup, stack: Stack, request: Request, shares: Shares) -> Iterator[str]:
     yield from request.warnings
     for candidate in shares.candidates:
         for build in candidate.builds:
-            yield from hardware_warnings(facts, request, build.row, build.variant)
+            yield from hardware_warnings(lookup, request, build.row, build.variant)
         yield from addon_builds.warnings(candidate.builds)
         yield from package_warnings(candidate.builds)
-        yield from status_warnings(facts, request, candidate)
+        yield from status_warnings(lookup, request, candidate)
     whole = together([build.variant for build in shares.whole.builds])
     for library in LIBRARIES:
         if getattr(request, library) and not in_image(whole, library):

@@ -19,7 +19,7 @@ from envbuild.resolve.request.gpus import find_gpu
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 from envbuild.resolve.search.hardware import hardware_objections
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import lookup_of
 from envbuild.resolve.search.release_order import in_order_of_choice, wider_patch
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:
 def test_show_and_resolve_agree_on_every_gpu_and_cuda(facts: Matrix) -> None:
     boards = {row.capability: row for row in facts.gpus if not row.host}
     request = parse(["tf"], matrix=facts, gpu="K80")
-    look_up = Facts(facts)
+    look_up = lookup_of(facts)
     wrong = []
     for capability, board in boards.items():
         gpu, _ = find_gpu(facts, board.name)

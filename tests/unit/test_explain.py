@@ -11,10 +11,10 @@ from envbuild.errors import ConflictError
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
 from envbuild.resolve.explanation import explain
-from envbuild.resolve.request.model import Request
+from envbuild.resolve.request.model import BASE, Request
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import lookup_of
 from envbuild.resolve.search.search import Search
 
 SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
@@ -57,15 +57,15 @@ def test_an_unknown_row_is_chosen_and_a_bad_one_is_not() -> None:
     ],
 )
 def test_the_parts_that_conflict(words: list[str], options: dict[str, str], parts: set[tuple[str, ...]]) -> None:
-    search = Search(Facts(TOY), parse(words, matrix=TOY, **options))
+    search = Search(lookup_of(TOY), parse(words, matrix=TOY, **options))
     found = cores(search)
-    assert set(found) == parts
+    assert {tuple(part.kind for part in core) for core in found} == parts
     for core in found:
         with pytest.raises(ConflictError):
-            resolve(TOY, restricted(search.request, {*core, "base"}))
+            resolve(TOY, restricted(search.request, {*core, BASE}))
         for part in core:
             rest = set(core) - {part}
-            assert any(_solved(restricted(search.request, rest | more)) for more in (set(), {"base"})), (core, part)
+            assert any(_solved(restricted(search.request, rest | more)) for more in (set(), {BASE})), (core, part)
     assert set().union(*map(set, found)) <= set(asked(search.request))
 
 

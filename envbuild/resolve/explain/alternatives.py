@@ -14,7 +14,7 @@ from envbuild.resolve.environment import environment_of
 from envbuild.resolve.explain.cpu_fallback import on_cpu
 from envbuild.resolve.explain.minimal_conflicts import asked, freed
 from envbuild.resolve.explain.suitable_hardware import by_ptx, driver_window, nearest_board, uneasy
-from envbuild.resolve.request.model import GpuWanted, Part, Request, Wanted, kind_of
+from envbuild.resolve.request.model import BASE, DRIVER, GPU, GpuWanted, Part, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.search import Only, Option, Search
@@ -48,7 +48,7 @@ class _Near:
 
 
 def _weight(changed: _Changed) -> int:
-    return sum(_WEIGHTS[kind_of(part)] for part in changed)
+    return sum(_WEIGHTS[part.kind] for part in changed)
 
 
 def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
@@ -73,9 +73,9 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
     made: dict[str, Alternative] = {}
     for near in found:
         free = replace(
-            request, base="" if "base" in near.changed else request.base, image="" if "base" in near.changed else request.image
+            request, base="" if BASE in near.changed else request.base, image="" if BASE in near.changed else request.image
         )
-        name = environment_of(search.facts, free, near.candidate).name
+        name = environment_of(search.lookup, free, near.candidate).name
         made.setdefault(name, Alternative(name=name, changes=_describe(search, near)))
     fallback = on_cpu(search)
     if fallback is None or fallback.name in list(made)[:shown]:
@@ -85,7 +85,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
     """Sets of parts to change, few and light ones first, each of which changes something of every core."""
-    parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(kind_of(part)))
+    parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(part.kind))
     sizes = [
         sorted(
             (changed for changed in itertools.combinations(parts, size) if _is_plain(changed) and _meets(changed, cores)),
@@ -101,13 +101,12 @@ def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
 
 def _is_plain(changed: _Changed) -> bool:
     """Whether it does not change a part of a framework that it leaves out."""
-    return not any(part.rpartition(" ")[0] in changed for part in changed)
+    return not any(part.owner in changed for part in changed)
 
 
 def _meets(changed: _Changed, cores: Sequence[_Changed]) -> bool:
     """Leaving a framework out changes each of its parts."""
-    names = {part for part in changed if kind_of(part) == "framework"}
-    return all(any(part in changed or part.rpartition(" ")[0] in names for part in core) for core in cores)
+    return all(any(part in changed or part.owner in changed for part in core) for core in cores)
 
 
 class _Nearest:
@@ -122,18 +121,12 @@ class _Nearest:
     def of(self, changed: _Changed) -> Iterator[_Near]:
         """The nearest, if any; who asked for another CUDA may also be helped by none."""
         request = self._search.request
-        free = freed(
-            request, [part for part in asked(request) if part not in changed and part.rpartition(" ")[0] not in changed]
-        )
+        free = freed(request, [part for part in asked(request) if part not in changed and part.owner not in changed])
         kinds = [self._useful(changed)]
-        if (
-            request.device == "gpu"
-            and any(kind_of(part) == "cuda" for part in changed)
-            and not (request.driver or request.gpus)
-        ):
+        if request.device == "gpu" and any(part.kind == "cuda" for part in changed) and not (request.driver or request.gpus):
             kinds.append(lambda build: not build.variant.cuda)
         for only in kinds:
-            gpus = () if "gpu" in changed else request.gpus
+            gpus = () if GPU in changed else request.gpus
             candidate = self._search.first(free, only=only, order=self._orders[gpus])
             if candidate is not None:
                 gives_up = request.device == "gpu" and not any(build.variant.cuda for build in candidate.builds)
@@ -141,12 +134,12 @@ class _Nearest:
 
     def _useful(self, changed: _Changed) -> Only:
         """Who asks for a GPU is not helped by a build without it, nor by one for which there is no driver."""
-        request, facts = self._search.request, self._search.facts
+        request, lookup = self._search.request, self._search.lookup
 
         def useful(build: Build) -> bool:
             if not build.variant.cuda:
                 return request.device != "gpu" or build.beside_gpus
-            return "driver" not in changed or driver_window(facts, request, build.variant, "gpu" in changed) is not None
+            return DRIVER not in changed or driver_window(lookup, request, build.variant, GPU in changed) is not None
 
         return useful
 
@@ -190,15 +183,15 @@ def _cuda_distance(clauses: str, variant: Variant) -> int:
 
 def _describe(search: Search, near: _Near) -> str:
     changes = ", ".join(dict.fromkeys(_describe_part(search, near, part) for part in near.changed)) or "nothing"
-    gpus = () if "gpu" in near.changed else search.request.gpus
+    gpus = () if GPU in near.changed else search.request.gpus
     compiled = dict.fromkeys(gpu.text for build in near.candidate.builds for gpu in by_ptx(build, gpus))
     return changes + (f"; no native code for {', '.join(compiled)}: PTX, compiled at the first start" if compiled else "")
 
 
 def _describe_part(search: Search, near: _Near, part: Part) -> str:
-    request, place, kind = search.request, near.candidate.place, kind_of(part)
+    request, place, kind = search.request, near.candidate.place, part.kind
     if kind == "framework":
-        return f"without {part}"
+        return f"without {part.framework}"
     if kind in ("driver", "gpu") and not any(build.variant.cuda for build in near.candidate.builds):
         return "CPU instead of a GPU"
     if kind == "driver":
@@ -225,7 +218,7 @@ def _describe_part(search: Search, near: _Near, part: Part) -> str:
 
 def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -> str:
     """A version or a CUDA, of one framework or of all."""
-    request, name = search.request, part.rpartition(" ")[0]
+    request, name = search.request, part.framework
     builds = [build for build in candidate.builds if not name or build.framework.name == name]
     wanted = request.wanted_of(builds[0].framework)
     if kind == "version":
@@ -239,8 +232,8 @@ def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -
 
 def _drivers(search: Search, near: _Near) -> str:
     """The drivers that serve the build that asks most of them."""
-    facts, builds = search.facts, [build for build in near.candidate.builds if build.variant.cuda]
-    windows = [driver_window(facts, search.request, build.variant, "gpu" in near.changed) or "" for build in builds]
+    lookup, builds = search.lookup, [build for build in near.candidate.builds if build.variant.cuda]
+    windows = [driver_window(lookup, search.request, build.variant, GPU in near.changed) or "" for build in builds]
     return max(windows, key=version_parts)
 
 
@@ -249,7 +242,7 @@ def _describe_gpu(search: Search, candidate: Candidate) -> str:
     build = next(build for build in candidate.builds if build.variant.cuda)
     variant = build.variant
     instead = f"instead of {', '.join(gpu.text for gpu in request.gpus)}"
-    board = nearest_board(search.facts, request, build.row, variant, candidate.place.offer)
+    board = nearest_board(search.lookup, request, build.row, variant, candidate.place.offer)
     code = ", ".join(variant.sass or (f"PTX {entry}" for entry in variant.ptx))
     holds = f"; its GPU code is for {code}" if code else ""
     return f"on {f'a {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"

@@ -6,6 +6,7 @@ from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.model import ComputeCapability, Details, Environment, Framework, Upon
 from envbuild.resolve.search.addon_builds import held_variants
+from envbuild.resolve.search.lookup import lookup_of
 
 
 def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
@@ -14,7 +15,7 @@ def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
 
 
 def _details(matrix: Matrix, environment: Environment, framework: Framework) -> Details:
-    variants = held_variants(matrix, framework)
+    variants = held_variants(lookup_of(matrix), framework)
     variant = next((variant for variant in variants if variant.name == framework.variant), None)
     if variant is None:
         return Details(upon=(), cudnn=None, nccl=None, compute_capability=None)

@@ -10,10 +10,10 @@ from envbuild.resolve.explain.alternatives import alternatives
 from envbuild.resolve.explain.conflicts import fewest
 from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
 from envbuild.resolve.explain.overlay_notes import marked
-from envbuild.resolve.request.model import Part, Request, kind_of
+from envbuild.resolve.request.model import BASE, Part, Request
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.hardware import takes_compat
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import describe
 from envbuild.resolve.search.search import Search
@@ -30,13 +30,13 @@ def refusal(search: Search) -> ConflictError:
     """The error for a request that nothing satisfies."""
     request = search.request
     found = cores(search)
-    core, facts = clash(search, found)
+    core, against = clash(search, found)
     nearest = alternatives(search, found)
     shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
     return ConflictError(
         f"No combination satisfies {request.text}.",
         hint=f"{_change(core)}{shown}",
-        conflicts=marked(search.facts.matrix, facts),
+        conflicts=marked(search.lookup.matrix, against),
         alternatives=nearest,
     )
 
@@ -45,16 +45,17 @@ def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part
     """Of the ``found`` smallest sets of parts that do not go together, the one against which the fewest facts stand."""
     request = search.request
     # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
-    always = [part for part in asked(request) if kind_of(part) in ("version", "cuda")]
-    relieved = takes_compat(search.facts, request)
+    always = [part for part in asked(request) if part.kind in ("version", "cuda")]
+    has_remedy = takes_compat(search.lookup, request)
     told = []
     for core in found:
-        names = {part.partition(" ")[0] for part in core}
+        names = {part.framework for part in core}
         common = _common_bases(request, names)
         names |= common
-        kept = [part for part in always if " " not in part or part.partition(" ")[0] in names]
-        narrow = (restricted(request, {*core, *common, *kept, *base}) for base in ((), ("base",)))
-        told += [(core, conflicts(search.facts, each, relieved)) for each in narrow]
+        bases = [Part("framework", name) for name in common]
+        kept = [part for part in always if not part.framework or part.framework in names]
+        narrow = (restricted(request, {*core, *bases, *kept, *base}) for base in ((), (BASE,)))
+        told += [(core, conflicts(search.lookup, each, has_remedy)) for each in narrow]
     return min(told, key=lambda pair: len(pair[1]))
 
 
@@ -69,7 +70,7 @@ def _common_bases(request: Request, names: Collection[str]) -> set[str]:
 
 def _change(core: tuple[Part, ...]) -> str:
     """Which parts stand against each other, in words."""
-    words = [f"{part} (any version)" if kind_of(part) == "framework" else f"the {_word(part)}" for part in core]
+    words = [f"{part.framework} (any version)" if part.kind == "framework" else f"the {_word(part)}" for part in core]
     if not words:
         return "No environment of it can be made at all."
     if len(words) == 1:
@@ -78,22 +79,23 @@ def _change(core: tuple[Part, ...]) -> str:
 
 
 def _word(part: Part) -> str:
-    name, _, kind = part.rpartition(" ")
-    return " ".join(filter(None, (name, _WORDS.get(kind, kind))))
+    return " ".join(filter(None, (part.framework, _WORDS.get(part.kind, part.kind))))
 
 
-def conflicts(facts: Facts, request: Request, relieved: bool) -> list[Conflict]:
+def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Conflict]:
     """The facts against the candidate that has the fewest of them, among those that the request names.
 
-    With what would help against them, where ``relieved`` says that the GPUs take it: a narrowed request names them no more.
+    With what would help against them, where ``has_remedy`` says that the GPUs take it: a narrowed request names them no more.
     """
-    best = fewest(Search(facts, request))
+    best = fewest(Search(lookup, request))
     if best is None:
         return []
-    found = [replace(item.conflict, reason=f"{item.conflict.reason}{item.relief if relieved else ''}") for item in best.against]
+    found = [
+        replace(item.conflict, reason=f"{item.conflict.reason}{item.remedy if has_remedy else ''}") for item in best.against
+    ]
     if len(best.builds) == 1:
-        found += _premises(request, best.builds[0], best.against)
-    elif best.homeless:
+        found += _supporting_facts(request, best.builds[0], best.against)
+    elif best.placement_only:
         found += [_demands(build) for build in best.builds]
     return list(dict.fromkeys(found))[:_SHOWN_CONFLICTS]
 
@@ -107,7 +109,7 @@ def _demands(build: Build) -> Conflict:
     return Conflict(row=build.row, reason=f"needs {'; '.join(wants)}", source=variant.origin.source_of("python"))
 
 
-def _premises(request: Request, build: Build, against: Sequence[Objection]) -> list[Conflict]:
+def _supporting_facts(request: Request, build: Build, against: Sequence[Objection]) -> list[Conflict]:
     """What the build's own row says that the objections of other rows rest on; not what the request itself says."""
     variant = build.variant
     known: dict[str, str] = {
@@ -117,5 +119,5 @@ def _premises(request: Request, build: Build, against: Sequence[Objection]) -> l
         "cudnn": f"needs cuDNN {describe(variant.cudnn)}" if variant.cudnn else "",
         "nccl": f"needs NCCL {describe(variant.nccl)}" if variant.nccl else "",
     }
-    wanted = dict.fromkeys(item.premise for item in against if known.get(item.premise))
+    wanted = dict.fromkeys(item.supporting_field for item in against if known.get(item.supporting_field))
     return [Conflict(row=build.row, reason=known[field], source=variant.origin.source_of(field)) for field in wanted]

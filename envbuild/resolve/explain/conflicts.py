@@ -11,11 +11,11 @@ from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import within
 from envbuild.model import Python
-from envbuild.resolve.request.model import Request, Wanted
+from envbuild.resolve.request.model import BASE, CUDA, CUDNN, NCCL, PYTHON, SYSTEM, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import cuda_objections, mismatches
 from envbuild.resolve.search.compatibility import clashes, together
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection
 from envbuild.resolve.search.placement import offers_on, places, system_objections
 from envbuild.resolve.search.pythons import python_on
@@ -26,12 +26,12 @@ _COMPARED = 1000  # combinations of builds
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What stands against some builds; ``homeless`` where only the place does. ``unasked`` builds are for another device."""
+    """What stands against some builds: only their place (``placement_only``)? Are they for another device (``unasked``)?"""
 
     builds: tuple[Build, ...]
     against: list[Objection]
     unasked: bool
-    homeless: bool
+    placement_only: bool
 
     @property
     def score(self) -> tuple[bool, int]:
@@ -44,29 +44,29 @@ def fewest(search: Search) -> Case | None:
 
     Where there are too many combinations, one that no other build in the place of one would better.
     """
-    bench = _Bench(search)
-    levels = [bench.kinds(wanted) for wanted in search.request.wanted]
+    scorer = _CaseScorer(search)
+    levels = [scorer.kinds(wanted) for wanted in search.request.wanted]
     if not all(levels):
         return None
     if math.prod(map(len, levels)) <= _COMPARED:
         fewest_yet: Case | None = None
         for options in itertools.product(*levels):
-            fewest_yet = bench.better(options, fewest_yet) or fewest_yet
+            fewest_yet = scorer.better(options, fewest_yet) or fewest_yet
         return fewest_yet
     chosen = [level[0] for level in levels]
-    best, before = bench.better(chosen, None), None
+    best, before = scorer.better(chosen, None), None
     while best is not None and best is not before:
         before = best
         for index, level in enumerate(levels):
             for option in level:
                 tried = [*chosen[:index], option, *chosen[index + 1 :]]
-                if (better := bench.better(tried, best)) is not None:
+                if (better := scorer.better(tried, best)) is not None:
                     best, chosen = better, tried
     return best
 
 
-class _Bench:
-    """Hears cases; what two builds hold against each other is worked out once."""
+class _CaseScorer:
+    """Scores cases; the conflicts of two builds are worked out once."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -79,7 +79,7 @@ class _Bench:
             return options
         kinds: dict[object, Option] = {}
         for option in options:
-            kinds.setdefault((option.need, tuple((item.part, item.also) for item in option.objections)), option)
+            kinds.setdefault((option.need, tuple((item.part, item.other_part) for item in option.objections)), option)
         return list(kinds.values())
 
     def better(self, options: Sequence[Option], best: Case | None) -> Case | None:
@@ -87,7 +87,7 @@ class _Bench:
 
         The places are looked at last, since that takes longest: facts against them can only make a score higher.
         """
-        request, facts = self._search.request, self._search.facts
+        request, lookup = self._search.request, self._search.lookup
         builds = tuple(option.build for option in options)
         against = [item for option in options for item in option.objections]
         for pair in itertools.combinations(builds, 2):
@@ -96,44 +96,44 @@ class _Bench:
             against += [_no_gpu(build) for build in builds]
         mixed = {"cpu", "gpu"} <= {option.need.device for option in options}
         unasked = mixed or any(True for build in builds for _ in cuda_objections(request, build))
-        homeless = len(builds) == 1 or not against
-        case = Case(builds, against, unasked, homeless)
+        placement_only = len(builds) == 1 or not against
+        case = Case(builds, against, unasked, placement_only)
         if best is not None and case.score >= best.score:
             return None
-        if homeless:
-            case = replace(case, against=[*against, *_place_conflicts(facts, request, builds)])
+        if placement_only:
+            case = replace(case, against=[*against, *_place_conflicts(lookup, request, builds)])
         return case if best is None or case.score < best.score else None
 
     def _pair(self, one: Build, other: Build) -> list[Objection]:
         key = (one.row, one.variant.upon, other.row, other.variant.upon)
         if key not in self._clashes:
-            self._clashes[key] = clashes(self._search.facts, (one, other))
+            self._clashes[key] = clashes(self._search.lookup, (one, other))
         return self._clashes[key]
 
 
 def _no_gpu(build: Build) -> Objection:
     reason = "built for CPU alone, as all beside it; the request asks for a GPU environment"
-    return objection("cuda", build.row, reason, build.variant.origin.source_of("cuda"))
+    return objection(CUDA, build.row, reason, build.variant.origin.source_of("cuda"))
 
 
-def _place_conflicts(facts: Facts, request: Request, builds: Sequence[Build]) -> list[Objection]:
+def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) -> list[Objection]:
     """The fewest facts against putting builds where the request wants them."""
     variant = together([build.variant for build in builds])
     possible = places(
-        facts, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
+        lookup, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
     )
     if any(not mismatches(request, place) for place in possible):
         return []
     wanted = request.systems or {place.system.name for place in possible}
-    systems = [row for row in facts.matrix.systems if not wanted or row.name in wanted]
+    systems = [row for row in lookup.matrix.systems if not wanted or row.name in wanted]
     pythons = list(variant.python)
     unsupported: list[Objection] = []
     if request.python and not any(within(version, request.python) for version in pythons):
         unsupported = list(_unsupported(request, builds))
     elif request.python:
         pythons = [version for version in pythons if within(version, request.python)]
-    options = [[*unsupported, *_system_conflicts(facts, request, variant, system, pythons)] for system in systems]
-    nowhere = [objection("system", builds[0].row, "no operating system is in the matrix", builds[0].variant.origin.source)]
+    options = [[*unsupported, *_system_conflicts(lookup, request, variant, system, pythons)] for system in systems]
+    nowhere = [objection(SYSTEM, builds[0].row, "no operating system is in the matrix", builds[0].variant.origin.source)]
     return min(options, key=len, default=unsupported or nowhere)
 
 
@@ -143,15 +143,15 @@ def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objectio
     for build in without or builds:
         variant = build.variant
         reason = f"supports Python {', '.join(variant.python)}; the request asks for {request.python.lstrip('=')}"
-        yield objection("python", build.row, reason, variant.origin.source_of("python"))
+        yield objection(PYTHON, build.row, reason, variant.origin.source_of("python"))
 
 
 def _system_conflicts(
-    facts: Facts, request: Request, variant: Variant, system: SystemRow, pythons: list[str]
+    lookup: Lookup, request: Request, variant: Variant, system: SystemRow, pythons: list[str]
 ) -> list[Objection]:
     """What speaks against one system, with any of ``pythons``."""
     found = system_objections(variant, system)
-    supplied = [python_on(facts, version, system, request.image, request.python_from) for version in pythons]
+    supplied = [python_on(lookup, version, system, request.image, request.python_from) for version in pythons]
     bad = [item for item in supplied if isinstance(item, Objection) and item.conflict.row != system.key]
     if bad and len(bad) == len(supplied):
         found.extend(bad)
@@ -160,13 +160,13 @@ def _system_conflicts(
     elif not any(isinstance(item, Python) for item in supplied):
         carried = ", ".join(python.version for python in system.pythons) or "none"
         reason = f"carries Python {carried}; {variant.package} ({variant.name}) would need {', '.join(pythons)}"
-        found.append(objection("python", system.key, reason, system.origin.source_of("pythons"), "python"))
-    found.extend(_offer_conflicts(facts, request, variant, system))
+        found.append(objection(PYTHON, system.key, reason, system.origin.source_of("pythons"), "python"))
+    found.extend(_offer_conflicts(lookup, request, variant, system))
     return found
 
 
-def _offer_conflicts(facts: Facts, request: Request, variant: Variant, system: SystemRow) -> list[Objection]:
-    offers, against = offers_on(facts, variant, system, request.image, gpus=request.capabilities)
+def _offer_conflicts(lookup: Lookup, request: Request, variant: Variant, system: SystemRow) -> list[Objection]:
+    offers, against = offers_on(lookup, variant, system, request.image, gpus=request.capabilities)
     if not offers:
         return list(against.values())[:1]
     found: list[Objection] = []
@@ -175,16 +175,16 @@ def _offer_conflicts(facts: Facts, request: Request, variant: Variant, system: S
     elif request.base and request.base not in {offer.provider for offer in offers}:
         has = ", ".join(dict.fromkeys(offer.provider for offer in offers))
         reason = f"{variant.package} ({variant.name}) on {system.name} is served by {has}, not by {request.base}"
-        found.append(objection("base", system.key, reason, system.origin.source))
+        found.append(objection(BASE, system.key, reason, system.origin.source))
     elif not request.base and all(offer.deleted for offer in offers):
         row = offers[0].row
         image, source = (row.image, row.origin.source) if row else ("", "")
         reason = f"{image} was deleted upstream, and nothing else serves; --base {offers[0].provider} insists on it"
-        found.append(objection("base", f"cuda {variant.cuda} {offers[0].provider} {system.name}", reason, source))
-    for part, wanted in (("cudnn", request.cudnn), ("nccl", request.nccl)):
-        versions = dict.fromkeys(library.version for offer in offers if (library := getattr(offer, part)))
+        found.append(objection(BASE, f"cuda {variant.cuda} {offers[0].provider} {system.name}", reason, source))
+    for part, wanted in ((CUDNN, request.cudnn), (NCCL, request.nccl)):
+        versions = dict.fromkeys(library.version for offer in offers if (library := getattr(offer, part.kind)))
         if wanted and not any(within(version, wanted) for version in versions):
-            reason = f"{variant.package} ({variant.name}) comes with {part} {', '.join(versions) or 'none'}, not {wanted}"
-            source = variant.origin.source_of(part)
-            found.append(objection("cudnn" if part == "cudnn" else "nccl", f"{part} on {system.name}", reason, source))
+            reason = f"{variant.package} ({variant.name}) comes with {part.kind} {', '.join(versions) or 'none'}, not {wanted}"
+            source = variant.origin.source_of(part.kind)
+            found.append(objection(part, f"{part.kind} on {system.name}", reason, source))
     return found

@@ -27,9 +27,9 @@ def on_cpu(search: Search) -> Alternative | None:
     )
     # A provider of CUDA is no base for CPUs.
     for attempt in (without_gpu, replace(without_gpu, base="", image="")):
-        candidate = Search(search.facts, attempt).first()
+        candidate = Search(search.lookup, attempt).first()
         if candidate is not None:
-            name = environment_of(search.facts, attempt, candidate).name
+            name = environment_of(search.lookup, attempt, candidate).name
             return Alternative(name=name, changes=f"CPU instead of {_instead_of(request)}")
     return None
 

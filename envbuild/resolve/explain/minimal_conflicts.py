@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from envbuild.resolve.request.model import SHARED, Part, Request, kind_of
+from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL, PYTHON, PYTHON_FROM, SYSTEM, Part, Request
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.search import Option, Search
 
@@ -17,23 +17,23 @@ def asked(request: Request) -> tuple[Part, ...]:
     """The parts that the request does not leave open. Hardware that a CPU environment does not use was not asked for."""
     hardware = request.device != "cpu"
     stated: dict[Part, object] = {
-        "cuda": said_of_cuda(request),
-        "python": request.python,
-        "python-from": request.python_from,
-        "system": request.systems,
-        "base": request.base or request.image,
-        "cudnn": request.cudnn,
-        "nccl": request.nccl,
-        "driver": request.driver and hardware,
-        "gpu": request.gpus and hardware,
+        CUDA: said_of_cuda(request),
+        PYTHON: request.python,
+        PYTHON_FROM: request.python_from,
+        SYSTEM: request.systems,
+        BASE: request.base or request.image,
+        CUDNN: request.cudnn,
+        NCCL: request.nccl,
+        DRIVER: request.driver and hardware,
+        GPU: request.gpus and hardware,
     }
-    return (*_of_frameworks(request), *(part for part in SHARED if stated[part]))
+    return (*_of_frameworks(request), *(part for part, is_stated in stated.items() if is_stated))
 
 
 def _of_frameworks(request: Request) -> Iterator[Part]:
     for wanted in request.wanted:
         if len(request.wanted) > 1:
-            yield wanted.framework.name
+            yield request.part("framework", wanted)
         if wanted.version:
             yield request.part("version", wanted)
         if wanted.cuda:
@@ -42,7 +42,7 @@ def _of_frameworks(request: Request) -> Iterator[Part]:
 
 def closed(parts: Collection[Part]) -> frozenset[Part]:
     """The parts with those that they are of: who keeps a framework's version keeps the framework."""
-    return frozenset(itertools.chain.from_iterable((part, part.rpartition(" ")[0] or part) for part in parts))
+    return frozenset(itertools.chain.from_iterable((part, part.owner or part) for part in parts))
 
 
 def freed(request: Request, keep: Collection[Part]) -> frozenset[Part]:
@@ -61,24 +61,24 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
             cuda=each.cuda if request.part("cuda", each) in kept else "",
         )
         for each in request.wanted
-        if alone or each.framework.name in kept
+        if alone or request.part("framework", each) in kept
     ]
     found = replace(
         request,
         wanted=tuple(wanted),
-        cuda=request.cuda if "cuda" in kept else "",
-        python=request.python if "python" in kept else "",
-        python_from=request.python_from if "python-from" in kept else "",
-        systems=request.systems if "system" in kept else (),
-        system_text=request.system_text if "system" in kept else "",
-        base=request.base if "base" in kept else "",
-        image=request.image if "base" in kept else "",
-        cudnn=request.cudnn if "cudnn" in kept else "",
-        nccl=request.nccl if "nccl" in kept else "",
-        driver=request.driver if "driver" in kept else "",
-        gpus=request.gpus if "gpu" in kept else (),
+        cuda=request.cuda if CUDA in kept else "",
+        python=request.python if PYTHON in kept else "",
+        python_from=request.python_from if PYTHON_FROM in kept else "",
+        systems=request.systems if SYSTEM in kept else (),
+        system_text=request.system_text if SYSTEM in kept else "",
+        base=request.base if BASE in kept else "",
+        image=request.image if BASE in kept else "",
+        cudnn=request.cudnn if CUDNN in kept else "",
+        nccl=request.nccl if NCCL in kept else "",
+        driver=request.driver if DRIVER in kept else "",
+        gpus=request.gpus if GPU in kept else (),
     )
-    said = "cuda" in kept or any(each.cuda for each in wanted)
+    said = CUDA in kept or any(each.cuda for each in wanted)
     return found if said else replace(found, device="gpu" if implying_gpu(found) else "")
 
 
@@ -105,7 +105,7 @@ def cores(search: Search) -> list[tuple[Part, ...]]:
 
 def _is_plain(keep: tuple[Part, ...]) -> bool:
     """Whether it does not name a framework beside its version, which implies it."""
-    return not any(part.rpartition(" ")[0] in keep for part in keep)
+    return not any(part.owner in keep for part in keep)
 
 
 def _weaker(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
@@ -116,10 +116,10 @@ def _weaker(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
 def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     kept = list(parts)
     for part in parts:
-        rest = [other for other in kept if other != part and not other.startswith(f"{part} ")]
+        rest = [other for other in kept if part not in (other, other.owner)]
         if not question.satisfiable(rest):
             kept = rest
-    return tuple(part for part in kept if not any(other.startswith(f"{part} ") for other in kept))
+    return tuple(part for part in kept if not any(other.owner == part for other in kept))
 
 
 class _Question:
@@ -133,11 +133,11 @@ class _Question:
     def satisfiable(self, keep: Collection[Part]) -> bool:
         """Whether anything satisfies ``keep``, or ``keep`` with the base that was asked for."""
         wanted = closed(keep)
-        if len(self._search.request.wanted) > 1 and not any(kind_of(part) == "framework" for part in wanted):
+        if len(self._search.request.wanted) > 1 and not any(part.kind == "framework" for part in wanted):
             return True
         if any(wanted <= known for known in self._satisfied):
             return True
-        return self._solved(keep) or ("base" in self._parts and "base" not in keep and self._solved((*keep, "base")))
+        return self._solved(keep) or (BASE in self._parts and BASE not in keep and self._solved((*keep, BASE)))
 
     def _solved(self, keep: Collection[Part]) -> bool:
         free = freed(self._search.request, keep)
@@ -159,12 +159,12 @@ class _Question:
         for wanted in request.wanted:
             build = builds.get(wanted.framework.name)
             if build is None:
-                wrong |= {wanted.framework.name, request.part("version", wanted), request.part("cuda", wanted)}
+                wrong |= {request.part(kind, wanted) for kind in ("framework", "version", "cuda")}
                 continue
             option = next(each for each in self._search.options(wanted, free) if each.build == build)
-            wrong |= {part for item in option.objections for part in (item.part, item.also)}
+            wrong |= {part for item in option.objections for part in (item.part, item.other_part)}
             if not option.accepted:
                 wrong.add(request.part("version", wanted))
         if len(request.wanted) > 1 and not any(build.variant.cuda for build in candidate.builds):
-            wrong |= {"cuda", *implying_gpu(request)} if request.device == "gpu" else set()
+            wrong |= {CUDA, *implying_gpu(request)} if request.device == "gpu" else set()
         return frozenset(self._parts) - wrong

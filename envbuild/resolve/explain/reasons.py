@@ -15,26 +15,26 @@ from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import Library, Place, describe
 from envbuild.resolve.search.release_order import wider_patch
 
 
-def reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> tuple[Reason, ...]:
+def reasons(lookup: Lookup, request: Request, chosen: Candidate, environment: Environment) -> tuple[Reason, ...]:
     """One reason per choice, in the order in which the choices were made."""
-    return tuple(_reasons(facts, request, chosen, environment))
+    return tuple(_reasons(lookup, request, chosen, environment))
 
 
-def _reasons(facts: Facts, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+def _reasons(lookup: Lookup, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
     need = together([build.variant for build in chosen.builds])
-    yield from of_builds(facts, request, chosen)
-    yield from of_libraries(facts, chosen, environment)
-    yield of_python(facts, request, chosen, need)
+    yield from of_builds(lookup, request, chosen)
+    yield from of_libraries(lookup, chosen, environment)
+    yield of_python(lookup, request, chosen, need)
     yield from of_place(request, chosen, environment)
     yield of_dependencies(chosen)
 
 
-def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Reason]:
+def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[Reason]:
     """Why each framework in that version, and in that build."""
     place = chosen.place
     for build in chosen.builds:
@@ -50,7 +50,7 @@ def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rea
         )
         yield Reason(
             choice=_comes_from(build, place),
-            because=_package(facts, request, chosen, build),
+            because=_package(lookup, request, chosen, build),
             source=build.variant.origin.source_of("package"),
         )
         for choice, because, source in addon_builds.reasons(build):
@@ -59,10 +59,10 @@ def of_builds(facts: Facts, request: Request, chosen: Candidate) -> Iterator[Rea
         yield from _processor(build)
 
 
-def of_libraries(facts: Facts, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
+def of_libraries(lookup: Lookup, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
     """Why that driver at least, that cuDNN and that NCCL."""
     need, offer = together([build.variant for build in chosen.builds]), chosen.place.offer
-    yield from _driver(facts, environment)
+    yield from _driver(lookup, environment)
     yield from _library("cudnn", need.cudnn, offer.cudnn, need)
     yield from _library("nccl", need.nccl, offer.nccl, need)
 
@@ -158,32 +158,32 @@ def _comes_from(build: Build, place: Place) -> str:
     return f"package {variant.pins(build.release.version)[0]}"
 
 
-def no_gpu_build(facts: Facts, chosen: Candidate, build: Build) -> str:
+def no_gpu_build(lookup: Lookup, chosen: Candidate, build: Build) -> str:
     """Why none of a release's builds for GPUs was taken: what keeps all of them from those of another, if something does."""
-    ours = _for_gpus(facts, build)
+    ours = _for_gpus(lookup, build)
     for other in chosen.builds:
-        pairs = [(one, another) for one in ours for another in _for_gpus(facts, other)] if other is not build else []
-        against = [clashes(facts, pair) for pair in pairs]
+        pairs = [(one, another) for one in ours for another in _for_gpus(lookup, other)] if other is not build else []
+        against = [clashes(lookup, pair) for pair in pairs]
         if against and all(against):
             told = "; ".join(f"{each.conflict.row} {each.conflict.reason}" for each in against[0])
             return f"no GPU build of it goes with one of {other.framework.title} {other.release.version}: {told}"
     return "no GPU build satisfies the request"
 
 
-def _for_gpus(facts: Facts, build: Build) -> list[Build]:
-    return [replace(build, variant=variant) for variant in addon_builds.siblings(facts.matrix, build) if variant.cuda]
+def _for_gpus(lookup: Lookup, build: Build) -> list[Build]:
+    return [replace(build, variant=variant) for variant in addon_builds.siblings(lookup, build) if variant.cuda]
 
 
-def _package(facts: Facts, request: Request, chosen: Candidate, build: Build) -> str:
+def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) -> str:
     variant = build.variant
-    builds = addon_builds.siblings(facts.matrix, build)
+    builds = addon_builds.siblings(lookup, build)
     kinds = {bool(other.cuda) for other in builds}
     if len(builds) == 1:
         return "the only build of this version"
     if build.beside_gpus:
         return "nothing that was asked for is for GPUs"
     if not variant.cuda:
-        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(facts, chosen, build)}")
+        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}")
     if clauses := request.wanted_of(build.framework).cuda or request.cuda:
         return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
     return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"
@@ -215,13 +215,13 @@ def _cuda(build: Build) -> Iterator[Reason]:
     )
 
 
-def _driver(facts: Facts, environment: Environment) -> Iterator[Reason]:
+def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
     cudas = [cuda for framework in environment.frameworks if (cuda := environment.cuda_of(framework))]
-    rows = [row for cuda in cudas if (row := facts.cuda.get(cuda)) is not None]
+    rows = [row for cuda in cudas if (row := lookup.cuda.get(cuda)) is not None]
     if not rows:
         return
     row = max(rows, key=lambda row: numbers(row.driver_min))
-    rule = facts.rules.get(row.version.partition(".")[0])
+    rule = lookup.rules.get(row.version.partition(".")[0])
     floor = f"; native code runs from {rule.driver_min} on (minor-version compatibility)" if rule else ""
     yield Reason(
         choice=f"driver >= {row.driver_min}",
@@ -246,7 +246,7 @@ def _library(name: str, need: LibraryNeed | None, chosen: Library | None, varian
     yield Reason(choice=f"{name} {chosen.version}", because=because, source=source)
 
 
-def of_python(facts: Facts, request: Request, chosen: Candidate, variant: Variant) -> Reason:
+def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Variant) -> Reason:
     """Why that Python; ``variant`` is what the chosen builds need together."""
     place = chosen.place
     supporting = " and ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
@@ -258,7 +258,7 @@ def of_python(facts: Facts, request: Request, chosen: Candidate, variant: Varian
         "base": "the base image carries it",
     }[place.python.provided_by]
     asked = "asked for" if request.python and within(place.python.version, request.python) else "preferred"
-    row = facts.pythons.get(place.python.version)
+    row = lookup.pythons.get(place.python.version)
     among = ", ".join(variant.python)
     source = variant.origin.source_of("python") or (row.origin.source if row else "")
     return Reason(

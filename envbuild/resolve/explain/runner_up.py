@@ -10,12 +10,12 @@ from envbuild.matrix.platform import PythonRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers, within
 from envbuild.model import Python
-from envbuild.resolve.request.model import Part
+from envbuild.resolve.request.model import BASE, PYTHON, SYSTEM, Part
 from envbuild.resolve.search.addon_builds import siblings
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, mismatches
 from envbuild.resolve.search.compatibility import clashes_with, together
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import Place, candidates, offers_on, places
 from envbuild.resolve.search.release_order import wider_patch
@@ -78,7 +78,7 @@ def _why_newer_lost(search: Search, ours: Build, newer: Build) -> str:
 
 
 def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
-    others = [replace(build, variant=variant) for variant in siblings(search.facts.matrix, build) if variant != build.variant]
+    others = [replace(build, variant=variant) for variant in siblings(search.lookup, build) if variant != build.variant]
     against = {other.row: _against(search, chosen, build, other) for other in others}
     other = next(iter(sorted(others, key=lambda other: bool(against[other.row]))), None)
     if other is None:
@@ -92,8 +92,8 @@ def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
 
 def _against(search: Search, chosen: Candidate, build: Build, other: Build) -> list[Objection]:
     """What speaks against ``other`` in the place of ``build``."""
-    alone = build_objections(search.facts, search.request, other)
-    return alone or clashes_with(search.facts, other, [each for each in chosen.builds if each != build])
+    alone = build_objections(search.lookup, search.request, other)
+    return alone or clashes_with(search.lookup, other, [each for each in chosen.builds if each != build])
 
 
 def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
@@ -113,7 +113,7 @@ def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Pla
     """The other places of the builds that differ from the request in ``part`` alone, if at all; those that do not, first."""
     request = search.request
     asked = (request.cudnn, request.nccl)
-    found = places(search.facts, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)
+    found = places(search.lookup, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)
     known = [(place, mismatches(request, place)) for place in found]
     yield from ((place, False) for place, wrong in known if not wrong)
     yield from ((place, True) for place, wrong in known if wrong == (part,))
@@ -124,26 +124,26 @@ def _whole(chosen: Candidate) -> Variant:
 
 
 def _python(search: Search, chosen: Candidate) -> Iterator[Rival]:
-    facts, request, ours = search.facts, search.request, chosen.place.python
-    for place, excluded in _others(search, chosen, "python"):
+    lookup, request, ours = search.lookup, search.request, chosen.place.python
+    for place, excluded in _others(search, chosen, PYTHON):
         other = place.python
         if other.version == ours.version:
             continue
-        row = facts.pythons.get(other.version)
+        row = lookup.pythons.get(other.version)
         because = f"the request asks for {request.python.lstrip('=')}" if excluded else ""
         yield Rival(
             choice=f"python {ours.version}",
             next_best=f"python {other.version}",
-            because=because or _why_python(facts, ours, other, row, place.system.name),
+            because=because or _why_python(lookup, ours, other, row, place.system.name),
             source=row.origin.source if row else chosen.builds[0].variant.origin.source_of("python"),
         )
         return
 
 
-def _why_python(facts: Facts, ours: Python, other: Python, row: PythonRow | None, system: str) -> str:
+def _why_python(lookup: Lookup, ours: Python, other: Python, row: PythonRow | None, system: str) -> str:
     if ours.provided_by != other.provided_by:
         return f"no system that serves carries it: it would come from {other.provided_by} on {system}"
-    mine = facts.pythons.get(ours.version)
+    mine = lookup.pythons.get(ours.version)
     if mine and row and mine.preference != row.preference:
         return f"the matrix prefers Python {ours.version}"
     if numbers(other.version) < numbers(ours.version):
@@ -153,7 +153,7 @@ def _why_python(facts: Facts, ours: Python, other: Python, row: PythonRow | None
 
 def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
     request, ours = search.request, chosen.place
-    for place, excluded in _others(search, chosen, "system"):
+    for place, excluded in _others(search, chosen, SYSTEM):
         if place.system == ours.system or place.python.version != ours.python.version:
             continue
         if excluded:
@@ -178,7 +178,7 @@ def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
 def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
     request, ours = search.request, chosen.place
     choice = f"base {ours.offer.provider}"
-    for place, excluded in _others(search, chosen, "base"):
+    for place, excluded in _others(search, chosen, BASE):
         same = place.system == ours.system and place.python == ours.python
         if not same or place.offer == ours.offer:
             continue
@@ -190,7 +190,7 @@ def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
         source = row.origin.source if row else place.system.origin.source
         yield Rival(choice=choice, next_best=f"base {place.offer.provider}", because=because, source=source)
         return
-    _, against = offers_on(search.facts, _whole(chosen), ours.system, request.image)
+    _, against = offers_on(search.lookup, _whole(chosen), ours.system, request.image)
     for provider, item in against.items():
         if provider and provider != ours.offer.provider:
             conflict = item.conflict
@@ -210,13 +210,13 @@ def _who_prefers(chosen: Candidate, library: str, version: str) -> str:
 
 
 def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
-    facts, request = search.facts, search.request
+    lookup, request = search.lookup, search.request
     variant, offer = _whole(chosen), chosen.place.offer
     asked = (("cudnn", variant.cudnn, offer.cudnn, request.cudnn), ("nccl", variant.nccl, offer.nccl, request.nccl))
     for name, need, ours, clauses in asked:
         if need is None or ours is None or ours.row is None:
             continue
-        other = next((row for row in candidates(facts, name, variant.cuda, need) if row.version != ours.version), None)
+        other = next((row for row in candidates(lookup, name, variant.cuda, need) if row.version != ours.version), None)
         if other is None:
             continue
         installable = any(item.system == chosen.place.system.name for item in other.apt) or ours.package is None

@@ -12,7 +12,7 @@ from envbuild.matrix.versions import numbers
 from envbuild.resolve.request.model import GpuWanted, Request
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.hardware import hardware_objections, newer_or_equal, older_than
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import Offer, drops
 
 
@@ -28,18 +28,18 @@ def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 
 
-def driver_window(facts: Facts, request: Request, variant: Variant, any_gpu: bool) -> str | None:
+def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: bool) -> str | None:
     """The drivers that serve ``variant`` on the request's GPUs (``any_gpu``: on others), in words; None where none does."""
-    row = facts.cuda.get(variant.cuda)
+    row = lookup.cuda.get(variant.cuda)
     if row is None:
         return None
     gpus = [] if any_gpu else [gpu for gpu in request.gpus if gpu.capability]
-    rule = facts.rules.get(variant.cuda.partition(".")[0])
+    rule = lookup.rules.get(variant.cuda.partition(".")[0])
     native = all(code_for(variant, gpu.capability) == "native" for gpu in gpus)
     low, note = row.driver_min, ""
     if rule is not None and native and numbers(rule.driver_min) < numbers(low):
         low, note = rule.driver_min, f" (by minor-version compatibility; CUDA {row.version} itself comes with {low})"
-    firsts = [facts.first_branch(gpu.architecture) for gpu in gpus if gpu.architecture]
+    firsts = [lookup.first_branch(gpu.architecture) for gpu in gpus if gpu.architecture]
     first = max((branch for branch in firsts if branch), key=int, default="")
     if first and int(first) > numbers(low)[0]:
         low, note = first, ""
@@ -50,23 +50,23 @@ def driver_window(facts: Facts, request: Request, variant: Variant, any_gpu: boo
     return f"driver {low} to {last}.*{note}" if newer_or_equal(last, low) else None
 
 
-def nearest_board(facts: Facts, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
+def nearest_board(lookup: Lookup, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
     """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver.
 
     The libraries of ``offer`` serve it, too.
     """
     wanted = [numbers(gpu.capability) for gpu in request.gpus if gpu.capability]
-    known = {item.name: item for item in facts.matrix.architectures}
+    known = {item.name: item for item in lookup.matrix.architectures}
     best: tuple[int, Gpu] | None = None
-    for board in facts.matrix.gpus:
+    for board in lookup.matrix.gpus:
         architecture = next(
-            (item for item in facts.matrix.architectures if board.capability in item.capabilities),
+            (item for item in lookup.matrix.architectures if board.capability in item.capabilities),
             known.get(board.architecture),
         )
         gpu = GpuWanted(text=board.name, capability=board.capability, board=board, architecture=architecture)
         if code_for(variant, board.capability) not in ("native", "unknown"):
             continue
-        if hardware_objections(facts, replace(request, gpus=(gpu,)), row, variant):
+        if hardware_objections(lookup, replace(request, gpus=(gpu,)), row, variant):
             continue
         if any(library and library.row and drops(library.row, board.capability) for library in (offer.cudnn, offer.nccl)):
             continue

@@ -87,7 +87,7 @@ def _with_other_release(
 def _resolved(matrix: Matrix, request: Request) -> Environment | None:
 
     search, chosen = choose_for(matrix, request)
-    return None if chosen is None else environment_of(search.facts, request, chosen)
+    return None if chosen is None else environment_of(search.lookup, request, chosen)
 
 
 def _short_name(tables: dict[str, FrameworkTable], request: Request, environment: Environment) -> str:

@@ -13,23 +13,23 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import same_packages
 from envbuild.resolve.search.hardware import hardware_rows, hardware_warnings
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import drops
 from envbuild.resolve.search.search import Search
 
 
 def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     """Each once: of the request, the hardware, the builds together, and the rows that nobody has proved."""
-    facts, request = search.facts, search.request
+    lookup, request = search.lookup, search.request
     found = list(request.warnings)
     for build in chosen.builds:
-        found += hardware_warnings(facts, request, build.row, build.variant)
+        found += hardware_warnings(lookup, request, build.row, build.variant)
         found += _native_elsewhere(search, build)
-        found += _cudnn_dropped(facts, request, build)
+        found += _cudnn_dropped(lookup, request, build)
         found += _bad_for_gpus(search, chosen, build)
     found += addon_builds.warnings(chosen.builds)
     found += package_warnings(chosen.builds)
-    found += status_warnings(facts, request, chosen)
+    found += status_warnings(lookup, request, chosen)
     return tuple(dict.fromkeys(found))
 
 
@@ -50,12 +50,12 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
         return
 
 
-def _cudnn_dropped(facts: Facts, request: Request, build: Build) -> Iterator[str]:
+def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[str]:
     """A cuDNN that comes with the framework and no longer serves a GPU, or that the lock may choose so new that it does not."""
     need = build.variant.cudnn
     if need is None or need.taken_from == "system" or not build.variant.cuda:
         return
-    rows = [row for row in facts.libraries["cudnn"] if accepts(need, row.version)]
+    rows = [row for row in lookup.libraries["cudnn"] if accepts(need, row.version)]
     for gpu in request.gpus:
         lost = [row for row in rows if gpu.capability and drops(row, gpu.capability)]
         ours = next((row for row in lost if row.version == need.prefer), None)
@@ -72,8 +72,8 @@ def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[s
         return
     bad = list(_known_bad(search, build))
     yield from bad
-    if not bad and len(chosen.builds) > 1 and any(each.cuda for each in addon_builds.siblings(search.facts.matrix, build)):
-        yield f"{build.row} uses no GPU: {no_gpu_build(search.facts, chosen, build)}"
+    if not bad and len(chosen.builds) > 1 and any(each.cuda for each in addon_builds.siblings(search.lookup, build)):
+        yield f"{build.row} uses no GPU: {no_gpu_build(search.lookup, chosen, build)}"
 
 
 def _known_bad(search: Search, build: Build) -> Iterator[str]:
@@ -92,15 +92,15 @@ def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
         )
 
 
-def status_warnings(facts: Facts, request: Request, chosen: Candidate) -> list[str]:
+def status_warnings(lookup: Lookup, request: Request, chosen: Candidate) -> list[str]:
     """The rows behind a candidate that nobody has proved, or that are gone upstream."""
     place = chosen.place
     rows = [(build.row, build.variant.origin) for build in chosen.builds]
     rows.append((place.system.key, place.system.origin))
-    tables = (*(facts.cuda.get(build.variant.cuda) for build in chosen.builds), facts.pythons.get(place.python.version))
+    tables = (*(lookup.cuda.get(build.variant.cuda) for build in chosen.builds), lookup.pythons.get(place.python.version))
     rows.extend((found.key, found.origin) for found in tables if found is not None)
     if any(build.variant.cuda for build in chosen.builds):
-        rows.extend((found.key, found.origin) for _, found in hardware_rows(facts, request))
+        rows.extend((found.key, found.origin) for _, found in hardware_rows(lookup, request))
     if place.offer.row is not None:
         rows.append((f"base {place.offer.provider} on {place.system.name}", place.offer.row.origin))
     rows.extend(

@@ -9,10 +9,29 @@ from envbuild.matrix.platform import Architecture, Gpu
 from envbuild.matrix.types import FrameworkTable, Release
 from envbuild.matrix.versions import version_matches
 
-# What a request can ask for and could change: ``python``, ``gpu`` … Of several frameworks each has parts of its own, which
-# begin with its name: ``widget version``, ``widget cuda``, and ``widget`` for its being there at all.
-Part = str
-SHARED = ("cuda", "python", "python-from", "system", "base", "cudnn", "nccl", "driver", "gpu")
+Kind = Literal[
+    "framework", "version", "cuda", "python", "python-from", "system", "base", "cudnn", "nccl", "driver", "gpu"
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a request that could be changed: of one framework, or of all where ``framework`` is empty.
+
+    The kind ``framework`` is the framework's presence in the request. The only framework of a request is not named.
+    """
+
+    kind: Kind
+    framework: str = ""
+
+    @property
+    def owner(self) -> Part | None:
+        """The presence of the framework that this is a part of; None for what is shared, and for a presence itself."""
+        return Part("framework", self.framework) if self.framework and self.kind != "framework" else None
+
+
+CUDA, PYTHON, PYTHON_FROM, SYSTEM = Part("cuda"), Part("python"), Part("python-from"), Part("system")
+BASE, CUDNN, NCCL, DRIVER, GPU = Part("base"), Part("cudnn"), Part("nccl"), Part("driver"), Part("gpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,15 +92,10 @@ class Request:
         """The compute capabilities of the GPUs that the environment has to run on; none of a CPU environment."""
         return () if self.device == "cpu" else tuple(dict.fromkeys(gpu.capability for gpu in self.gpus if gpu.capability))
 
-    def part(self, name: str, wanted: Wanted) -> Part:
-        """What messages call a part of one framework."""
-        return name if len(self.wanted) == 1 else f"{wanted.framework.name} {name}"
+    def part(self, kind: Kind, wanted: Wanted) -> Part:
+        """A part of one of the frameworks."""
+        return Part(kind, wanted.framework.name if len(self.wanted) > 1 else "")
 
     def wanted_of(self, framework: FrameworkTable) -> Wanted:
         """What was asked of a framework."""
         return next(wanted for wanted in self.wanted if wanted.framework.name == framework.name)
-
-
-def kind_of(part: Part) -> str:
-    """What a part is about, whichever framework it is of; ``framework`` where it is one's being there at all."""
-    return part.rpartition(" ")[2] if " " in part else part if part in SHARED or part == "version" else "framework"

@@ -10,42 +10,42 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Pairs, Release, Varian
 from envbuild.model import Framework
 from envbuild.resolve.request.model import Request, Wanted
 from envbuild.resolve.search.build import Build
-from envbuild.resolve.search.lookup import derived_from
+from envbuild.resolve.search.lookup import Lookup
 
 
-def builds_upon(matrix: Matrix, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
-    """The builds upon one release of what is stood upon: made once for each matrix."""
-    known, key = derived_from(matrix).upon, (id(pairs), below.version)
-    if key not in known or known[key][0] is not pairs:
-        known[key] = (pairs, tuple(upon(pairs, below)))
-    return known[key][1]
+def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
+    """The builds of an add-on upon one release of its base framework."""
+    # The answer holds the pairs, so that no others can get their id.
+    return lookup.once("upon", (id(pairs), below.version), lambda: (pairs, tuple(upon(pairs, below))))[1]
 
 
-def siblings(matrix: Matrix, build: Build) -> Sequence[Variant]:
+def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
     """The builds of the same release upon the same release of what it stands upon."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
         return release.variants
-    below = _release(matrix, pairs.framework, variant.upon[0][1])
-    return builds_upon(matrix, pairs, below) if below else ()
+    below = _release(lookup.matrix, pairs.framework, variant.upon[0][1])
+    return builds_upon(lookup, pairs, below) if below else ()
 
 
-def held_variants(matrix: Matrix, framework: Framework) -> Iterator[Variant]:
+def held_variants(lookup: Lookup, framework: Framework) -> Iterator[Variant]:
     """The rows that a framework of a decision may be: those upon what it pins, else those of its release today."""
-    release = _release(matrix, framework.name, framework.version)
+    release = _release(lookup.matrix, framework.name, framework.version)
     if release is None:
         return
-    found = [built for pairs in release.pairs for built in _pinned(matrix, pairs, set(framework.requirements))]
+    found = [built for pairs in release.pairs for built in _pinned(lookup, pairs, set(framework.requirements))]
     yield from found
     yield from (variant for variant in release.variants if not (found and variant.upon))
 
 
-def _pinned(matrix: Matrix, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
+def _pinned(lookup: Lookup, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
     for version in dict.fromkeys((pairs.taken, pairs.taken_cuda, *pairs.tested, *pairs.allowed)) if pairs.added.package else ():
-        below = _release(matrix, pairs.framework, version)
+        below = _release(lookup.matrix, pairs.framework, version)
         if below is not None:
-            yield from (built for built in builds_upon(matrix, pairs, below) if pins.issuperset(pins_upon(matrix, built)))
+            yield from (
+                built for built in builds_upon(lookup, pairs, below) if pins.issuperset(pins_upon(lookup.matrix, built))
+            )
 
 
 def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envbuild.matrix.versions import within
-from envbuild.resolve.request.model import Part, Request
+from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL, PYTHON, PYTHON_FROM, SYSTEM, Part, Request
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.hardware import hardware_objections
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection, status_objection
 from envbuild.resolve.search.placement import Place
 
 # Who names one of these wants to use a GPU.
-IMPLY_GPU: tuple[Part, ...] = ("driver", "gpu", "cudnn", "nccl")
+IMPLY_GPU = (DRIVER, GPU, CUDNN, NCCL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,20 +25,20 @@ class Candidate:
     place: Place
 
 
-def build_objections(facts: Facts, request: Request, build: Build) -> list[Objection]:
+def build_objections(lookup: Lookup, request: Request, build: Build) -> list[Objection]:
     """What speaks against one build of a release, wherever it is put and whatever stands beside it."""
     found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
-    if (cuda := facts.cuda.get(build.variant.cuda)) is not None:
+    if (cuda := lookup.cuda.get(build.variant.cuda)) is not None:
         found.append(status_objection(cuda.key, cuda.origin))
     against = [item for item in found if item is not None]
-    return against + hardware_objections(facts, request, build.row, build.variant)
+    return against + hardware_objections(lookup, request, build.row, build.variant)
 
 
 def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
     """Whether the build is for the CUDA, or the CPU, that was asked for: one for each part of the request against it."""
     wanted, cuda = request.wanted_of(build.framework), build.variant.cuda
     clauses = wanted.cuda or request.cuda
-    part = request.part("cuda", wanted) if wanted.cuda else "cuda"
+    part = request.part("cuda", wanted) if wanted.cuda else CUDA
     if cuda:
         fits = request.device != "cpu" and (not clauses or within(cuda, clauses))
         parts: list[Part] = [] if fits else [part]
@@ -72,15 +72,15 @@ def mismatches(request: Request, place: Place) -> tuple[Part, ...]:
     offer = place.offer
     found: list[Part] = []
     if request.python and not within(place.python.version, request.python):
-        found.append("python")
+        found.append(PYTHON)
     if request.python_from not in ("", place.python.provided_by):
-        found.append("python-from")
+        found.append(PYTHON_FROM)
     if request.systems and place.system.name not in request.systems:
-        found.append("system")
+        found.append(SYSTEM)
     if request.base != offer.provider if request.base else offer.deleted:
-        found.append("base")
+        found.append(BASE)
     if request.cudnn and not (offer.cudnn and within(offer.cudnn.version, request.cudnn)):
-        found.append("cudnn")
+        found.append(CUDNN)
     if request.nccl and not (offer.nccl and within(offer.nccl.version, request.nccl)):
-        found.append("nccl")
+        found.append(NCCL)
     return tuple(found)

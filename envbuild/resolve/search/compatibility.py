@@ -11,8 +11,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
-from typing import NamedTuple, cast
+from functools import partial, reduce
+from typing import NamedTuple
 
 from envbuild.errors import Conflict
 from envbuild.matrix.libraries import accepts
@@ -21,7 +21,7 @@ from envbuild.matrix.pairs import bad_pair, pairs_with, range_of
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.search.build import Build
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection
 from envbuild.resolve.search.placement import describe, system_objections
 
@@ -52,21 +52,18 @@ class Need(NamedTuple):
     pins: frozenset[Pin]
 
 
-def need_of(facts: Facts, build: Build) -> Need:
+def need_of(lookup: Lookup, build: Build) -> Need:
     """What one build needs."""
     key = (build.framework.name, build.release.version, build.variant.name, build.variant.upon, build.beside_gpus)
-    needs = facts.derived.needs
-    if key not in needs:
-        needs[key] = _need_of(facts, build)
-    return cast(Need, needs[key])
+    return lookup.once("need", key, lambda: _need_of(lookup, build))
 
 
-def _need_of(facts: Facts, build: Build) -> Need:
+def _need_of(lookup: Lookup, build: Build) -> Need:
     variant = build.variant
     in_image = variant.cuda if variant.cuda_libraries == "system" else ""
     return Need(
         pythons=variant.python,
-        systems=frozenset(row.name for row in facts.matrix.systems if not system_objections(variant, row)),
+        systems=frozenset(row.name for row in lookup.matrix.systems if not system_objections(variant, row)),
         device="gpu" if variant.cuda else "" if build.beside_gpus else "cpu",
         cuda=in_image,
         cudnn=(variant.cuda, variant.cudnn) if variant.cudnn else None,
@@ -197,24 +194,18 @@ def _merged(variants: Iterable[Variant], library: str) -> LibraryNeed | None:
     return found[1] if found else None
 
 
-def shared_names(facts: Facts, frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
+def shared_names(lookup: Lookup, frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
     """The frameworks, and the packages (``name=``), that builds of several frameworks hold: no other keeps anything out."""
     times: Counter[str] = Counter()
     for table in frameworks if len(frameworks) > 1 else ():
-        times.update(_names_in(facts, table))
+        times.update(lookup.once("names", table.name, partial(_names_in, table)))
     return frozenset(name for name, count in times.items() if count > 1)
 
 
-def _names_in(facts: Facts, table: FrameworkTable) -> frozenset[str]:
-    known = facts.derived.packages
-    if table.name not in known:
-        names = {table.name}
-        for release in table.releases:
-            for variant in release.variants:
-                names.update(under[0] for under in variant.upon)
-                names.update(f"{package}=" for package in packages_of(variant))
-        known[table.name] = frozenset(names)
-    return known[table.name]
+def _names_in(table: FrameworkTable) -> frozenset[str]:
+    builds = [variant for release in table.releases for variant in release.variants]
+    below = (under[0] for variant in builds for under in variant.upon)
+    return frozenset({table.name, *below, *(f"{package}=" for variant in builds for package in packages_of(variant))})
 
 
 def reduced(need: Need, names: Collection[str]) -> Need:
@@ -239,32 +230,32 @@ def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def clashes(facts: Facts, builds: Sequence[Build]) -> list[Objection]:
+def clashes(lookup: Lookup, builds: Sequence[Build]) -> list[Objection]:
     """What keeps builds out of one environment: for each clash both rows, each with its own document."""
-    found = (item for index, other in enumerate(builds) for item in clashes_with(facts, other, builds[:index]))
+    found = (item for index, other in enumerate(builds) for item in clashes_with(lookup, other, builds[:index]))
     return list(dict.fromkeys(found))
 
 
-def clashes_with(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
+def clashes_with(lookup: Lookup, build: Build, others: Sequence[Build]) -> list[Objection]:
     """What keeps ``build`` out of one environment with each of the ``others``: of each the first thing that does."""
     kinds = (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash)
-    return _first_clashes(facts, build, others, kinds)
+    return _first_clashes(lookup, build, others, kinds)
 
 
-def image_clashes(facts: Facts, build: Build, others: Sequence[Build]) -> list[Objection]:
+def image_clashes(lookup: Lookup, build: Build, others: Sequence[Build]) -> list[Objection]:
     """What keeps ``build`` out of one image with each of the ``others``, in whichever prefixes."""
-    return _first_clashes(facts, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
+    return _first_clashes(lookup, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
 
 
 _Side = tuple[Build, Need]
 _Clash = Callable[[_Side, _Side], Iterator[Objection]]
 
 
-def _first_clashes(facts: Facts, build: Build, others: Sequence[Build], kinds: Sequence[_Clash]) -> list[Objection]:
-    ours = (build, need_of(facts, build))
+def _first_clashes(lookup: Lookup, build: Build, others: Sequence[Build], kinds: Sequence[_Clash]) -> list[Objection]:
+    ours = (build, need_of(lookup, build))
     found: list[Objection] = []
     for other in others:
-        theirs = (other, need_of(facts, other))
+        theirs = (other, need_of(lookup, other))
         found += next(filter(None, (list(clash(theirs, ours)) for clash in kinds)), [])
     return found
 

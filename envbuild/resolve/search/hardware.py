@@ -14,8 +14,8 @@ from envbuild.matrix.platform import (
 )
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
-from envbuild.resolve.request.model import GpuWanted, Part, Request
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.request.model import DRIVER, GPU, GpuWanted, Part, Request
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection, status_objection
 
 
@@ -25,38 +25,38 @@ def newer_or_equal(driver: str, minimum: str) -> bool:
     return given >= [int(part) for part in minimum.split(".")][: len(given)]
 
 
-def hardware_objections(facts: Facts, request: Request, row: str, variant: Variant) -> list[Objection]:
+def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Variant) -> list[Objection]:
     """What speaks against running ``variant`` on the request's driver and GPUs."""
     if not variant.cuda:
         return []
-    known = [status_objection(row.key, row.origin, part) for part, row in hardware_rows(facts, request)]
+    known = [status_objection(row.key, row.origin, part) for part, row in hardware_rows(lookup, request)]
     found = [item for item in known if item is not None]
     if request.driver:
-        found.extend(_driver_objections(facts, request, variant))
+        found.extend(_driver_objections(lookup, request, variant))
     for gpu in request.gpus:
-        found.extend(_gpu_objections(facts, request, row, variant, gpu))
+        found.extend(_gpu_objections(lookup, request, row, variant, gpu))
     return found
 
 
-def hardware_rows(facts: Facts, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
+def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
     """What the matrix has on the request's driver and GPUs."""
     branch = request.driver.partition(".")[0]
-    if branch in facts.drivers:
-        yield "driver", facts.drivers[branch]
+    if branch in lookup.drivers:
+        yield DRIVER, lookup.drivers[branch]
     for gpu in request.gpus:
-        yield from (("gpu", row) for row in (gpu.board, gpu.architecture) if row is not None)
+        yield from ((GPU, row) for row in (gpu.board, gpu.architecture) if row is not None)
 
 
-def _driver_objections(facts: Facts, request: Request, variant: Variant) -> Iterable[Objection]:
-    row = facts.cuda.get(variant.cuda)
+def _driver_objections(lookup: Lookup, request: Request, variant: Variant) -> Iterable[Objection]:
+    row = lookup.cuda.get(variant.cuda)
     if row is None or newer_or_equal(request.driver, row.driver_min):
         return
-    rule = facts.rules.get(variant.cuda.partition(".")[0])
+    rule = lookup.rules.get(variant.cuda.partition(".")[0])
     if rule is None or not newer_or_equal(request.driver, rule.driver_min):
         least = rule.driver_min if rule is not None and numbers(rule.driver_min) < numbers(row.driver_min) else row.driver_min
         source = rule.origin.source if rule is not None and least == rule.driver_min else row.origin.source_of("driver_min")
         reason = f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
-        yield replace(objection("driver", row.key, reason, source, "cuda"), relief=_forward(request, row))
+        yield replace(objection(DRIVER, row.key, reason, source, "cuda"), remedy=_forward(request, row))
 
 
 def _forward(request: Request, row: CudaRow) -> str:
@@ -69,29 +69,29 @@ def _forward(request: Request, row: CudaRow) -> str:
     return f"; on data-center GPUs NVIDIA's package {package} in the image lets branch {branch} run it [{document}]"
 
 
-def takes_compat(facts: Facts, request: Request) -> bool:
+def takes_compat(lookup: Lookup, request: Request) -> bool:
     """Whether a newer driver library over the request's driver serves its GPUs: data-center boards that the driver knows."""
     branch = int(request.driver.partition(".")[0] or 0)
     return all(
         gpu.board is not None
         and gpu.architecture is not None
         and gpu.board.kind == "datacenter"
-        and branch >= int(facts.first_branch(gpu.architecture) or 0)
+        and branch >= int(lookup.first_branch(gpu.architecture) or 0)
         for gpu in request.gpus
     )
 
 
-def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
+def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
     if gpu.board is not None and gpu.board.host:
         reason = f"comes with a processor of its own, {gpu.board.host}; images are built for x86-64"
-        yield objection("gpu", gpu.board.key, reason, gpu.board.origin.source_of("host"))
+        yield objection(GPU, gpu.board.key, reason, gpu.board.origin.source_of("host"))
     if not gpu.capability:
         return
     code = code_for(variant, gpu.capability)
-    yield from _window_objections(facts, request, variant, gpu, code)
+    yield from _window_objections(lookup, request, variant, gpu, code)
     for bad in variant.bad_capabilities:
         if numbers(gpu.capability) in map(numbers, bad.capabilities):
-            yield objection("gpu", row, f"known not to work on {_gpu(gpu)}: {bad.reason}", bad.source)
+            yield objection(GPU, row, f"known not to work on {_gpu(gpu)}: {bad.reason}", bad.source)
     if code == "none":
         holds = ", ".join((*variant.sass, *(f"PTX {entry}" for entry in variant.ptx)))
         source = variant.origin.source_of("capabilities")
@@ -99,29 +99,29 @@ def _gpu_objections(facts: Facts, request: Request, row: str, variant: Variant, 
             f"its binaries hold GPU code for {holds}; none of it runs on {_gpu(gpu)}: "
             'the first kernel fails with "no kernel image is available for execution on the device"'
         )
-        yield objection("gpu", row, reason, source)
-    cuda = facts.cuda.get(variant.cuda)
+        yield objection(GPU, row, reason, source)
+    cuda = lookup.cuda.get(variant.cuda)
     if code == "ptx" and cuda is not None and request.driver and not newer_or_equal(request.driver, cuda.driver_min):
         reason = (
             f"its binaries have only PTX for {_gpu(gpu)}; driver {request.driver} is older than CUDA {cuda.version} "
             f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone"
         )
-        yield replace(objection("driver", row, reason, variant.origin.source_of("capabilities")), also="gpu")
+        yield replace(objection(DRIVER, row, reason, variant.origin.source_of("capabilities")), other_part=GPU)
 
 
-def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
+def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
     """The CUDA toolkits and driver branches that serve a GPU's architecture; ``gpu_code`` has the rule on older toolkits."""
     architecture = gpu.architecture
     if architecture is None:
-        row = facts.cuda.get(variant.cuda)
+        row = lookup.cuda.get(variant.cuda)
         if row is not None and numbers(gpu.capability) < numbers(row.capability_min):
             reason = f"CUDA {row.version} supports GPUs from compute capability {row.capability_min} on, not {gpu.capability}"
-            yield objection("gpu", row.key, reason, row.origin.source_of("capabilities"), "cuda")
+            yield objection(GPU, row.key, reason, row.origin.source_of("capabilities"), "cuda")
         return
     origin = architecture.origin
     if architecture.last_cuda and numbers(variant.cuda) > numbers(architecture.last_cuda):
         reason = f"CUDA {variant.cuda} no longer supports {_gpu(gpu)}; the last that does is {architecture.last_cuda}"
-        yield objection("gpu", architecture.key, reason, origin.source_of("last_cuda"), "cuda")
+        yield objection(GPU, architecture.key, reason, origin.source_of("last_cuda"), "cuda")
     oldest = oldest_for_ptx(architecture)
     if numbers(variant.cuda) < numbers(oldest) and code != "native":
         reason = (
@@ -130,17 +130,17 @@ def _window_objections(facts: Facts, request: Request, variant: Variant, gpu: Gp
             f"Use a build for CUDA {oldest} or newer"
         )
         yield objection(
-            "gpu", architecture.key, reason, origin.source_of("ptx_from" if architecture.ptx_from else "first_cuda"), "cuda"
+            GPU, architecture.key, reason, origin.source_of("ptx_from" if architecture.ptx_from else "first_cuda"), "cuda"
         )
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
         reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
-        yield replace(objection("driver", architecture.key, reason, origin.source_of("last_driver_branch")), also="gpu")
-    first = facts.first_branch(architecture)
+        yield replace(objection(DRIVER, architecture.key, reason, origin.source_of("last_driver_branch")), other_part=GPU)
+    first = lookup.first_branch(architecture)
     if request.driver and first and numbers(request.driver)[0] < int(first):
         came = f"came with CUDA {architecture.first_cuda} and branch {first}"
         reason = f"driver {request.driver} does not know {_gpu(gpu)}, which {came}"
-        yield replace(objection("driver", architecture.key, reason, origin.source_of("first_cuda")), also="gpu")
+        yield replace(objection(DRIVER, architecture.key, reason, origin.source_of("first_cuda")), other_part=GPU)
 
 
 def _gpu(gpu: GpuWanted) -> str:
@@ -150,12 +150,12 @@ def _gpu(gpu: GpuWanted) -> str:
     return f"{gpu.text} ({known})"
 
 
-def hardware_warnings(facts: Facts, request: Request, row: str, variant: Variant) -> list[str]:
+def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Variant) -> list[str]:
     """What a person should know of an accepted combination with the driver and the GPUs."""
     if not variant.cuda:
         return []
     found = []
-    cuda = facts.cuda.get(variant.cuda)
+    cuda = lookup.cuda.get(variant.cuda)
     if request.driver and cuda is not None and not newer_or_equal(request.driver, cuda.driver_min):
         found.append(
             f"Driver {request.driver} is older than CUDA {cuda.version} asks for ({cuda.driver_min}): it runs by minor-version "
@@ -163,13 +163,13 @@ def hardware_warnings(facts: Facts, request: Request, row: str, variant: Variant
         )
     for gpu in request.gpus:
         found.extend(_gpu_warnings(row, variant, gpu))
-        found.extend(_host_warnings(facts, gpu))
+        found.extend(_host_warnings(lookup, gpu))
     return found
 
 
-def _host_warnings(facts: Facts, gpu: GpuWanted) -> Iterable[str]:
+def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
     """Who names a capability names no board, and so no processor either, but where all boards that have it come with one."""
-    boards = [board for board in facts.matrix.gpus if board.capability == gpu.capability]
+    boards = [board for board in lookup.matrix.gpus if board.capability == gpu.capability]
     if boards and all(board.host for board in boards):
         names = ", ".join(f"{board.name} ({board.host})" for board in boards)
         yield f"Of compute capability {gpu.capability} the matrix has {names} alone; images are built for x86-64."

@@ -1,38 +1,20 @@
-"""The matrix with its rows by name, and what follows from the matrix alone, kept once it was worked out."""
+"""The rows of the matrix by name, and what follows from them alone, worked out once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import cached_property
+from typing import Any, TypeVar
 
 from envbuild.matrix.platform import Architecture, ArchiveRow, CudaRow, DriverRow, LibraryRow, RepositoryRow, SystemRow
-from envbuild.matrix.types import Matrix, Pairs, Variant
+from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import numbers
 
-
-class Derived:
-    """What follows from a matrix alone, whatever is asked: worked out once for each matrix, when it is first needed."""
-
-    def __init__(self, matrix: Matrix) -> None:
-        self.matrix = matrix
-        self.places: dict[object, object] = {}  # filled by places.py
-        self.needs: dict[object, object] = {}  # by together.py
-        self.packages: dict[str, frozenset[str]] = {}  # by together.py
-        self.pythons: dict[object, object] = {}  # by pythons.py
-        self.upon: dict[tuple[int, str], tuple[Pairs, tuple[Variant, ...]]] = {}  # by upon.py
+T = TypeVar("T")
 
 
-_latest: list[Derived] = []  # of the matrix that was asked last: one process nearly always asks one
-
-
-def derived_from(matrix: Matrix) -> Derived:
-    """What is known of ``matrix`` so far."""
-    if not _latest or _latest[0].matrix is not matrix:
-        _latest[:] = [Derived(matrix)]
-    return _latest[0]
-
-
-class Facts:
-    """A matrix with its look-ups. What depends on a request is kept for one call only."""
+class Lookup:
+    """The rows of a matrix by name, and what was worked out of them."""
 
     def __init__(self, matrix: Matrix) -> None:
         self.matrix = matrix
@@ -43,9 +25,14 @@ class Facts:
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
-        self.derived = derived_from(matrix)
-        self.places: dict[object, object] = {}  # filled by places.py, like the next
-        self.candidates: dict[object, list[LibraryRow]] = {}
+        self._known: dict[tuple[str, Hashable], Any] = {}
+
+    def once(self, what: str, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What ``work_out`` returns for ``key``, worked out when it is first asked for: it follows from the matrix alone."""
+        if (what, key) not in self._known:
+            self._known[what, key] = work_out()
+        found: T = self._known[what, key]
+        return found
 
     @cached_property
     def archives(self) -> dict[str, ArchiveRow]:
@@ -61,3 +48,13 @@ class Facts:
         """The driver that everything of ``cuda`` runs on; empty where no row says."""
         row = self.cuda.get(cuda)
         return row.driver_min if row else ""
+
+
+_latest: list[Lookup] = []  # one process nearly always asks one matrix
+
+
+def lookup_of(matrix: Matrix) -> Lookup:
+    """The rows of ``matrix`` by name; the same object while no other matrix is asked."""
+    if not _latest or _latest[0].matrix is not matrix:
+        _latest[:] = [Lookup(matrix)]
+    return _latest[0]

@@ -10,31 +10,31 @@ from envbuild.errors import Conflict
 from envbuild.matrix.platform import Provenance
 from envbuild.resolve.request.model import Part
 
-Premise = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
+SupportingField = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """What one row holds against a choice, and the part of the request that would have to change (None: none would help).
+    """What one row holds against a choice, and the part of the request to change (None: no change of the request helps).
 
-    ``premise`` is the field of the framework's own row that it rests on, where that is another row: the second fact of the two.
-    ``also`` is a part whose change would help as well, ``relief`` what would help on GPUs that take it (:func:`takes_compat`).
+    ``supporting_field`` names the field of the framework's own row that the objection of another row rests on.
+    Changing ``other_part`` helps as well. ``remedy`` says what helps on GPUs that take it (:func:`takes_compat`).
     """
 
     part: Part | None
     conflict: Conflict
-    premise: Premise = ""
-    also: Part | None = None
-    relief: str = ""
+    supporting_field: SupportingField = ""
+    other_part: Part | None = None
+    remedy: str = ""
 
     def holds(self, free: Collection[Part]) -> bool:
         """Whether it stands where the request leaves the parts of ``free`` open."""
-        return self.part not in free and (self.also is None or self.also not in free)
+        return self.part not in free and (self.other_part is None or self.other_part not in free)
 
 
-def objection(part: Part | None, row: str, reason: str, source: str, premise: Premise = "") -> Objection:
+def objection(part: Part | None, row: str, reason: str, source: str, supporting_field: SupportingField = "") -> Objection:
     """An objection from its words."""
-    return Objection(part, Conflict(row=row, reason=reason, source=source), premise)
+    return Objection(part, Conflict(row=row, reason=reason, source=source), supporting_field)
 
 
 def status_objection(key: str, origin: Provenance, part: Part | None = None) -> Objection | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from envbuild.matrix.libraries import accepts
@@ -15,8 +16,9 @@ from envbuild.matrix.platform import LibraryPackage, LibraryRow, ProviderRow, Sy
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import newest_first, numbers, serves, within
 from envbuild.model import Provider, Python
-from envbuild.resolve.search.lookup import Facts
-from envbuild.resolve.search.objections import Objection, Premise, objection, status_objection
+from envbuild.resolve.request.model import BASE, CUDA, GPU, SYSTEM
+from envbuild.resolve.search.lookup import Lookup
+from envbuild.resolve.search.objections import Objection, SupportingField, objection, status_objection
 from envbuild.resolve.search.pythons import python_on
 
 # What a request says of cuDNN and of NCCL.
@@ -63,7 +65,7 @@ class Place:
 
 
 def places(
-    facts: Facts,
+    lookup: Lookup,
     variant: Variant,
     image: str = "",
     asked: Asked = NOT_ASKED,
@@ -90,32 +92,30 @@ def places(
         supply,
         gpus,
     )
-    memory = facts.places if image or supply or gpus or asked != NOT_ASKED else facts.derived.places
-    known = memory.get(key)
-    if known is None:
-        known = sorted(_places(facts, variant, image, asked, supply=supply, gpus=gpus), key=lambda place: _rank(facts, place))
-        memory[key] = known
-    return cast(list[Place], known)
+    found = partial(_places, lookup, variant, image, asked, supply=supply, gpus=gpus)
+    return lookup.once("places", key, lambda: sorted(found(), key=partial(_rank, lookup)))
 
 
-def _places(facts: Facts, variant: Variant, image: str, asked: Asked, *, supply: str, gpus: tuple[str, ...]) -> Iterator[Place]:
-    for system in facts.matrix.systems:
+def _places(
+    lookup: Lookup, variant: Variant, image: str, asked: Asked, *, supply: str, gpus: tuple[str, ...]
+) -> Iterator[Place]:
+    for system in lookup.matrix.systems:
         if system_objections(variant, system):
             continue
-        offers, _ = offers_on(facts, variant, system, image, asked, gpus=gpus)
+        offers, _ = offers_on(lookup, variant, system, image, asked, gpus=gpus)
         if not offers:
             continue
         for version in variant.python:
-            python = python_on(facts, version, system, image, supply)
+            python = python_on(lookup, version, system, image, supply)
             if isinstance(python, Python):
                 for offer in offers:
                     yield Place(system=system, python=python, offer=offer)
 
 
-def _rank(facts: Facts, place: Place) -> tuple[object, ...]:
-    order = facts.matrix.policy.python_from
+def _rank(lookup: Lookup, place: Place) -> tuple[object, ...]:
+    order = lookup.matrix.policy.python_from
     supply = order.index(place.python.provided_by) if place.python.provided_by in order else len(order)
-    row = facts.pythons.get(place.python.version)
+    row = lookup.pythons.get(place.python.version)
     return (
         place.offer.deleted,
         supply,
@@ -134,17 +134,17 @@ def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
     found = []
     if numbers(system.glibc) < numbers(variant.glibc):
         reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
-        found.append(objection("system", system.key, reason, system.origin.source_of("glibc"), "glibc"))
+        found.append(objection(SYSTEM, system.key, reason, system.origin.source_of("glibc"), "glibc"))
     if variant.systems and system.name not in variant.systems:
         reason = f"{variant.package} ({variant.name}) is for {', '.join(variant.systems)} only"
-        found.append(objection("system", system.key, reason, variant.origin.source_of("systems")))
+        found.append(objection(SYSTEM, system.key, reason, variant.origin.source_of("systems")))
     if system.origin.status == "known-bad":
-        found.append(objection("system", system.key, f"known not to work: {system.origin.note}", system.origin.source))
+        found.append(objection(SYSTEM, system.key, f"known not to work: {system.origin.note}", system.origin.source))
     return found
 
 
 def offers_on(
-    facts: Facts,
+    lookup: Lookup,
     variant: Variant,
     system: SystemRow,
     image: str,
@@ -154,69 +154,69 @@ def offers_on(
 ) -> tuple[list[Offer], dict[str, Objection]]:
     """The providers that can serve ``variant`` on ``system``; what speaks against each that cannot (``""``: against all)."""
     if image:
-        return [_plain_offer(facts, variant, "local")], {}
+        return [_plain_offer(lookup, variant, "local")], {}
     if variant.cuda_libraries == "none":
-        return [_plain_offer(facts, variant, "distribution")], {}
-    cuda = facts.cuda.get(variant.cuda)
+        return [_plain_offer(lookup, variant, "distribution")], {}
+    cuda = lookup.cuda.get(variant.cuda)
     if cuda is None:
         reason = f"{variant.package} is built for CUDA {variant.cuda}, of which the matrix has no row"
-        return [], {"": objection("cuda", f"cuda {variant.cuda}", reason, variant.origin.source)}
+        return [], {"": objection(CUDA, f"cuda {variant.cuda}", reason, variant.origin.source)}
     if variant.cuda_libraries in ("wheels", "bundled"):
-        return [_plain_offer(facts, variant, "wheels")], {}
+        return [_plain_offer(lookup, variant, "wheels")], {}
     offers: list[Offer] = []
     against: dict[str, Objection] = {}
     for row in cuda.providers:
         if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name):
-            offer = _offer(facts, variant, system, row, asked=asked, gpus=gpus)
+            offer = _offer(lookup, variant, system, row, asked=asked, gpus=gpus)
             if isinstance(offer, Offer):
                 offers.append(offer)
             else:
                 against.setdefault(row.provider, offer)
     if not offers and not against:
         reason = f"no provider has CUDA {cuda.version} for {system.name}"
-        against[""] = objection("system", cuda.key, reason, cuda.origin.source)
+        against[""] = objection(SYSTEM, cuda.key, reason, cuda.origin.source)
     return offers, against
 
 
-def _plain_offer(facts: Facts, variant: Variant, provider: Provider) -> Offer:
+def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
     """A base that brings no libraries itself; on a user's image they are what the framework asks for."""
     found = {}
     for library, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)):
         version = "" if need is None else need.prefer
         if need is not None and not version:
-            version = next((row.version for row in candidates(facts, library, variant.cuda, need)), "")
+            version = next((row.version for row in candidates(lookup, library, variant.cuda, need)), "")
         found[library] = Library(version=version, row=None, package=None) if version else None
     return Offer(provider=provider, row=None, cudnn=found["cudnn"], nccl=found["nccl"])
 
 
 def _offer(
-    facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: Asked, gpus: tuple[str, ...]
+    lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: Asked, gpus: tuple[str, ...]
 ) -> Offer | Objection:
     key = f"cuda {variant.cuda} {row.provider} {system.name}"
     if row.origin.status == "known-bad":
-        return objection("base", key, f"known not to work: {row.origin.note}", row.origin.source)
+        return objection(BASE, key, f"known not to work: {row.origin.note}", row.origin.source)
     for name in dict.fromkeys([*row.repositories, *(package.repository for package in row.packages if package.repository)]):
-        repository = facts.repositories.get(name)
+        repository = lookup.repositories.get(name)
         if repository is None:
-            return objection("base", key, f"names a repository that is in no row: {name}", row.origin.source)
-        if bad := status_objection(f"repository {name}", repository.origin, "base"):
+            return objection(BASE, key, f"names a repository that is in no row: {name}", row.origin.source)
+        if bad := status_objection(f"repository {name}", repository.origin, BASE):
             return bad
     if variant.nvcc and not row.compiles:
         reason = f"brings no compiler that a document names, and {variant.package} ({variant.name}) is compiled by nvcc"
-        return objection("base", key, reason, row.origin.source)
+        return objection(BASE, key, reason, row.origin.source)
     chosen: dict[str, Library | None] = {}
     for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
-        found = _library(facts, variant, system, row, asked=(library, clauses), gpus=gpus)
+        found = _library(lookup, variant, system, row, asked=(library, clauses), gpus=gpus)
         if isinstance(found, Objection):
             return found
-        if found is not None and (dropped := _dropped(facts, variant, library, found.version, gpus)):
+        if found is not None and (dropped := _dropped(lookup, variant, library, found.version, gpus)):
             return dropped
         chosen[library] = found
     return Offer(provider=cast(Provider, row.provider), row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"])
 
 
 def _library(
-    facts: Facts, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
+    lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
 ) -> Library | Objection | None:
     """The library that a provider brings for a need; None where nothing is needed. ``asked`` is its name, and what of it."""
     library, clauses = asked
@@ -227,23 +227,23 @@ def _library(
         return Library(version=need.prefer, row=None, package=None) if need.prefer else None
     if row.provider == "tag" or row.files:
         return _inside_tag(variant, system, row, library, need)
-    found = candidates(facts, library, variant.cuda, need)
+    found = candidates(lookup, library, variant.cuda, need)
     serving = [release for release in found if not any(drops(release, gpu) for gpu in gpus)]
     for candidate in sorted(serving, key=lambda release: not within(release.version, clauses)):
         if row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
         for package in candidate.apt:
-            right = package.system == system.name and serves(variant.cuda, package.cuda) and _installable(facts, package)
+            right = package.system == system.name and serves(variant.cuda, package.cuda) and _installable(lookup, package)
             if right and (package.dev or not variant.nvcc):
                 return Library(version=candidate.version, row=candidate, package=package)
     if found and not serving:
-        return _dropped(facts, variant, library, found[0].version, gpus)
+        return _dropped(lookup, variant, library, found[0].version, gpus)
     if found:
         headers = " with its headers" if variant.nvcc else ""
         reason = f"has no package of {library} {describe(need)}{headers} for CUDA {variant.cuda} on {system.name}"
-        return objection("system", found[0].key, reason, found[0].origin.source)
+        return objection(SYSTEM, found[0].key, reason, found[0].origin.source)
     reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
-    return objection("cuda", f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
+    return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
 
 
 def drops(row: LibraryRow, capability: str) -> bool:
@@ -251,24 +251,24 @@ def drops(row: LibraryRow, capability: str) -> bool:
     return bool(row.capability_min) and numbers(capability) < numbers(row.capability_min)
 
 
-def _dropped(facts: Facts, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
+def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
     """What stands against a library that the system or an image brings, where it dropped one of the GPUs."""
     need = variant.cudnn if library == "cudnn" else variant.nccl
-    row = next((each for each in facts.libraries[library] if each.version == version), None)
+    row = next((each for each in lookup.libraries[library] if each.version == version), None)
     if row is None or need is None or need.taken_from != "system":
         return None
     lost = [capability for capability in gpus if drops(row, capability)]
     if not lost:
         return None
     reason = f"serves GPUs from compute capability {row.capability_min} on, not {', '.join(lost)}"
-    return objection("gpu", row.key, reason, row.origin.source_of("capability_min"), "cudnn" if library == "cudnn" else "nccl")
+    return objection(GPU, row.key, reason, row.origin.source_of("capability_min"), "cudnn" if library == "cudnn" else "nccl")
 
 
-def _installable(facts: Facts, package: LibraryPackage) -> bool:
+def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
     """Whether nothing is known against a package, or against where it lies."""
     name = package.package.repository
-    origins = [package.origin, *([facts.repositories[name].origin] if name in facts.repositories else ())]
-    return (not name or name in facts.repositories) and all(origin.status != "known-bad" for origin in origins)
+    origins = [package.origin, *([lookup.repositories[name].origin] if name in lookup.repositories else ())]
+    return (not name or name in lookup.repositories) and all(origin.status != "known-bad" for origin in origins)
 
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
@@ -282,22 +282,15 @@ def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: 
     reason = known if inside else f"which {library} {named} carries is unknown: no source says; {wanted}"
     if row.origin.status == "base-deleted":
         reason += "; the image was deleted upstream besides"
-    premise: Premise = "cudnn" if library == "cudnn" else "nccl"
-    return objection("base", f"cuda {variant.cuda} {row.provider} {system.name}", reason, row.origin.source, premise)
+    field: SupportingField = "cudnn" if library == "cudnn" else "nccl"
+    return objection(BASE, f"cuda {variant.cuda} {row.provider} {system.name}", reason, row.origin.source, field)
 
 
-def candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
+def candidates(lookup: Lookup, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     """The releases that satisfy a need, the preferred one first, then the newest."""
-    key = (library, cuda, need)
-    if key not in facts.candidates:
-        facts.candidates[key] = _candidates(facts, library, cuda, need)
-    return facts.candidates[key]
-
-
-def _candidates(facts: Facts, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     rows = [
         row
-        for row in facts.libraries[library]
+        for row in lookup.libraries[library]
         if row.origin.status != "known-bad" and accepts(need, row.version) and any(serves(cuda, entry) for entry in row.cuda)
     ]
     return sorted(rows, key=lambda row: row.version != need.prefer)

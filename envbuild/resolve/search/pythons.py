@@ -2,57 +2,53 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.versions import numbers
 from envbuild.model import Python, RemoteFile
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.request.model import PYTHON, PYTHON_FROM
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection, status_objection
 
 
-def python_on(facts: Facts, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
+def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
     """How ``system`` gets a Python: from ``supply``; where none is asked for from the distribution, else from another one.
 
     In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
     Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
     """
     key = (version, system.name, bool(image), supply)
-    known = facts.derived.pythons
-    if key not in known:
-        known[key] = _python_on(facts, version, system, image, supply)
-    return cast("Python | Objection", known[key])
+    return lookup.once("python", key, lambda: _python_on(lookup, version, system, image, supply))
 
 
-def _python_on(facts: Facts, version: str, system: SystemRow, image: str, supply: str) -> Python | Objection:
-    row = facts.pythons.get(version)
-    if row is not None and (bad := status_objection(row.key, row.origin, "python")):
+def _python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supply: str) -> Python | Objection:
+    row = lookup.pythons.get(version)
+    if row is not None and (bad := status_objection(row.key, row.origin, PYTHON)):
         return bad
-    usual = ("base",) if image else ("distribution", *facts.matrix.policy.python_from)
+    usual = ("base",) if image else ("distribution", *lookup.matrix.policy.python_from)
     for way in (supply,) if supply else usual:
-        if found := _supplied(facts, way, version, system, image):
+        if found := _supplied(lookup, way, version, system, image):
             return found
     if supply not in ("", "distribution"):
-        return _not_supplied(facts, version, system, supply)
+        return _not_supplied(lookup, version, system, supply)
     carried = ", ".join(python.version for python in system.pythons) or "none"
-    part = "python-from" if supply else "python"
+    part = PYTHON_FROM if supply else PYTHON
     return objection(part, system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
 
 
-def _not_supplied(facts: Facts, version: str, system: SystemRow, supply: str) -> Objection:
-    row = facts.pythons.get(version)
+def _not_supplied(lookup: Lookup, version: str, system: SystemRow, supply: str) -> Objection:
+    row = lookup.pythons.get(version)
     least = [each.glibc for each in (row.supplies if row else ()) if each.by == supply]
     if supply == "base":
         reason = "is the plain system, which brings no Python of its own: that takes an image of yours (--base IMAGE)"
-        return objection("python-from", system.key, reason, system.origin.source)
+        return objection(PYTHON_FROM, system.key, reason, system.origin.source)
     if row is None or not least:
-        return objection("python-from", f"python {version}", f"{supply} does not supply it", row.origin.source if row else "")
+        return objection(PYTHON_FROM, f"python {version}", f"{supply} does not supply it", row.origin.source if row else "")
     reason = f"has glibc {system.glibc}; Python {version} from {supply} needs {least[0]}"
-    return objection("python-from", system.key, reason, system.origin.source_of("glibc"))
+    return objection(PYTHON_FROM, system.key, reason, system.origin.source_of("glibc"))
 
 
-def _supplied(facts: Facts, way: str, version: str, system: SystemRow, image: str) -> Python | None:
+def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: str) -> Python | None:
     """The Python of one supply; None where it has none for the system."""
     if way == "base":
         return Python(version=version, provided_by="base", executable=f"python{version}", packages=()) if image else None
@@ -61,23 +57,23 @@ def _supplied(facts: Facts, way: str, version: str, system: SystemRow, image: st
             if ours.version == version:
                 return Python(version=version, provided_by="distribution", executable=ours.executable, packages=ours.packages)
         return None
-    row = facts.pythons.get(version)
-    for supply in row.supplies if row and way in facts.matrix.policy.python_from else ():
+    row = lookup.pythons.get(version)
+    for supply in row.supplies if row and way in lookup.matrix.policy.python_from else ():
         if supply.by == way and numbers(supply.glibc) <= numbers(system.glibc):
             return Python(
                 version=version,
                 provided_by=supply.by,
                 executable=supply.executable,
                 packages=(),
-                files=tuple(remote_file(facts, name) for name in supply.files),
-                installer=remote_file(facts, supply.installer) if supply.installer else None,
+                files=tuple(remote_file(lookup, name) for name in supply.files),
+                installer=remote_file(lookup, supply.installer) if supply.installer else None,
             )
     return None
 
 
-def remote_file(facts: Facts, name: str) -> RemoteFile:
+def remote_file(lookup: Lookup, name: str) -> RemoteFile:
     """The archive of that name, as an environment holds it."""
-    row = facts.archives.get(name)
+    row = lookup.archives.get(name)
     if row is None:
         raise InvalidInputError(
             f"The matrix names the file {name}, which is no row of `archives`.",

@@ -16,13 +16,13 @@ from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.pairs import other_builds, pairs_with, word_of
 from envbuild.matrix.types import Release, Variant
 from envbuild.matrix.versions import within
-from envbuild.resolve.request.model import Part, Request, Wanted
+from envbuild.resolve.request.model import BASE, CUDA, CUDNN, GPU, NCCL, PYTHON, PYTHON_FROM, SYSTEM, Part, Request, Wanted
 from envbuild.resolve.search.addon_builds import builds_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.compatibility import Need, join, need_of, reduced, same_packages, shared_names, together
 from envbuild.resolve.search.hardware import older_than
-from envbuild.resolve.search.lookup import Facts
+from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import Place, places
 from envbuild.resolve.search.release_order import in_order_of_choice
@@ -85,10 +85,10 @@ class _Level:
 class Search:
     """The candidates of one request. What is worked out of a build is kept for all questions about it."""
 
-    def __init__(self, facts: Facts, request: Request) -> None:
-        self.facts = facts
+    def __init__(self, lookup: Lookup, request: Request) -> None:
+        self.lookup = lookup
         self.request = request
-        self._names = shared_names(facts, [wanted.framework for wanted in request.wanted])
+        self._names = shared_names(lookup, [wanted.framework for wanted in request.wanted])
         self._options: dict[tuple[str, bool], list[tuple[bool, list[Option]]]] = {}
         self._levels: dict[tuple[str, frozenset[Part]], _Level] = {}
         self._asked_for: dict[str, bool] = {}
@@ -96,7 +96,7 @@ class Search:
         self._needs: dict[Need, Need] = {}
         self._joined: dict[tuple[int, int], Need | None] = {}
         self._releases: dict[str, list[Release]] = {}
-        self._made = partial(builds_upon, facts.matrix)
+        self._made = partial(builds_upon, lookup)
         self._native_first: Order = self._without_native_code  # one object: what was sorted by it is known by it
 
     def solutions(
@@ -107,9 +107,9 @@ class Search:
         ``only`` leaves builds out; ``order`` is a sort key of builds, of which a framework's first are tried first. A framework
         whose being there is free is left out.
         """
-        kept = [wanted for wanted in self.request.wanted if wanted.framework.name not in free]
+        kept = [wanted for wanted in self.request.wanted if Part("framework", wanted.framework.name) not in free]
         levels: list[Iterable[Option]]
-        if order is None and self.request.gpus and self.request.device != "cpu" and "gpu" not in free:
+        if order is None and self.request.gpus and self.request.device != "cpu" and GPU not in free:
             order = self._native_first
         if len(kept) == 1 and not free and order is None:
             levels = [self._possible(kept[0], free)]  # the first is often enough
@@ -224,13 +224,13 @@ class Search:
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """Where builds can live together, best first, as far as the request says anything of it."""
         variant = together([build.variant for build in builds])
-        asked = ("" if "cudnn" in free else self.request.cudnn, "" if "nccl" in free else self.request.nccl)
-        supply = "" if "python-from" in free else self.request.python_from
-        gpus = () if "gpu" in free else self.request.capabilities
-        found: Iterable[Place] = places(self.facts, variant, self.request.image, asked, supply, gpus=gpus)
-        if self.request.image and "base" in free:
-            found = itertools.chain(found, places(self.facts, variant, asked=asked, supply=supply, gpus=gpus))
-        insists = bool(self.request.base) and "base" not in free
+        asked = ("" if CUDNN in free else self.request.cudnn, "" if NCCL in free else self.request.nccl)
+        supply = "" if PYTHON_FROM in free else self.request.python_from
+        gpus = () if GPU in free else self.request.capabilities
+        found: Iterable[Place] = places(self.lookup, variant, self.request.image, asked, supply, gpus=gpus)
+        if self.request.image and BASE in free:
+            found = itertools.chain(found, places(self.lookup, variant, asked=asked, supply=supply, gpus=gpus))
+        insists = bool(self.request.base) and BASE not in free
         for place in found:
             if all(part in free for part in mismatches(self.request, place)) and (insists or not place.offer.deleted):
                 yield place
@@ -238,14 +238,14 @@ class Search:
     def wants_gpu(self, free: Collection[Part]) -> bool:
         """Whether the parts that are not free ask for a GPU."""
         request = self.request
-        said = request.device == "gpu" and said_of_cuda(request) and "cuda" not in free
+        said = request.device == "gpu" and said_of_cuda(request) and CUDA not in free
         return said or (request.device == "gpu" and any(part not in free for part in implying_gpu(request)))
 
     def _option(self, wanted: Wanted, release: Release, variant: Variant, accepted: bool) -> Option:
         beside = self._for_cpus_alone(wanted) and not any(each.cuda for each in release.variants)
         build = Build(framework=wanted.framework, release=release, variant=variant, beside_gpus=beside)
-        against = tuple(build_objections(self.facts, self.request, build))
-        need = self.one(reduced(need_of(self.facts, build), self._names))
+        against = tuple(build_objections(self.lookup, self.request, build))
+        need = self.one(reduced(need_of(self.lookup, build), self._names))
         return Option(build=build, accepted=accepted, objections=against, need=need)
 
     def one(self, need: Need) -> Need:
@@ -276,7 +276,7 @@ class Search:
 
     def _level(self, wanted: Wanted, free: Collection[Part]) -> _Level:
         own = {each.framework.name for each in self.request.wanted if self._wide(wanted, free)} | {wanted.framework.name, ""}
-        key = (wanted.framework.name, frozenset(part for part in free if part.rpartition(" ")[0] in own))
+        key = (wanted.framework.name, frozenset(part for part in free if part.framework in own))
         if key not in self._levels:
             self._levels[key] = _Level(self._possible(wanted, free))
         return self._levels[key]
@@ -289,9 +289,9 @@ class Search:
     def in_reach(self, need: Need, free: Collection[Part]) -> bool:
         """Whether a need leaves a Python and a system that were asked for."""
         request = self.request
-        if request.systems and "system" not in free and need.systems.isdisjoint(request.systems):
+        if request.systems and SYSTEM not in free and need.systems.isdisjoint(request.systems):
             return False
-        return not request.python or "python" in free or any(map(self._is_asked_for, need.pythons))
+        return not request.python or PYTHON in free or any(map(self._is_asked_for, need.pythons))
 
     def _is_asked_for(self, python: str) -> bool:
         if python not in self._asked_for:
