@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuild.errors import Problem
-from envbuild.matrix.libraries import accepts
-from envbuild.matrix.placement import Serving, needs
+from envbuild.matrix.libraries import accepts, describe, needs
+from envbuild.matrix.placement import Serving
 from envbuild.matrix.platform import CudaRow, DriverRow, LibraryPackage, Provenance, ProviderRow
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.matrix.versions import numbers
@@ -46,8 +46,7 @@ def _against(library: str, need: LibraryNeed) -> str:
 def _unheard(serving: Serving, library: str, need: LibraryNeed, variant: Variant) -> str:
     if need.prefer or need.taken_from == "system" or serving.fitting(library, need, variant.cuda):
         return ""
-    bounds = [f"from {need.minimum}" if need.minimum else "", f"below {need.below}" if need.below else ""]
-    return f"{library} {' '.join(filter(None, bounds)) or 'of any version'} for CUDA {variant.cuda} is in no row"
+    return f"{library} {describe(need)} for CUDA {variant.cuda} is in no row"
 
 
 def drivers(matrix: Matrix) -> Iterator[Problem]:

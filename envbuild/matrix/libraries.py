@@ -1,9 +1,12 @@
-"""What a framework's need of cuDNN or NCCL accepts: the one rule that checking and resolving share."""
+"""Which releases of cuDNN and NCCL a build accepts, which CUDA and GPUs a release serves."""
 
 from __future__ import annotations
 
-from envbuild.matrix.types import LibraryNeed
-from envbuild.matrix.versions import numbers
+from collections.abc import Iterable
+
+from envbuild.matrix.platform import LibraryRow
+from envbuild.matrix.types import LibraryNeed, Variant
+from envbuild.matrix.versions import numbers, serves
 
 
 def accepts(need: LibraryNeed, version: str) -> bool:
@@ -13,3 +16,31 @@ def accepts(need: LibraryNeed, version: str) -> bool:
     if need.minimum and numbers(version) < numbers(need.minimum):
         return False
     return not need.below or numbers(version) < numbers(need.below)
+
+
+def needs(variant: Variant) -> list[tuple[str, LibraryNeed]]:
+    """What a build needs of cuDNN and NCCL, by name."""
+    return [(name, need) for name, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)) if need is not None]
+
+
+def serves_cuda(row: LibraryRow, cuda: str) -> bool:
+    """Whether a release of a library was built for a CUDA version."""
+    return any(serves(cuda, entry) for entry in row.cuda)
+
+
+def accepted_releases(rows: Iterable[LibraryRow], need: LibraryNeed, cuda: str) -> list[LibraryRow]:
+    """The releases of a library that a need accepts and that exist for a CUDA version."""
+    return [row for row in rows if accepts(need, row.version) and serves_cuda(row, cuda)]
+
+
+def drops(row: LibraryRow, capability: str) -> bool:
+    """Whether a release of a library no longer serves GPUs of a compute capability; False where no document says."""
+    return bool(row.capability_min) and numbers(capability) < numbers(row.capability_min)
+
+
+def describe(need: LibraryNeed) -> str:
+    """A need in words."""
+    if need.exact:
+        return need.prefer
+    parts = [f"from {need.minimum}" if need.minimum else "", f"below {need.below}" if need.below else ""]
+    return " ".join(filter(None, parts)) or "of any version"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from envbuild.matrix.types import LibraryNeed, Release, Requirement, Variant
-from envbuild.matrix.versions import within
+from envbuild.matrix.versions import around, within
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
 
@@ -73,19 +73,14 @@ def contradiction(pins: Iterable[Pin], python: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _possible(asked: frozenset[str]) -> bool:
-    """Whether any version satisfies all of ``asked``: it is enough to try those named, what follows each, and the first."""
+    """Whether any version satisfies all of ``asked``."""
     if len(asked) == 1:
         return True
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import InvalidVersion
 
     try:
         wanted = SpecifierSet(",".join(sorted(asked)))
-        named = [Version(item.version.removesuffix(".*")) for item in wanted]
+        return any(wanted.contains(version, prereleases=True) for version in around(str(wanted)))
     except (InvalidSpecifier, InvalidVersion):
         return True  # not to be judged here
-    tried = [Version("0"), *named]
-    for version in named:
-        release = ".".join(map(str, version.release))
-        tried += [Version(f"{release}.0.1"), Version(".".join(map(str, (*version.release[:-1], version.release[-1] + 1))))]
-    return any(wanted.contains(version, prereleases=True) for version in tried)

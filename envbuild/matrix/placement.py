@@ -1,6 +1,6 @@
-"""Where the matrix lets a build live: which systems, which Pythons there, which bases; and so which rows serve nothing.
+"""Which systems, Pythons and bases can carry a build: the rules that `matrix check` and the resolver share.
 
-Whether a row is known not to work does not matter here: such a row is there to refuse.
+:class:`Serving` puts them together for the checks, to which it does not matter whether a row is known not to work.
 """
 
 from __future__ import annotations
@@ -8,12 +8,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from envbuild.matrix.libraries import accepts
-from envbuild.matrix.platform import CudaRow, LibraryPackage, LibraryRow, ProviderRow, SystemRow
+from envbuild.matrix.libraries import accepted_releases, accepts, needs
+from envbuild.matrix.platform import CudaRow, LibraryPackage, LibraryRow, ProviderRow, PythonRow, PythonSupply, SystemRow
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.matrix.versions import numbers, serves
 
-_BASES = ("apt", "tag", "conda")
+
+def has_glibc(system: SystemRow, variant: Variant) -> bool:
+    """Whether a system's C library is new enough for a build."""
+    return numbers(system.glibc) >= numbers(variant.glibc)
+
+
+def is_for(variant: Variant, system: SystemRow) -> bool:
+    """Whether a build is for any system, or names this one."""
+    return not variant.systems or system.name in variant.systems
+
+
+def supplies_on(row: PythonRow, system: SystemRow) -> list[PythonSupply]:
+    """The supplies that can give a system this Python, which its distribution may lack."""
+    return [supply for supply in row.supplies if numbers(supply.glibc) <= numbers(system.glibc)]
+
+
+def bases_on(cuda: CudaRow, system: SystemRow) -> list[ProviderRow]:
+    """The bases that bring a CUDA version to a system."""
+    return [row for row in cuda.providers if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name)]
+
+
+def can_compile(base: ProviderRow, variant: Variant) -> bool:
+    """Whether a base has the CUDA compiler, or the build needs none."""
+    return base.compiles or not variant.nvcc
+
+
+def has_fixed_libraries(base: ProviderRow) -> bool:
+    """Whether cuDNN and NCCL are already in a base: an image, or a set of files."""
+    return base.provider == "tag" or bool(base.files)
+
+
+def library_inside(base: ProviderRow, library: str) -> str:
+    """The release of a library that is already in a base; empty where no source says."""
+    return base.cudnn if library == "cudnn" else base.nccl
+
+
+def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryPackage]:
+    """The apt packages of a release of a library for a CUDA version on a system."""
+    return [item for item in row.apt if item.system == system.name and serves(cuda, item.cuda)]
 
 
 class Served(NamedTuple):
@@ -51,53 +89,48 @@ class Serving:
         return self._found[key]
 
     def _systems(self, variant: Variant) -> list[SystemRow]:
-        return [row for row in self._matrix.systems if not variant.systems or row.name in variant.systems]
+        return [row for row in self._matrix.systems if is_for(variant, row)]
 
     def _search(self, variant: Variant) -> Iterator[Served]:
         for system in self._systems(variant):
-            if numbers(system.glibc) < numbers(variant.glibc) or not self.pythons_on(system) & set(variant.python):
+            if not has_glibc(system, variant) or not self.pythons_on(system) & set(variant.python):
                 continue
             if variant.cuda_libraries != "system":
                 yield Served(system, None, ())
                 continue
             cuda = self._cuda.get(variant.cuda)
-            for provider in cuda.providers if cuda else ():
-                if provider.system in ("", system.name) and _can_carry(provider, variant) and cuda is not None:
+            for provider in bases_on(cuda, system) if cuda else ():
+                if can_compile(provider, variant) and cuda is not None:
                     brought = [self._brought(name, need, cuda, system, provider) for name, need in needs(variant)]
                     if None not in brought:
                         yield Served(system, provider, tuple(item for packages in brought for item in packages or ()))
 
     def _reason(self, variant: Variant) -> str:
-        enough = [row for row in self._systems(variant) if numbers(row.glibc) >= numbers(variant.glibc)]
+        enough = [row for row in self._systems(variant) if has_glibc(row, variant)]
         if not enough:
             return f"none has glibc {variant.glibc}"
         with_python = [row for row in enough if self.pythons_on(row) & set(variant.python)]
         if not with_python:
             return f"none of those with glibc {variant.glibc} has Python {', '.join(variant.python)}"
-        names = {row.name for row in with_python}
         cuda = self._cuda.get(variant.cuda)
-        bases = [row for row in (cuda.providers if cuda else ()) if row.provider in _BASES and row.system in ("", *names)]
+        bases = [base for row in with_python for base in (bases_on(cuda, row) if cuda else ())]
         if not bases:
-            return f"none of {', '.join(sorted(names))} has a provider of CUDA {variant.cuda}"
-        if not any(_can_carry(row, variant) for row in bases):
+            return f"none of {', '.join(sorted(row.name for row in with_python))} has a provider of CUDA {variant.cuda}"
+        if not any(can_compile(base, variant) for base in bases):
             return f"no provider of CUDA {variant.cuda} brings its compiler"
         return "no provider has the cuDNN and NCCL that it needs"
 
     def pythons_on(self, system: SystemRow) -> set[str]:
         """The Pythons that a system carries or can be given."""
         if system.name not in self._pythons:
-            given = [
-                row.version
-                for row in self._matrix.pythons
-                if any(numbers(supply.glibc) <= numbers(system.glibc) for supply in row.supplies)
-            ]
+            given = [row.version for row in self._matrix.pythons if supplies_on(row, system)]
             self._pythons[system.name] = {*given, *(python.version for python in system.pythons)}
         return self._pythons[system.name]
 
     def fitting(self, library: str, need: LibraryNeed, cuda: str) -> list[LibraryRow]:
         """The releases of a library that a need accepts and that exist for a CUDA version."""
         rows = self._matrix.cudnn if library == "cudnn" else self._matrix.nccl
-        return [row for row in rows if accepts(need, row.version) and any(serves(cuda, entry) for entry in row.cuda)]
+        return accepted_releases(rows, need, cuda)
 
     def _brought(
         self, library: str, need: LibraryNeed, cuda: CudaRow, system: SystemRow, provider: ProviderRow
@@ -105,20 +138,10 @@ class Serving:
         """The packages by which a base can bring a library; None where it cannot."""
         if need.taken_from != "system":
             return []
-        if provider.provider == "tag" or provider.files:
-            inside = provider.cudnn if library == "cudnn" else provider.nccl
+        if has_fixed_libraries(provider):
+            inside = library_inside(provider, library)
             return [] if inside and accepts(need, inside) else None
         rows = self.fitting(library, need, cuda.version)
         if provider.provider == "conda":
             return [] if rows else None
-        packages = [item for row in rows for item in row.apt if item.system == system.name and serves(cuda.version, item.cuda)]
-        return packages or None
-
-
-def _can_carry(provider: ProviderRow, variant: Variant) -> bool:
-    return provider.provider in _BASES and (provider.compiles or not variant.nvcc)
-
-
-def needs(variant: Variant) -> list[tuple[str, LibraryNeed]]:
-    """What a build needs of cuDNN and NCCL, by name."""
-    return [(name, need) for name, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)) if need is not None]
+        return [item for row in rows for item in packages_for(row, cuda.version, system)] or None

@@ -10,10 +10,11 @@ from envbuild.codec import encode
 from envbuild.errors import UnknownNameError
 from envbuild.matrix.gpu_code import older_cuda, supports
 from envbuild.matrix.gpu_names import find_board, read_capability
+from envbuild.matrix.libraries import drops, serves_cuda
 from envbuild.matrix.platform import Architecture, CudaRow, DriverRow, Gpu, LibraryRow, PythonRow, RepositoryRow, SystemRow
 from envbuild.matrix.similar_names import nearest, nearest_versions
 from envbuild.matrix.types import FrameworkTable, Matrix
-from envbuild.matrix.versions import numbers, serves
+from envbuild.matrix.versions import numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,12 +188,8 @@ def related(matrix: Matrix, row: Any, newest: Callable[..., dict[str, str]]) -> 
 def _gpu(matrix: Matrix, row: Gpu) -> Related:
     architecture = next((item for item in matrix.architectures if row.capability in item.capabilities), None)
     found = {} if architecture is None else window(matrix, architecture)
-    cudnn = next((item.version for item in matrix.cudnn if item.capability_min and not _older(row, item)), None)
+    cudnn = next((item.version for item in matrix.cudnn if item.capability_min and not drops(item, row.capability)), None)
     return {**found, "newest_cudnn": cudnn}
-
-
-def _older(gpu: Gpu, library: LibraryRow) -> bool:
-    return numbers(gpu.capability) < numbers(library.capability_min)
 
 
 def _architecture(matrix: Matrix, row: Architecture) -> Related:
@@ -259,7 +256,7 @@ def _cuda(matrix: Matrix, row: CudaRow) -> Related:
 
 
 def _built(rows: Sequence[LibraryRow], cuda: str) -> list[str]:
-    return [item.version for item in rows if any(serves(cuda, entry) for entry in item.cuda)]
+    return [item.version for item in rows if serves_cuda(item, cuda)]
 
 
 def _builds(matrix: Matrix, cuda: str) -> Iterator[tuple[str, list[str]]]:
@@ -271,7 +268,7 @@ def _builds(matrix: Matrix, cuda: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _library(matrix: Matrix, row: LibraryRow) -> Related:
-    cuda = [item.version for item in matrix.cuda if any(serves(item.version, entry) for entry in row.cuda)]
+    cuda = [item.version for item in matrix.cuda if serves_cuda(row, item.version)]
     images = [
         provider.image
         for item in matrix.cuda

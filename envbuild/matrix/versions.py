@@ -1,12 +1,18 @@
-"""Order of the versions that are plain dotted numbers: CUDA, drivers, Python, glibc, capabilities, cuDNN, NCCL.
+"""Versions: their order, and the conditions that people and rows put on them (``>=3.7,<3.10``).
 
-Framework versions have PEP 440's richer order; :mod:`packaging` orders those, once, when the matrix is compiled.
+CUDA, drivers, Python, glibc, capabilities, cuDNN and NCCL have plain dotted numbers; framework versions PEP 440's richer order.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
 MINOR = r"\d{1,3}\.\d{1,3}"  # CUDA, Python, a compute capability
@@ -39,22 +45,42 @@ def serves(cuda: str, entry: str) -> bool:
     return has_prefix(cuda, entry)
 
 
-def within(version: str, specifier: str) -> bool:
+def within(version: str, clauses: str) -> bool:
     """Whether a dotted-number version satisfies clauses such as ``>=3.7,<3.10``; ``==`` and ``!=`` take prefixes."""
-    return all(_clause(version, clause.strip()) for clause in specifier.split(",") if clause.strip())
+    return _satisfies(version, clauses, lambda text: numbers(text.removesuffix(".*")))
 
 
-def _clause(version: str, clause: str) -> bool:
-    operator = clause.rstrip("0123456789. *")
-    bound = clause.removeprefix(operator).strip().removesuffix(".*")
-    if operator in ("==", "="):
-        return has_prefix(version, bound)
-    if operator == "!=":
-        return not has_prefix(version, bound)
-    ours, theirs = numbers(version), numbers(bound)
-    if operator == "~=":
-        return ours >= theirs and has_prefix(version, bound.rpartition(".")[0])
-    return {">=": ours >= theirs, ">": ours > theirs, "<=": ours <= theirs, "<": ours < theirs}[operator]
+def version_matches(version: str, clauses: str) -> bool:
+    """Whether a framework version (PEP 440) satisfies clauses; ``==`` and ``!=`` take prefixes, as everywhere in a request."""
+    return _satisfies(version, clauses, _pep440)
+
+
+def _pep440(text: str) -> Version:
+    from packaging.version import Version
+
+    return Version(text)
+
+
+def _satisfies(version: str, clauses: str, number: Callable[[str], Any]) -> bool:
+    return all(_clause_holds(version, clause.strip(), number) for clause in clauses.split(",") if clause.strip())
+
+
+def _clause_holds(version: str, clause: str, number: Callable[[str], Any]) -> bool:
+    """Whether a version satisfies one clause; ``number`` makes what ``<`` and ``>`` compare of a version."""
+    bound = clause.lstrip("=!<>~")
+    relation, bound = clause.removesuffix(bound), bound.strip()
+    prefix = bound.removesuffix(".*")
+    if relation == "===":
+        return version == bound
+    if relation in ("==", "="):
+        return has_prefix(version, prefix)
+    if relation == "!=":
+        return not has_prefix(version, prefix)
+    ours, theirs = number(version), number(bound)
+    if relation == "~=":
+        return bool(ours >= theirs) and has_prefix(version, prefix.rpartition(".")[0])
+    compare = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}[relation]
+    return bool(compare(ours, theirs))
 
 
 SPECIFIER = rf"\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*(,\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*)*"
@@ -63,11 +89,6 @@ SPECIFIER = rf"\s*(==|=|!=|~=|>=|<=|>|<)\s*{NUMBERS}(\.\*)?\s*(,\s*(==|=|!=|~=|>
 def version_parts(text: str) -> list[int]:
     """The numbers of a framework version."""
     return [int(part) for part in re.findall(r"\d+", text)]
-
-
-def version_matches(version: str, clauses: str) -> bool:
-    """Whether a framework version (PEP 440) satisfies clauses; ``==`` takes a prefix, as everywhere in a request."""
-    return all(_version_clause(version, clause) for clause in clauses.split(",") if clause)
 
 
 def around(clauses: str) -> list[str]:
@@ -81,21 +102,3 @@ def around(clauses: str) -> list[str]:
         release = ".".join(map(str, (*line, last)))
         found += [named, f"{release}.0.0.0.1", ".".join(map(str, (*line, last + 1)))]
     return found
-
-
-def _version_clause(version: str, clause: str) -> bool:
-    bound = clause.lstrip("=!<>~")
-    operator = clause[: len(clause) - len(bound)]
-    if operator == "===":
-        return version == bound
-    prefix = bound.removesuffix(".*")
-    if operator in ("==", "="):
-        return has_prefix(version, prefix)
-    if operator == "!=":
-        return not has_prefix(version, prefix)
-    from packaging.version import Version
-
-    ours, theirs = Version(version), Version(bound)
-    if operator == "~=":
-        return ours >= theirs and has_prefix(version, bound.rpartition(".")[0])
-    return {">=": ours >= theirs, ">": ours > theirs, "<=": ours <= theirs, "<": ours < theirs}[operator]

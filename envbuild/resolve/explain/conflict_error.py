@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from envbuild.errors import Conflict, ConflictError
+from envbuild.matrix.libraries import describe
 from envbuild.resolve.explain.alternatives import alternatives
 from envbuild.resolve.explain.conflicts import fewest
 from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
@@ -15,7 +16,6 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.hardware import takes_compat
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
-from envbuild.resolve.search.placement import describe
 from envbuild.resolve.search.search import Search
 
 _SHOWN_CONFLICTS = 8

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.libraries import describe
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import numbers, within
 from envbuild.model import Environment, Reason
@@ -16,7 +17,7 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
 from envbuild.resolve.search.lookup import Lookup
-from envbuild.resolve.search.placement import Library, Place, describe
+from envbuild.resolve.search.placement import Library, Place
 from envbuild.resolve.search.release_order import wider_patch
 
 

@@ -17,7 +17,7 @@ from envbuild.resolve.search.candidates import Candidate, build_objections, mism
 from envbuild.resolve.search.compatibility import clashes_with, together
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
-from envbuild.resolve.search.placement import Place, candidates, offers_on, places
+from envbuild.resolve.search.placement import Place, library_releases, offers_on, places
 from envbuild.resolve.search.release_order import wider_patch
 from envbuild.resolve.search.search import Search, for_gpus
 
@@ -216,7 +216,7 @@ def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
     for name, need, ours, clauses in asked:
         if need is None or ours is None or ours.row is None:
             continue
-        other = next((row for row in candidates(lookup, name, variant.cuda, need) if row.version != ours.version), None)
+        other = next((row for row in library_releases(lookup, name, variant.cuda, need) if row.version != ours.version), None)
         if other is None:
             continue
         installable = any(item.system == chosen.place.system.name for item in other.apt) or ours.package is None

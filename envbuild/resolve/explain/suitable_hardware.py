@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.libraries import drops
 from envbuild.matrix.platform import Gpu
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
@@ -13,7 +14,7 @@ from envbuild.resolve.request.model import GpuWanted, Request
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.hardware import hardware_objections, newer_or_equal, older_than
 from envbuild.resolve.search.lookup import Lookup
-from envbuild.resolve.search.placement import Offer, drops
+from envbuild.resolve.search.placement import Offer
 
 
 def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:

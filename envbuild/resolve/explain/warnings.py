@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envbuild.matrix.gpu_code import code_for
-from envbuild.matrix.libraries import accepts
+from envbuild.matrix.libraries import accepts, drops
 from envbuild.resolve.explain.reasons import no_gpu_build
 from envbuild.resolve.request.model import Request
 from envbuild.resolve.search import addon_builds
@@ -14,7 +14,6 @@ from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import same_packages
 from envbuild.resolve.search.hardware import hardware_rows, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup
-from envbuild.resolve.search.placement import drops
 from envbuild.resolve.search.search import Search
 
 

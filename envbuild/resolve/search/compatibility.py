@@ -15,7 +15,7 @@ from functools import partial, reduce
 from typing import NamedTuple
 
 from envbuild.errors import Conflict
-from envbuild.matrix.libraries import accepts
+from envbuild.matrix.libraries import accepts, describe
 from envbuild.matrix.package_pins import Pin, brings, contradiction, packages_of, pins_of
 from envbuild.matrix.pairs import bad_pair, pairs_with, range_of
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
@@ -23,7 +23,7 @@ from envbuild.matrix.versions import numbers
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection
-from envbuild.resolve.search.placement import describe, system_objections
+from envbuild.resolve.search.placement import system_objections
 
 LIBRARIES = ("cudnn", "nccl")
 

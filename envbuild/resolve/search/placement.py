@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from envbuild.matrix.libraries import accepts
+from envbuild.matrix.libraries import accepted_releases, accepts, describe, drops
+from envbuild.matrix.placement import (
+    bases_on,
+    can_compile,
+    has_fixed_libraries,
+    has_glibc,
+    is_for,
+    library_inside,
+    packages_for,
+)
 from envbuild.matrix.platform import LibraryPackage, LibraryRow, ProviderRow, SystemRow
 from envbuild.matrix.types import LibraryNeed, Variant
-from envbuild.matrix.versions import newest_first, numbers, serves, within
+from envbuild.matrix.versions import newest_first, within
 from envbuild.model import Provider, Python
 from envbuild.resolve.request.model import BASE, CUDA, GPU, SYSTEM
 from envbuild.resolve.search.lookup import Lookup
@@ -132,10 +141,10 @@ def _rank(lookup: Lookup, place: Place) -> tuple[object, ...]:
 def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
     """What speaks against ``variant`` on ``system``, whatever provides the rest."""
     found = []
-    if numbers(system.glibc) < numbers(variant.glibc):
+    if not has_glibc(system, variant):
         reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
         found.append(objection(SYSTEM, system.key, reason, system.origin.source_of("glibc"), "glibc"))
-    if variant.systems and system.name not in variant.systems:
+    if not is_for(variant, system):
         reason = f"{variant.package} ({variant.name}) is for {', '.join(variant.systems)} only"
         found.append(objection(SYSTEM, system.key, reason, variant.origin.source_of("systems")))
     if system.origin.status == "known-bad":
@@ -165,13 +174,12 @@ def offers_on(
         return [_plain_offer(lookup, variant, "wheels")], {}
     offers: list[Offer] = []
     against: dict[str, Objection] = {}
-    for row in cuda.providers:
-        if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name):
-            offer = _offer(lookup, variant, system, row, asked=asked, gpus=gpus)
-            if isinstance(offer, Offer):
-                offers.append(offer)
-            else:
-                against.setdefault(row.provider, offer)
+    for row in bases_on(cuda, system):
+        offer = _offer(lookup, variant, system, row, asked=asked, gpus=gpus)
+        if isinstance(offer, Offer):
+            offers.append(offer)
+        else:
+            against.setdefault(row.provider, offer)
     if not offers and not against:
         reason = f"no provider has CUDA {cuda.version} for {system.name}"
         against[""] = objection(SYSTEM, cuda.key, reason, cuda.origin.source)
@@ -184,7 +192,7 @@ def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
     for library, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)):
         version = "" if need is None else need.prefer
         if need is not None and not version:
-            version = next((row.version for row in candidates(lookup, library, variant.cuda, need)), "")
+            version = next((row.version for row in library_releases(lookup, library, variant.cuda, need)), "")
         found[library] = Library(version=version, row=None, package=None) if version else None
     return Offer(provider=provider, row=None, cudnn=found["cudnn"], nccl=found["nccl"])
 
@@ -201,7 +209,7 @@ def _offer(
             return objection(BASE, key, f"names a repository that is in no row: {name}", row.origin.source)
         if bad := status_objection(f"repository {name}", repository.origin, BASE):
             return bad
-    if variant.nvcc and not row.compiles:
+    if not can_compile(row, variant):
         reason = f"brings no compiler that a document names, and {variant.package} ({variant.name}) is compiled by nvcc"
         return objection(BASE, key, reason, row.origin.source)
     chosen: dict[str, Library | None] = {}
@@ -225,16 +233,15 @@ def _library(
         return None
     if need.taken_from != "system":
         return Library(version=need.prefer, row=None, package=None) if need.prefer else None
-    if row.provider == "tag" or row.files:
+    if has_fixed_libraries(row):
         return _inside_tag(variant, system, row, library, need)
-    found = candidates(lookup, library, variant.cuda, need)
+    found = library_releases(lookup, library, variant.cuda, need)
     serving = [release for release in found if not any(drops(release, gpu) for gpu in gpus)]
     for candidate in sorted(serving, key=lambda release: not within(release.version, clauses)):
         if row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
-        for package in candidate.apt:
-            right = package.system == system.name and serves(variant.cuda, package.cuda) and _installable(lookup, package)
-            if right and (package.dev or not variant.nvcc):
+        for package in packages_for(candidate, variant.cuda, system):
+            if _installable(lookup, package) and (package.dev or not variant.nvcc):
                 return Library(version=candidate.version, row=candidate, package=package)
     if found and not serving:
         return _dropped(lookup, variant, library, found[0].version, gpus)
@@ -244,11 +251,6 @@ def _library(
         return objection(SYSTEM, found[0].key, reason, found[0].origin.source)
     reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
     return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
-
-
-def drops(row: LibraryRow, capability: str) -> bool:
-    """Whether a release of a library no longer serves GPUs of a compute capability; False where no document says."""
-    return bool(row.capability_min) and numbers(capability) < numbers(row.capability_min)
 
 
 def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
@@ -273,7 +275,7 @@ def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
     """What an image carries, if that serves. Where no source says what it carries, it is refused as unknown, not as wrong."""
-    inside = row.cudnn if library == "cudnn" else row.nccl
+    inside = library_inside(row, library)
     if inside and accepts(need, inside):
         return Library(version=inside, row=None, package=None)
     wanted = f"{variant.package} needs {describe(need)}"
@@ -286,19 +288,7 @@ def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: 
     return objection(BASE, f"cuda {variant.cuda} {row.provider} {system.name}", reason, row.origin.source, field)
 
 
-def candidates(lookup: Lookup, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
+def library_releases(lookup: Lookup, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
     """The releases that satisfy a need, the preferred one first, then the newest."""
-    rows = [
-        row
-        for row in lookup.libraries[library]
-        if row.origin.status != "known-bad" and accepts(need, row.version) and any(serves(cuda, entry) for entry in row.cuda)
-    ]
+    rows = accepted_releases((row for row in lookup.libraries[library] if row.origin.status != "known-bad"), need, cuda)
     return sorted(rows, key=lambda row: row.version != need.prefer)
-
-
-def describe(need: LibraryNeed) -> str:
-    """A need in words."""
-    if need.exact:
-        return need.prefer
-    parts = [f"from {need.minimum}" if need.minimum else "", f"below {need.below}" if need.below else ""]
-    return " ".join(filter(None, parts)) or "of any version"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from envbuild.errors import InvalidInputError
+from envbuild.matrix.placement import supplies_on
 from envbuild.matrix.platform import SystemRow
-from envbuild.matrix.versions import numbers
 from envbuild.model import Python, RemoteFile
 from envbuild.resolve.request.model import PYTHON, PYTHON_FROM
 from envbuild.resolve.search.lookup import Lookup
@@ -58,8 +58,8 @@ def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: 
                 return Python(version=version, provided_by="distribution", executable=ours.executable, packages=ours.packages)
         return None
     row = lookup.pythons.get(version)
-    for supply in row.supplies if row and way in lookup.matrix.policy.python_from else ():
-        if supply.by == way and numbers(supply.glibc) <= numbers(system.glibc):
+    for supply in supplies_on(row, system) if row and way in lookup.matrix.policy.python_from else ():
+        if supply.by == way:
             return Python(
                 version=version,
                 provided_by=supply.by,
