@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import render_locks as toys
 from lock_universe import Universe
-from test_overlays import HEAD, TOY_ENTRY, overlay
+from overlay_files import HEAD, TOY_ENTRY, overlay
 from test_render import TEMPLATES
 from test_verify_comparisons import told
 from verify_locks import lock as verified

@@ -14,9 +14,9 @@ from envbuild.cli import frame
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 
-TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+TOY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
 SOURCES = {name: content.decode() for name, content in read_sources(TOY).items()}
-PLANTED = yaml.safe_load((Path(__file__).parent / "data" / "matrix_faults.yaml").read_text())
+PLANTED = yaml.safe_load((Path(__file__).parents[1] / "data" / "matrix_faults.yaml").read_text())
 FAULTS: dict[str, dict[str, str]] = {item["fault"]: item for item in PLANTED}
 TOGETHER = [
     "a CUDA that is in no row",

@@ -9,7 +9,7 @@ import pytest
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Variant
 
-TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+TOY = Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml"
 SERIES = """
 defaults: {source: ["https://example.org/thing"], checked: "2026-11-21", status: ok}
 framework: {name: thing, title: Thing, short: thing, aliases: [thing], recipe: thing}

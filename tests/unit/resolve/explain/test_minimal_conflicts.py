@@ -17,7 +17,7 @@ from envbuild.resolve.resolution import resolve
 from envbuild.resolve.search.lookup import lookup_of
 from envbuild.resolve.search.search import Search
 
-SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
+SOURCES = read_sources(Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml")
 TOY = compile_matrix(SOURCES)
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from overlay_files import HEAD, TOY_ENTRY, overlay
 
 from envbuild import cli, matrix, workspace
 from envbuild.errors import ConflictError, InvalidInputError
@@ -23,9 +24,7 @@ from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 from envbuild.workspace import Workspace
 
-TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
-ROOT = Path(__file__).parents[2]
-HEAD = 'defaults: {source: "https://example.org/mine", checked: "2026-11-21"}\n'
+ROOT = Path(__file__).parents[3]
 OURS = HEAD + (
     "framework: {name: widget}\n"
     "series:\n"
@@ -34,12 +33,6 @@ OURS = HEAD + (
     '      - {version: "1.12.9", released: "2019-09-01"}\n'
 )
 MADE_WITH = "wd-1.12.9-cuda9.0-py35-granite16.04"
-
-
-def overlay(folder: Path, text: str, name: str = "site.yaml") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
 
 
 def versions(found: Matrix) -> list[str]:

@@ -15,7 +15,7 @@ from envbuild.resolve.request.model import Request
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-SOURCES = read_sources(Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml")
+SOURCES = read_sources(Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml")
 ASKED = {"driver": "384.130", "gpu": "gtx1080ti", "base": "apt", "system": "granite16.04"}
 # The text that a row of the toy matrix begins with, where a status can be written behind.
 ROWS = {

@@ -20,7 +20,7 @@ from envbuild.resolve.request.model import Request
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-TOY_ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+TOY_ENTRY = Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml"
 TOY = matrix.load_files(TOY_ENTRY)
 JUDGE = Judge(World.read(TOY_ENTRY))
 

@@ -9,7 +9,7 @@ import pytest
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
 
-TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+TOY = Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml"
 ROWS = """
 defaults: {source: "https://example.org/", checked: "2026-11-21"}
 framework: {name: whom, title: Whom, short: whom, aliases: [whom], recipe: whom}

@@ -24,7 +24,7 @@ from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 from envbuild.resolve.search import addon_builds
 
-ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
+ENTRY = Path(__file__).parents[3] / "golden" / "toy" / "several.yaml"
 TOY = matrix.load_files(ENTRY)
 PARTS = ["wd-1.12", "wd-2", "lantern", "lantern-1.0-cuda8", "shade", "shutter", "plain", "plain-2", "crate-1.1", "gizmo-3.1"]
 

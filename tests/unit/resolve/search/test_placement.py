@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_overlays import HEAD, TOY_ENTRY, overlay
+from overlay_files import HEAD, TOY_ENTRY, overlay
 
 from envbuild import codec, matrix
 from envbuild.errors import ConflictError, Problem

@@ -14,7 +14,7 @@ from envbuild.matrix.queries import TABLES, find_row, find_table, listing, relat
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.resolve.catalogue import newest_environments
 
-TOY = Path(__file__).parent.parent / "golden" / "toy"
+TOY = Path(__file__).parents[2] / "golden" / "toy"
 SOURCES = read_sources(TOY / "matrix.yaml")
 MATRIX = compile_matrix(SOURCES)
 

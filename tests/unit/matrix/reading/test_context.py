@@ -7,7 +7,7 @@ from pathlib import Path
 from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
 from envbuild.matrix.types import Variant
 
-TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+TOY = Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml"
 ROWS = b"""
 defaults: {source: "https://example.org/build", checked: "2026-11-21"}
 framework: {name: whence, title: Whence, short: whence, aliases: [whence], recipe: whence}

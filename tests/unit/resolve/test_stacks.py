@@ -23,7 +23,7 @@ from envbuild.resolve.resolution import resolve
 from envbuild.resolve.stacks import departures, resolve_stack
 from envbuild.workspace import Workspace
 
-ENTRY = Path(__file__).parent.parent / "golden" / "toy" / "several.yaml"
+ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "several.yaml"
 TOY = matrix.load_files(ENTRY)
 GPU = """\
 schema: 1

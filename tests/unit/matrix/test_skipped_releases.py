@@ -11,7 +11,7 @@ from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_so
 from envbuild.matrix.skipped_releases import why_left_out
 from envbuild.matrix.types import LeftOut
 
-TOY = Path(__file__).parent.parent / "golden" / "toy" / "matrix.yaml"
+TOY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
 
 
 def rules(framework: str, overlay: str = "") -> tuple[LeftOut, ...]:

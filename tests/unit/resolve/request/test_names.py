@@ -7,7 +7,7 @@ from pathlib import Path
 from envbuild import matrix
 from envbuild.resolve.request.parser import parse
 
-FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
+FACTS = matrix.load_files(Path(__file__).parents[4] / "matrix.yaml")
 
 
 def test_a_framework_is_meant_by_each_of_its_names_before_a_version() -> None:

@@ -13,7 +13,7 @@ from envbuild.resolve.explanation import explain, explanation_json
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-TOY = Path(__file__).parent.parent / "golden" / "toy"
+TOY = Path(__file__).parents[3] / "golden" / "toy"
 HEAD = 'defaults: {source: "https://example.org/mine", checked: "2026-11-21"}\n'
 BAD = HEAD + (
     "framework: {name: widget}\n"

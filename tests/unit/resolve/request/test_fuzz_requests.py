@@ -29,7 +29,7 @@ from envbuild.model import Resolution
 from envbuild.resolve.explanation import explain, explanation_json
 from envbuild.resolve.request.parser import parse
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from envbuild import matrix
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 TOY = read_sources(ROOT / "tests" / "golden" / "toy" / "matrix.yaml")
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "envbuild" / "schemas" / "matrix.json").read_text()))
 DOCUMENTS: dict[str, Any] = {name: yaml.safe_load(content) for name, content in TOY.items()}

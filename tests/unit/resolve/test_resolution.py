@@ -20,7 +20,7 @@ from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 CASES = sorted((TESTS / "cases").glob("*.yaml"))
 TOYS = {name: matrix.load_files(TESTS / "golden" / "toy" / f"{name}.yaml") for name in ("matrix", "several")}
 

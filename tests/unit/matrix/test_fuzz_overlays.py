@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from envbuild.cli import frame
 
-TOY = Path(__file__).parent.parent / "golden" / "toy"
-DATA = Path(__file__).parent / "data" / "overlays"
+TOY = Path(__file__).parents[2] / "golden" / "toy"
+DATA = Path(__file__).parents[1] / "data" / "overlays"
 
 
 @functools.cache

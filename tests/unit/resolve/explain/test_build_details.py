@@ -19,7 +19,7 @@ from envbuild.resolve.explain.build_details import details_of
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-TOY = Path(__file__).parent.parent / "golden" / "toy"
+TOY = Path(__file__).parents[3] / "golden" / "toy"
 SEVERAL = matrix.load_files(TOY / "several.yaml")
 SCHEMA = jsonschema.Draft202012Validator(json.loads((files("envbuild.schemas") / "resolution.json").read_text()))
 

@@ -24,11 +24,11 @@ from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 TOY = read_sources(ROOT / "tests" / "golden" / "toy" / "matrix.yaml")
 OVERLAYS = {
     f"/site/{path.name}": path.read_bytes()
-    for path in sorted((Path(__file__).parent / "data/overlays").glob("*"), reverse=True)
+    for path in sorted((Path(__file__).parents[2] / "data/overlays").glob("*"), reverse=True)
 }
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("wd-1.12", {}),

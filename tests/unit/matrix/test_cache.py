@@ -1,0 +1,128 @@
+"""The compiled copy of the matrix: it saves reading YAML, and is never taken on trust."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from envbuild import disk_cache, matrix
+from envbuild.errors import InvalidInputError
+from envbuild.matrix import cache
+from envbuild.matrix.reading import loader
+from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.matrix.types import Matrix
+from envbuild.workspace import Workspace
+
+TOY_ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
+SOURCES = read_sources(TOY_ENTRY)
+TOY = compile_matrix(SOURCES)
+CUDA = "matrix/cuda.yaml"
+SYSTEMS = "matrix/systems.yaml"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root = tmp_path / "root"
+    for name, content in SOURCES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts how often YAML was read."""
+    counted: list[int] = []
+    original: Callable[..., Matrix] = loader.compile_matrix
+
+    def count(*args: object) -> Matrix:
+        counted.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(loader, "compile_matrix", count)
+    return counted
+
+
+def copies(workspace: Workspace) -> list[Path]:
+    return sorted(workspace.matrix_cache.glob("*.json"))
+
+
+def test_packing_is_a_round_trip() -> None:
+    assert cache.unpack(json.loads(json.dumps(cache.pack(TOY)))) == TOY
+
+
+def test_the_second_load_reads_no_yaml(workspace: Workspace, reads: list[int]) -> None:
+    assert matrix.load(workspace) == TOY == matrix.load(workspace)
+    assert len(reads) == 1
+
+
+def test_any_changed_source_is_noticed(workspace: Workspace, reads: list[int]) -> None:
+    matrix.load(workspace)
+    path = workspace.root / CUDA
+    times = path.stat()
+    path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))  # the same length, and the same time
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert next(row for row in matrix.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
+    assert len(reads) == 2
+    (workspace.root / SYSTEMS).unlink()
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        matrix.load(workspace)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "header", "foreign", "directory"])
+def test_a_damaged_copy_is_not_believed(workspace: Workspace, reads: list[int], damage: str) -> None:
+    matrix.load(workspace)
+    (copy,) = copies(workspace)
+    content = copy.read_bytes()
+    header, payload = content.split(b"\n", 1)
+    damaged = {
+        "truncate": content[: len(content) // 2],
+        "flip": content.replace(b"384.81", b"384.80"),
+        "empty": b"",
+        "header": b"[]\n" + payload,
+        "foreign": header + b"\n[]",
+        "directory": None,
+    }[damage]
+    if damaged is None:
+        copy.unlink()
+        copy.mkdir()
+    else:
+        copy.write_bytes(damaged)
+    assert matrix.load(workspace) == TOY
+    assert len(reads) == 2
+
+
+def test_a_copy_of_another_program_is_not_believed(
+    workspace: Workspace, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix.load(workspace)
+    monkeypatch.setattr(disk_cache, "FORMAT", 99)
+    assert matrix.load(workspace) == TOY
+    assert len(reads) == 2
+
+
+def test_a_home_that_cannot_be_written_only_costs_time(workspace: Workspace, reads: list[int]) -> None:
+    workspace.home.write_text("a file where a folder should be")
+    assert matrix.load(workspace) == TOY == matrix.load(workspace)
+    assert len(reads) == 2
+
+
+def test_a_broken_matrix_is_refused_every_time_and_leaves_no_copy(workspace: Workspace) -> None:
+    (workspace.root / CUDA).write_text("cuda: [")
+    for _ in range(2):
+        with pytest.raises(InvalidInputError):
+            matrix.load(workspace)
+    assert copies(workspace) == []
+
+
+def test_old_copies_are_removed(workspace: Workspace) -> None:
+    for number in range(20):
+        overlay = workspace.root / f"overlay{number}.yaml"
+        overlay.write_text("{}")
+        matrix.load(workspace, [overlay])
+    assert len(copies(workspace)) == 16
