@@ -45,11 +45,12 @@ def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraint
 
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     """What the matrix answers to ``texts``, a stack or a request; no lock is asked."""
-    from envbuild.resolve.resolution import resolve
-    from envbuild.resolve.stacks import resolve_stack
-
     if (stack := stack_requests.stack_of(tools, texts)) is not None:
+        from envbuild.resolve.stacks import resolve_stack
+
         return resolve_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+    from envbuild.resolve.resolution import resolve
+
     return resolve(tools.matrix, _parse(tools, texts, constraints))
 
 
@@ -124,11 +125,12 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
 
 def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
-    from envbuild.resolve.explanation import explain
-    from envbuild.resolve.stacks import explain_stack
-
     if (stack := stack_requests.stack_of(tools, texts)) is not None:
+        from envbuild.resolve.stacks import explain_stack
+
         return explain_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+    from envbuild.resolve.explanation import explain
+
     return explain(tools.matrix, _parse(tools, texts, constraints))
 
 
