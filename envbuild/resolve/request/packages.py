@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -127,8 +128,6 @@ def own_environment(
 
 def init_command(packages: Sequence[str], words: Sequence[str]) -> str:
     """The command that begins an environment of ``words`` with ``packages`` beside the frameworks."""
-    import shlex
-
     frameworks = [f"--framework {shlex.quote(' '.join(words))}" if words else "--framework FRAMEWORK"]
     return " ".join(["envbuild init my-env", *frameworks, *(f"--pip {shlex.quote(text)}" for text in packages)])
 
