@@ -118,7 +118,7 @@ class Store:
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
         """Have all of ``packages``, several at a time; one error tells of all that cannot be had."""
         self.sweep()
-        wanted = [package for package in packages if not self.path(package).is_file()]
+        wanted = [package for package in packages if not self.holds(package)]
         total = float(sum(package.size for package in wanted))
         pool, done, failed = DaemonPool(_PARALLEL), 0.0, []
         jobs = {pool.submit(self.get, package, servers): package for package in wanted}

@@ -111,6 +111,15 @@ def test_a_damaged_file_of_the_store_is_fetched_again(place, mirror, asked):
     store.get(package(), asked).write_bytes(b"damaged")
     assert store.get(package(), asked).read_bytes() == CONTENT
     assert len(mirror.asked) == 2
+    path = store.path(package())
+    path.write_bytes(CONTENT.replace(b"same", b"SAME"))
+    store.collect([package()], asked, ignore_progress)
+    assert path.read_bytes() == CONTENT
+    path.write_bytes(b"damaged")
+    mirror.files.clear()
+    with pytest.raises(BuildError, match="not in the store") as stopped:
+        store.collect([package()], asked, ignore_progress)
+    assert (stopped.value.code, stopped.value.exit_code) == ("package-gone", 7)
 
 
 def test_all_that_cannot_be_had_is_told_at_once(place, mirror, asked):
