@@ -186,7 +186,8 @@ def _bootstrapped(  # noqa: PLR0917 - as of provide
         )
     try:
         rootfs = bootstrap.cached(workspace, wanted)
-        if rootfs is None:
+        held = rootfs is not None and engine.image(bootstrap.reference(rootfs.bootstrap)) is not None
+        if rootfs is None or not (held or bootstrap.is_whole(rootfs)):
             rootfs = bootstrap.make(workspace, wanted, debs(wanted.packages), on_progress)
     except (BuildError, EngineError) as error:
         if error.code not in ("missing-program", "package-gone"):

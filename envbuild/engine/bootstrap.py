@@ -143,6 +143,11 @@ def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
     return _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
 
 
+def is_whole(rootfs: Rootfs) -> bool:
+    """Whether the tar file of ``rootfs`` is the very one that was made. To be asked before it is used: it takes a moment."""
+    return files.sha256_of(rootfs.path) == rootfs.archive_sha256
+
+
 def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnProgress) -> Rootfs:
     """Bootstrap exactly the packages of ``wanted``, whose files ``store`` holds, and keep the result.
 

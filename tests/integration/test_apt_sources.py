@@ -62,8 +62,8 @@ def old(engine: Engine, base: bases.RealisedBase, site: toy.Site, tmp_path: Path
     engine.remove_image(tag)
 
 
-def built(engine: Engine, old: Old, lock: Lock, folder: Path) -> str:
-    """The image up to what is installed of the compiled framework: every form of step that asks apt's sources is in it."""
+def built(engine: Engine, old: Old, lock: Lock, folder: Path, stage: str) -> str:
+    """The image up to ``stage``. Up to "frameworks", of which one is compiled, every form of step that asks apt is in it."""
     (folder / "source").mkdir(parents=True)
     (folder / "source" / "program.cu").write_text("__global__ void nothing() {}\n")
     (folder / "sources").mkdir()
@@ -74,7 +74,7 @@ def built(engine: Engine, old: Old, lock: Lock, folder: Path) -> str:
     text = render(lock, {**locks.RECIPES, "alpha": alpha}, {**toy._templates(), **scripts})["Dockerfile"]
     assert text.count("apt-install") >= 4 and "Check-Valid-Until" not in text
     toy.put_step(folder)
-    (folder / "Dockerfile").write_text(toy._until(text, "frameworks"))
+    (folder / "Dockerfile").write_text(toy._until(text, stage))
     host = apt.build_secrets().get(apt.CONF_SECRET, b"")
     return engine.build(
         folder, tag=TAG, secrets=build_secret.joined({apt.CONF_SECRET: host + CONF}), build_args={"BASE_IMAGE": old.tag}
@@ -86,19 +86,24 @@ def lock_of(site: toy.Site, archive: tuple[str, ...]) -> Lock:  # noqa: F811
     return replace(lock, base=BaseLock(image=lock.base.image, digest="sha256:" + "1" * 64, bootstrap=None, archive=archive))
 
 
+@pytest.mark.parametrize(
+    ("stage", "toys"), [("os", set()), pytest.param("frameworks", {"toy-old", "toy-cudart"}, marks=pytest.mark.prove)]
+)
 def test_sources_that_take_the_place_of_dead_ones_leave_nothing_but_themselves(
     engine: Engine,
     old: Old,
     site: toy.Site,  # noqa: F811
     tmp_path: Path,
+    stage: str,
+    toys: set[str],
 ) -> None:
-    image = built(engine, old, lock_of(site, old.archive), tmp_path / "context")
+    image = built(engine, old, lock_of(site, old.archive), tmp_path / "context", stage)
     script = (
         "dpkg-query -W -f '${Package}\\n' 'toy-*'; echo --; cat /etc/apt/sources.list; echo --; "
         "grep -ril -e valid-until -e toy.invalid /etc/apt; ls -A /etc/apt/sources.list.d /tmp; find /var/lib/apt/lists -type f"
     )
     packages, sources, left = engine.run(image, ["sh", "-c", script], network="none").output.split("--\n")
-    assert {"toy-old", "toy-cudart"} <= set(packages.split())
+    assert toys <= set(packages.split())
     assert sources.splitlines() == list(old.archive)
     assert set(left.split()) <= {"/etc/apt/sources.list.d:", "/tmp:"}
     words = verify.secret_strings({apt.CONF_SECRET: CONF})
@@ -112,5 +117,5 @@ def test_sources_that_take_the_place_of_dead_ones_leave_nothing_but_themselves(
 
 def test_where_no_source_answers_the_build_stops(engine: Engine, old: Old, site: toy.Site, tmp_path: Path) -> None:  # noqa: F811
     with pytest.raises(BuildError):
-        built(engine, old, lock_of(site, (DEAD.replace("main", "contrib"),)), tmp_path / "context")
+        built(engine, old, lock_of(site, (DEAD.replace("main", "contrib"),)), tmp_path / "context", "os")
     assert engine.image(TAG) is None

@@ -151,12 +151,14 @@ def kept(month: Month, pinned: dict[str, bytes]) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.prove
 def test_the_store_alone_gives_the_same_layers(month: Month) -> None:
     again = month.build(month.program.home).expect(0).document
     assert again["layers"] == month.built["layers"]
     assert (debs_of(month.mirror), debs_of(month.snapshot)) == ([], [])
 
 
+@pytest.mark.prove
 def test_an_empty_store_takes_what_the_mirror_still_has(month: Month, pinned: dict[str, bytes]) -> None:
     month.mirror.files |= pinned
     again = month.build(month.folder / "second").expect(0).document
@@ -222,6 +224,7 @@ def test_an_added_package_of_a_user_leaves_the_others_as_they_are(month: Month) 
     assert set(own.apt.snapshots) >= set(month.lock.apt.snapshots)
 
 
+@pytest.mark.prove
 def test_where_its_frameworks_packages_are_gone_todays_are_pinned_and_that_is_said(month: Month) -> None:
     folder = recipe(month, "today")
     told = month.later(month.folder / "fifth").run("lock", cwd=folder).expect(0)

@@ -6,13 +6,15 @@ import hashlib
 import io
 import os
 import tarfile
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from lock_universe import environment
 
 from envbuild import codec
-from envbuild.engine import apt, bootstrap
-from envbuild.model import (
-    Bootstrap,
-    DebianPackage,
-)
+from envbuild.engine import apt, bases, bootstrap
+from envbuild.model import BaseLock, Bootstrap, DebianPackage, ignore_progress
 from envbuild.workspace import Workspace
 
 
@@ -68,6 +70,43 @@ def test_a_broken_cache_is_as_good_as_absent(tmp_path):
     for content in ("", "{", "{}", '{"layout": "1"}', "[]"):
         (folder / "manifest.json").write_text(content)
         assert bootstrap.cached(workspace, wanted) is None
+
+
+@pytest.mark.parametrize(("content", "image", "made"), [
+    (b"as made", None, []), (b"As made", None, ["again"]), (b"As made", "held", []),
+])  # fmt: skip
+def test_a_kept_base_goes_into_an_engine_only_as_it_was_made(tmp_path, monkeypatch, content, image, made):
+    workspace, wanted = Workspace(root=tmp_path, output=tmp_path, home=tmp_path), made_of(a="1")
+    wanted = replace(
+        wanted,
+        packages=tuple(replace(each, architecture="amd64", size=1, path="debian/pool/a.deb") for each in wanted.packages),
+    )
+    folder = tmp_path / "bases" / f"bookworm-{bootstrap.architecture()}" / bootstrap.key(wanted)
+    folder.mkdir(parents=True)
+    (folder / "rootfs.tar").write_bytes(content)
+    digest = hashlib.sha256(b"as made").hexdigest()
+    manifest = bootstrap.Manifest(bootstrap=wanted, archive_sha256=digest, layout=bootstrap.LAYOUT)
+    (folder / "manifest.json").write_text(codec.dumps(manifest))
+    imported, anew = [], []
+
+    class Engine:
+        def image(self, name):
+            return SimpleNamespace(id=image) if image else None
+
+        def import_rootfs(self, path, name, **_):
+            imported.append(path.read_bytes())
+            return "sha256:1"
+
+    def make(*_):
+        anew.append("again")
+        (folder / "rootfs.tar").write_bytes(b"as made")
+        return bootstrap.Rootfs(path=folder / "rootfs.tar", bootstrap=wanted, archive_sha256=digest)
+
+    monkeypatch.setattr(bootstrap, "make", make)
+    base = BaseLock(image="debian:12", digest=None, bootstrap=wanted)
+    real = bases.provide(base, environment(), Engine(), workspace, ignore_progress, lambda _: None)
+    assert (anew, imported) == (made, [] if image else [b"as made"])
+    assert real.how == "bootstrapped"
 
 
 def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tmp_path):
