@@ -4,8 +4,9 @@ from __future__ import absolute_import, division, print_function
 import math
 
 LEAST = 6               # rounds: with fewer no interval reaches 95 %, and nothing can be said of how they depend on each other
-MOST_DEPENDENT = 0.9    # the largest autocorrelation that an interval is widened for
-DEPENDENT, ITS_LEVEL = 0.5, 0.90        # above this autocorrelation an interval claims no more than this level
+MOST_DEPENDENT = 0.95   # the largest autocorrelation that an interval is widened for
+ESTIMATE_MISSES = 5.5   # over the number of rounds: how far below the true autocorrelation a measured one is taken to be
+DEPENDENT, ITS_LEVEL = 0.5, 0.94        # above this autocorrelation an interval claims no more than this level
 
 
 def median(values):
@@ -74,17 +75,19 @@ def interval(values):
 
     Rounds that resemble their neighbours say less than as many independent ones: an interval for independent rounds that
     states 96 % holds the true value in 83 % of all runs where the autocorrelation is 0.5. So both sides are stretched by
-    sqrt((1 + r) / (1 - r)), the standard error of a mean of dependent values over that of independent ones. r is the measured
-    autocorrelation and half of its standard error, 1 / sqrt(n). benchmarks/interval_coverage.py measures how often the result
-    is right. One value has no interval.
+    sqrt((1 + r) / (1 - r)), the standard error of a mean of dependent values over that of independent ones. Few rounds often
+    show less autocorrelation than there is, so r is the measured one plus ESTIMATE_MISSES / n. With that, intervals of 6 to 30
+    rounds held the true value in at least 94 % of simulated runs, for autocorrelations up to 0.7
+    (benchmarks/interval_coverage.py). One value has no interval.
     """
     found = autocorrelation(values)
     if len(values) < 2:
         return {'lo': None, 'hi': None, 'level': 0.0, 'autocorrelation': found}
     low, high, level = median_interval(values)
-    if found is not None and found > 0:
-        middle, r = median(values), min(MOST_DEPENDENT, found + 0.5 / math.sqrt(len(values)))
-        low, high = (_stretched(middle, end, math.sqrt((1 + r) / (1 - r))) for end in (low, high))
+    if found is not None:
+        middle, r = median(values), max(0.0, min(MOST_DEPENDENT, found + ESTIMATE_MISSES / len(values)))
+        if r > 0:
+            low, high = (_stretched(middle, end, math.sqrt((1 + r) / (1 - r))) for end in (low, high))
         level = min(level, ITS_LEVEL) if found > DEPENDENT else level
     return {'lo': low, 'hi': high, 'level': level, 'autocorrelation': found}
 

@@ -71,7 +71,7 @@ def test_figures_follow_from_the_laps(runs: Callable[[str], Answer], version: st
     run = next(run for run in valid(runs(version))["runs"] if run["n"] == 2)
     ratios = sorted(2 * lap["solo_s"] / lap["dp_s"] for lap in run["rounds"])
     assert run["speedup"]["median"] == pytest.approx((ratios[2] + ratios[3]) / 2)
-    if (run["speedup"]["autocorrelation"] or 0) > 0:  # rounds that resemble their neighbours widen it
+    if run["speedup"]["autocorrelation"] > -0.9:  # of six rounds it may be 5.5 / 6 more than was measured, which widens it
         assert run["speedup"]["lo"] < ratios[0] and ratios[-1] < run["speedup"]["hi"]
     else:
         assert (run["speedup"]["lo"], run["speedup"]["hi"]) == pytest.approx((ratios[0], ratios[-1]))

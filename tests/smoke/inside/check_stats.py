@@ -49,11 +49,11 @@ class Stats(unittest.TestCase):
     def test_of_dependent_rounds_the_interval_is_wider_and_claims_less(self):
         drifting, mixed = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8], [1.5, 1.0, 1.7, 1.2, 1.6, 1.1, 1.8, 1.3, 1.4]
         wide, narrow = stats.interval(drifting), stats.interval(mixed)
-        self.assertEqual((narrow['lo'], narrow['hi'], narrow['level']), (1.1, 1.7, 0.9609375))
+        self.assertEqual((narrow['lo'], narrow['hi'], narrow['level']), (1.1, 1.7, 0.9609375))      # each round is unlike the one before
         self.assertLess(wide['lo'], 1.0)
         self.assertGreater(wide['lo'], 0)
         self.assertGreater(wide['hi'], 1.8)
-        self.assertEqual((wide['autocorrelation'], wide['level']), (1.0, 0.90))
+        self.assertEqual((wide['autocorrelation'], wide['level']), (1.0, 0.94))
 
     def test_one_round_has_no_interval(self):
         found = stats.summary([1.47])
@@ -62,7 +62,7 @@ class Stats(unittest.TestCase):
 
     def test_the_interval_holds_the_true_value_where_rounds_depend_on_each_other(self):
         """A sample of benchmarks/interval_coverage.py; without widening 83 % and 68 % where 96 % is stated."""
-        for rho, least in ((0.0, 0.955), (0.3, 0.935), (0.5, 0.91), (0.7, 0.86)):
+        for rho, least in ((0.0, 0.97), (0.3, 0.955), (0.5, 0.94), (0.7, 0.93)):
             draw, held = random.Random(3), 0
             for _ in range(1500):
                 values, last = [], draw.gauss(0, 1)
