@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 ABSENT = "\N{EN DASH}"
+MOST_DIGITS = 6  # of a percentage
 
 
 def number(value: Any) -> float | None:
@@ -51,8 +52,12 @@ def short(value: float | None) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share as a percentage, or a dash."""
-    return ABSENT if value is None else f"{100 * value:.{digits}f} %"
+    """A share as a percentage, or a dash. A share below one is never shown as 100 %: it gets more digits (0.9999: 99.99 %)."""
+    if value is None:
+        return ABSENT
+    while value < 1 and digits < MOST_DIGITS and round(100 * value, digits) >= 100:
+        digits += 1
+    return f"{100 * value:.{digits}f} %"
 
 
 def duration(seconds: float | None) -> str:

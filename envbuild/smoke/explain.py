@@ -31,9 +31,9 @@ TEXTS = {
         A float64 NumPy network without switches (tanh, average pooling) trains four steps on the same batches from the same
         start. The largest relative error over parameters is at most 4e-5 in single precision (4e-6 is usual). More fails, and
         the fault that explains it is named, with its size: another learning rate, momentum or decay, wrong labels, a parameter or a
-        replica that is left out, gradients in half precision. Only where TF32, bfloat16 or float16 can be in use (TF32 from
-        capability 8.0 and CUDA 11 on; the others where an option or a variable asks for them) is an error of that precision's
-        size and spread a warning. A race is suspected only where nothing else explains the error.
+        replica that is left out, gradients in half precision. Only where an option or a
+        variable asks for TF32, bfloat16 or float16 is an error of that precision's size and spread a warning. TF32 is switched
+        off on every GPU. A race is suspected only where nothing else explains the error.
         Accuracy cannot see these faults: without any exchange it stays at 98 %.'''),
     'BUCKETS': ('a network larger than one exchange bucket gets the weights that it must get', '''
         Frameworks exchange gradients in buckets (25 MB in DistributedDataParallel), one while the backward pass still computes the

@@ -35,7 +35,8 @@ def look(options, argv, say):
         return answer
     answer['topology_text'] = _topology() if len(found['devices']) > 1 else ''
     if options['adapter'] or image['recipe']:
-        style = adapters.style_of(adapters.load(options['adapter'] or image['recipe']), 'cpu')
+        chosen = dict(image['options'], **options['options'])
+        style = adapters.style_of(adapters.load(options['adapter'] or image['recipe']), 'cpu', chosen)
         say('importing the framework')
         answer['framework'], answer['error'] = _ask(options, image, style, found)
     answer['measured'] = machine.measure(options['measure'], found, options['disk'] or tempfile.gettempdir(), say)

@@ -111,7 +111,7 @@ class Run(object):
         for n in self.counts:
             folder = os.path.join(self.folder, '%d' % n)
             os.mkdir(folder)
-            plan = plans.launch(self.options, self.image, self.device, n, self.counts, adapters.style_of(self.adapter, self.device.kind),
+            plan = plans.launch(self.options, self.image, self.device, n, self.counts, self._style(),
                                 folder, self.found['host']['cores_usable'])
             plan.update(plans.phases(self.options, self.device.kind, n, self.counts, self.parts, prepared.places))
             self._measuring(n, plan)
@@ -134,9 +134,12 @@ class Run(object):
             with self.team.launch(plan, self._progress) as launch:
                 judge.plain(plan['n'], plan, launch.watch(deadline))
 
+    def _style(self):
+        return adapters.style_of(self.adapter, self.device.kind, dict(self.image['options'], **self.options['options']))
+
     def _measuring(self, n, plan):
         """What measuring adds to a plan, and what of it does not apply to n devices."""
-        style = adapters.style_of(self.adapter, self.device.kind)
+        style = self._style()
         plan['schemes'], left_out = sync.chosen(self.options['sync'], self.adapter, style, n)
         self.report['checks'] += left_out
         if plan['schemes']:

@@ -109,6 +109,14 @@ def summary(values):
     return dict(interval(values), median=median(values), q1=quantile(values, 0.25), q3=quantile(values, 0.75), rounds=len(values))
 
 
+def percent(share):
+    """A share as a percentage with one digit; with more where that would show a share below one as 100 %."""
+    digits = 1
+    while share < 1 and digits < 6 and round(100 * share, digits) >= 100:
+        digits += 1
+    return '%.*f %%' % (digits, 100 * share)
+
+
 def words(found):
     """`1.53 [1.45, 1.57]` of a summary; the median alone where there is no interval."""
     if found['lo'] is None:

@@ -61,7 +61,7 @@ def test_an_adapter_can_be_read_without_its_framework(guest: Guest, installed: P
         "sys.modules['envbuild_smoke'] = guest\n"
         "from envbuild_smoke import adapters; from envbuild_smoke.environment import limits\n"
         "kind = adapters.load(sys.argv[2])\n"
-        "assert all(adapters.style_of(kind, device) in ('process', 'single') for device in ('cpu', 'cuda'))\n"
+        "assert all(adapters.style_of(kind, device, {}) in ('process', 'single') for device in ('cpu', 'cuda'))\n"
         "methods = ['exercise'] if limits.of(kind, {}).training else sys.argv[3:]\n"
         "sides = getattr(kind, 'sides', (kind,))\n"
         "print(kind.name, [m for m in methods for side in sides if not hasattr(side, m)],\n"

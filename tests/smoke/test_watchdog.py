@@ -78,10 +78,15 @@ def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str],
     assert seconds < 40
 
 
-def test_what_a_killed_rank_had_started_ends_as_well(guest: Guest, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "fault"), [(NEWEST, "killed-parent"), (OLDEST, "killed-parent-of-daemon")])
+def test_what_a_killed_rank_had_started_ends_as_well(
+    guest_of: Callable[[str], Guest], tmp_path: Path, version: str, fault: str
+) -> None:
+    """Also a child that has made a session of its own."""
+    guest = guest_of(version)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    planted = ("--adapter", FAULTY, "--option", "fault=killed-parent", "--counts", "2", "--phases", "oracle")
+    planted = ("--adapter", FAULTY, "--option", f"fault={fault}", "--counts", "2", "--phases", "oracle")
     answer = guest.run("run", *planted, folder=tmp_path, env=guest.env(TMPDIR=str(scratch)))
     assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
     until = time.monotonic() + 5

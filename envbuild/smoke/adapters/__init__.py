@@ -9,7 +9,8 @@ classes names them in `sides`.
     class Adapter(object):
         name = 'numpy'
         style = 'process'       # 'process': one device per process; 'single': all devices in one process; or for each kind of
-                                # device its own: {'cpu': 'process', 'cuda': 'single'}
+                                # device its own: {'cpu': 'process', 'cuda': 'single'}. Where it depends on the options:
+                                # a static method style_under(options)
         semantics = {}          # words for the report: how gradients are averaged, what the adapter had to correct
 
         def setup(self, ctx)    # import the framework, claim the devices of ctx (rank.context.Context)
@@ -91,8 +92,10 @@ def load(name):
     raise UnknownAdapter('no adapter "%s" is installed here; there are: %s' % (name, ', '.join(names()) or 'none'))
 
 
-def style_of(adapter, kind):
-    """'process' or 'single', on devices of this kind."""
+def style_of(adapter, kind, options):
+    """'process' or 'single', on devices of this kind, under these options."""
+    if hasattr(adapter, 'style_under'):
+        return adapter.style_under(options)
     return adapter.style[kind] if isinstance(adapter.style, dict) else adapter.style
 
 

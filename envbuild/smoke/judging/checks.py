@@ -3,6 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
+from .. import stats
 from ..networks import refnet
 from ..verdict import check
 from . import diagnose
@@ -68,8 +69,8 @@ def oracle(n, case, want, saved, alone=None, possible=None):
         words = fault['sentence']
     else:
         words = 'weights are wrong by %.1e, most of all %s of replica %d, and no known fault explains it' % (value, name, replica)
-        if alone is not None and alone <= ORACLE_PASS:
-            words += '; one device is right to %.1e: perhaps an update races with another' % alone
+    if fault['id'] in ('', 'noise') and alone is not None and alone <= ORACLE_PASS:
+        words += '; one device is right to %.1e: perhaps an update races with another' % alone
     return [check('ORACLE', n, 'fail', words, next_step='Compare with 1 device: right there and wrong here means the averaging.' if n > 1
                   else 'One device is wrong already: the fault is in the arithmetic, not in the exchange.', **common)]
 
@@ -110,7 +111,7 @@ def replicas(n, results):
 def learning(n, training, limit):
     """LOSS and ACC of one training. `limit` says what is demanded: 'accuracy', 'loss' (of the first), and a note."""
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
-    words = '%.1f %% of %d test images are right%s' % (100 * accuracy, training['test_n'], limit['note'] and '; ' + limit['note'])
+    words = '%s of %d test images are right%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
     fell = 'loss from %.2f to %.3f' % (first, last)
     if not training['finite']:
         loss = check('LOSS', n, 'fail', 'the loss is not a finite number at step %d' % training['first_not_finite'],

@@ -14,17 +14,26 @@ EXPLAINS = 0.2          # and as a share of the error that it explains
 CLEARER_THAN = 0.5      # and the runner-up must be at least twice as far
 ROUNDING_EXPLAINS = 0.7     # what a rounding may leave: libraries add in another order, and so round other numbers
 SIMILAR = 3.0           # an error by reduced precision may differ by this factor from the simulated, in each parameter
+ALIKE = 0.4             # the least correlation with the error of a simulated rounding
+AS_LARGE = 2.5          # and the factor by which its size may differ, in each parameter
+SIGNS = 5               # how often the signs of an error are drawn anew
+RANDOM_BELOW = 1.2      # times as strong as with random signs: an error with less structure is noise
+MOST_NOISE = 0.3        # of a parameter's way: what is more hides what was trained
+LEAST_SIDE = 16         # of a matrix of weights that can show structure
 STOOD = 0.1             # of its healthy way: a parameter that moved less is compared as if it had moved so far
 UNTOUCHED = 1e-6        # a step of the reference moves every parameter by more than 1e-4
 NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all gradients are zero'
 
 
 class Hypothesis(object):
-    """One fault: its id, its sentence, how far its simulation is from the weights, and its simulation's own error by parameter."""
+    """One fault: its id, its sentence, how far its simulation is from the weights, and its simulation's own error by parameter.
 
-    def __init__(self, key, sentence, distance, errors):
-        self.key, self.sentence, self.distance, self.errors = key, sentence, distance, errors
-        self.is_rounding = key.startswith(('reduced-', 'gradients-in-'))
+    `likeness` is the correlation of that error with the one to explain, the median over parameters.
+    """
+
+    def __init__(self, key, sentence, distance, errors, likeness):
+        self.key, self.sentence, self.distance, self.errors, self.likeness = key, sentence, distance, errors, likeness
+        self.is_rounding = key.startswith(('reduced-', 'gradients-in-', 'weights-in-', 'start-in-'))
 
 
 class Search(object):
@@ -51,7 +60,17 @@ class Search(object):
         for key, sentence, switches in listed:
             models = simulate(self.case, **switches)
             distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
-            self.found.append(Hypothesis(key, sentence, distance, self.apart(models[0], self.want)))
+            replica, got = self.copies[0]
+            self.found.append(Hypothesis(key, sentence, distance, self.apart(models[replica], self.want), self._likeness(got, models[replica])))
+
+    def _likeness(self, got, model):
+        """The median over parameters of the correlation between two errors."""
+        found = []
+        for name in self.case.net.names:
+            a, b = (np.asarray(w[name], 'float64') - self.want[name] for w in (got, model))
+            size = np.linalg.norm(a) * np.linalg.norm(b)
+            found.append(float((a * b).sum() / size) if np.isfinite(size) and size > 0 else 0.0)
+        return float(np.median(found))
 
     def nearest(self):
         """(the nearest hypothesis, the nearest of another id)."""
@@ -71,12 +90,37 @@ class Search(object):
 
     def like_reduced(self, possible):
         """A reduced precision that can be in use and gives errors of this size in each parameter, where no fault explains half."""
-        if any(each.distance < CLEARER_THAN * self.error for each in self.found if not each.is_rounding):
+        if self._half_explained():
             return None
         errors = self.apart(self.copies[0][1], self.want)
         fitting_ones = [each for each in self.found if each.key in ['reduced-' + kind for kind in possible] and all(
             each.errors[name] / SIMILAR <= errors[name] <= each.errors[name] * SIMILAR for name in errors)]
         return min(fitting_ones, key=lambda each: each.distance) if fitting_ones else None
+
+    def like_rounding(self):
+        """The arithmetic in reduced precision of which the error looks most like this one: libraries round other numbers than a simulation."""
+        errors = self.apart(self.copies[0][1], self.want)
+        alike = [each for each in self.found if each.key.startswith('reduced-') and each.likeness >= ALIKE and all(
+            each.errors[name] / AS_LARGE <= errors[name] <= each.errors[name] * AS_LARGE for name in errors)]
+        return max(alike, key=lambda each: each.likeness) if alike and not self._half_explained() else None
+
+    def like_noise(self):
+        """Noise, where the error has no structure: with random signs it would be as strong in its strongest direction."""
+        got, draw = self.copies[0][1], np.random.RandomState(1)
+        size = float(np.median(list(self.apart(got, self.want).values())))
+        if size > MOST_NOISE:
+            return None
+        weights = [np.asarray(got[name], 'float64') - self.want[name] for name in self.case.net.names if name.endswith('_w')]
+        matrices = [each.reshape(len(each), -1) for each in weights]
+        for matrix in [each for each in matrices if min(each.shape) >= LEAST_SIDE]:
+            strengths = [np.linalg.norm(matrix * draw.choice([-1.0, 1.0], matrix.shape), 2) for _ in range(SIGNS)]
+            if np.linalg.norm(matrix, 2) > RANDOM_BELOW * np.median(strengths):
+                return None
+        return Hypothesis('noise', 'gradients or updates carry random noise of about %.0e of their size' % size, 0.0, {}, 0.0)
+
+    def _half_explained(self):
+        """Whether a fault that is no rounding explains half of the error."""
+        return any(each.distance < CLEARER_THAN * self.error for each in self.found if not each.is_rounding)
 
     def answer(self, hypothesis):
         best, second = self.nearest()
@@ -107,10 +151,11 @@ def name_fault(case, copies, want, suspects=(), possible=()):
     clear = search.clear()
     if clear:
         return search.answer(clear)
-    search.ask(hypotheses.rounded_gradients(case.replicas))
+    search.ask(hypotheses.rounded(case.replicas))
     for kind in hypotheses.WORDS:
         search.ask(hypotheses.reduced(kind, every_way=kind in possible))
-    return search.answer(search.rounding() or _by_labels(search, target) or search.like_reduced(possible))
+    return search.answer(search.rounding() or search.like_rounding() or _by_labels(search, target)
+                         or search.like_reduced(possible) or search.like_noise())
 
 
 def _by_labels(search, target):

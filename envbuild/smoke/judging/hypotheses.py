@@ -49,6 +49,9 @@ def _of_several(replicas):
         ('same-shard', 'only the first shard of every batch counts: all replicas read it, or only the first one\'s gradients are used',
          dict(shard='same')),
     ]
+    for r in range(min(replicas, REPLICAS_NAMED)):
+        found += [('stale-rank-%d' % r, 'replica %d contributes the gradients of the step before' % r, dict(stale=(r, first)))
+                  for first in ('zero', 'fresh')]
     return found + [('silent-rank-%d' % r, 'replica %d contributes no gradient to the mean' % r, dict(exchange=('without', r)))
                     for r in range(min(replicas, REPLICAS_NAMED))]
 
@@ -70,12 +73,16 @@ def _of_one_parameter(replicas, name):
     return found
 
 
-def rounded_gradients(replicas):
-    """[(id, sentence, switches)] of gradients in half precision, whatever the way they are averaged."""
+def rounded(replicas):
+    """[(id, sentence, switches)] of weights or gradients in half precision, whatever the way gradients are averaged."""
     ways = ('divided', 'summed', 'each', 'after', 'both') if replicas > 1 else ('divided',)
     where = 'exchanged' if replicas > 1 else 'kept'
-    return [('gradients-in-' + kind, 'gradients are %s in %s' % (where, kind), dict(cast=(kind, way)))
-            for kind in ('float16', 'bfloat16') for way in ways]
+    found = []
+    for kind in ('float16', 'bfloat16'):
+        found += [('gradients-in-' + kind, 'gradients are %s in %s' % (where, kind), dict(cast=(kind, way))) for way in ways]
+        found += [('weights-in-' + kind, 'weights are kept in ' + kind, dict(kept=kind)),
+                  ('start-in-' + kind, 'training starts from weights that were rounded to ' + kind, dict(start=kind))]
+    return found
 
 
 def reduced(kind, every_way):

@@ -85,9 +85,7 @@ class Judge(object):
 
     def _precisions(self, plan):
         """The reduced precisions that a launch can be in."""
-        report = self.report
-        cuda = (report['framework'] or {}).get('cuda_build') or self.image['cuda']
-        return precision.possible(self.device.kind, report['devices'], cuda, plan['options'], os.environ)
+        return precision.possible(self.device.kind, self.report['devices'], plan['options'], os.environ)
 
     def _alone(self):
         """How far one device of this run is from the reference; None where none ran."""

@@ -26,6 +26,8 @@ class Faults(object):
     """The switches of a simulation; without any it is the healthy training.
 
     exchange    what a replica gets of all gradients: 'mean', 'sum', 'twice' (the mean of means), 'own', or ('without', replica)
+    start, kept (each a type) the weights are rounded to half precision before the first step, or after each
+    stale       (replica, first): its gradients are of the step before; in the first step 'zero' or 'fresh' ones
     cast        (type, way) of an exchange in half precision: see `_half_mean`
     shard       'own', or 'same': every replica reads the first shard
     unexchanged parameters whose gradients are not exchanged
@@ -40,12 +42,13 @@ class Faults(object):
 
     def __init__(self, exchange='mean', cast=None, shard='own', unexchanged=(), silent=None, frozen=None, without=None, labels=None,
                  lr=1.0, momentum=None, decay=0.0, nesterov=False, skip=0, late=False, loss_sum=False, divisor=255.0, flip=False,
-                 nhwc=False, numbers=rounding.EXACT):
+                 nhwc=False, numbers=rounding.EXACT, start=None, kept=None, stale=None):
         self.exchange, self.cast, self.shard, self.unexchanged = exchange, cast, shard, unexchanged
         self.silent, self.frozen, self.without, self.labels = silent, frozen, without, labels
         self.lr, self.momentum, self.decay, self.nesterov = lr, momentum, decay, nesterov
         self.skip, self.late, self.loss_sum, self.divisor = skip, late, loss_sum, divisor
         self.flip, self.nhwc, self.numbers = flip, nhwc, numbers
+        self.start, self.kept, self.stale = start, kept, stale
 
     def keeps_replicas_equal(self):
         """Whether it is enough to simulate one replica's weights."""
@@ -56,13 +59,17 @@ def simulate(case, **switches):
     """Weights of every replica after the case's steps."""
     faults = Faults(**switches)
     start = _turned(case, faults, dict((name, case.start[name].astype('float64')) for name in case.net.names))
+    if faults.start:
+        start = dict((name, HALVES[faults.start](a)) for name, a in start.items())
     keep = 1 if faults.keeps_replicas_equal() else case.replicas
     weights = [dict((k, a.copy()) for k, a in start.items()) for _ in range(keep)]
     speeds = [dict((k, np.zeros_like(a)) for k, a in start.items()) for _ in range(keep)]
-    waiting = None
+    waiting = before = None
     with np.errstate(all='ignore'):
         for step in range(faults.skip, case.steps):
             gradients = _gradients(case, faults, weights, step)
+            if faults.stale:
+                gradients, before = _stale(gradients, before, *faults.stale)
             used, waiting = (waiting, gradients) if faults.late else (gradients, None)
             for replica in range(keep if used else 0):
                 _update(case, faults, used, replica, weights[replica], speeds[replica])
@@ -99,6 +106,8 @@ def _update(case, faults, gradients, replica, weights, speeds):
         speeds[name] = momentum * speeds[name] + g
         move = g + momentum * speeds[name] if faults.nesterov else speeds[name]
         weights[name] = weights[name] - faults.lr * case.lr * move
+        if faults.kept:
+            weights[name] = HALVES[faults.kept](weights[name])
 
 
 def _combined(gradients, faults, name, replica):
@@ -120,7 +129,7 @@ def _half_mean(gradients, kind, way):
 
     With an exact sum: 'each' number is rounded, or the mean ('after'), or both ('both').
     """
-    n, half = len(gradients), _float16 if kind == 'float16' else _bfloat16
+    n, half = len(gradients), HALVES[kind]
     if way in ('each', 'after', 'both'):
         mean = sum(g if way == 'after' else half(g) for g in gradients) / n
         return mean if way == 'each' else half(mean)
@@ -137,6 +146,17 @@ def _float16(array):
 
 def _bfloat16(array):
     return rounding.cut(array, rounding.MANTISSA['bf16'])
+
+
+HALVES = {'float16': _float16, 'bfloat16': _bfloat16}
+
+
+def _stale(gradients, before, replica, first):
+    """(gradients of which one replica's are those that it had a step ago, what it has now)."""
+    now = gradients[replica]
+    if before is None:
+        before = now if first == 'fresh' else dict((name, np.zeros_like(a)) for name, a in now.items())
+    return gradients[:replica] + [before] + gradients[replica + 1:], now
 
 
 def _turned(case, faults, weights, back=False):

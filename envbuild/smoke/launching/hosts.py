@@ -164,7 +164,7 @@ class Team(object):
         device.available, device.reason = self.size, '%d %s on %d %s' % (
             self.size, 'GPUs' if kind == 'cuda' else 'CPU workers', len(self._per_node), 'hosts' if len(self._per_node) > 1 else 'host')
         counts = sorted(set((1, self._per_node[0], self.size))) if text == 'auto' else sorted(set(int(part) for part in text.split(',')))
-        if adapters.style_of(adapter, kind) == 'single':
+        if adapters.style_of(adapter, kind, self._options['options']) == 'single':
             here = len(found['devices']) if kind == 'cuda' else self._per_node[0]
             counts, self.beyond = [n for n in counts if n <= here], [n for n in counts if n > here]
         return [n for n in counts if n <= self.size], [n for n in counts if n > self.size]

@@ -26,6 +26,7 @@ COMPILING = ('oracle', 'buckets', 'train')        # until the first step is done
 KILL_S = 10.0           # how long the kernel may take to end a killed rank: one that it cannot end must not hold up the report
 # Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
+MARK = 'ENVBUILD_SMOKE_LAUNCH'     # a variable of every rank and of all that it starts: the folder of the launch
 NOTICED_AFTER_S = 1.0   # so much later than it happened the end of a process may be seen here
 
 
@@ -118,7 +119,7 @@ def environment(plan, rank, base):
         'RANK': str(rank), 'LOCAL_RANK': str(plan['places'][rank]['local_rank'] if plan['places'] else rank),
         'WORLD_SIZE': str(plan['processes']),
         'NVIDIA_TF32_OVERRIDE': '0',             # read by the CUDA libraries when they load; 10-bit operands otherwise
-        'PYTHONUNBUFFERED': '1',
+        'PYTHONUNBUFFERED': '1', MARK: plan['folder'],
     })
     if plan['places']:
         env.update(mpi.handed_on(base, rank, plan['processes']))
@@ -173,12 +174,20 @@ class Launch(object):
         self.kill()
 
     def kill(self):
-        """End every rank that still runs, at once, and what any of them started: that may outlive it."""
+        """End every rank that still runs, at once, and what any of them started: that may outlive it.
+
+        A child with a session of its own gets no signal of its rank's session. It has the variable of the launch.
+        """
         for rank in self.ranks:
             rank.signal(signal.SIGKILL)
         until = now() + KILL_S
         while any(rank.is_here and rank.poll() is None for rank in self.ranks) and now() < until:
             time.sleep(0.01)
+        for pid in processes.with_variable(MARK, self.plan['folder']):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue                # it has ended meanwhile
 
     def watch(self, deadline):
         """Wait for the end, one way or another."""

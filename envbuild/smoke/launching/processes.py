@@ -43,6 +43,19 @@ def state(pid, with_children=False):
     return STATES.get(own.state, '')
 
 
+def with_variable(name, value):
+    """The numbers of all processes that were started with this variable, whoever their parent is now."""
+    wanted, found = ('%s=%s' % (name, value)).encode('utf-8'), []
+    for entry in os.listdir('/proc'):
+        try:
+            with io.open('/proc/%s/environ' % entry, 'rb') as stream:
+                if entry.isdigit() and wanted in stream.read().split(b'\0'):
+                    found.append(int(entry))
+        except (IOError, OSError):
+            continue            # another user's, or it has ended
+    return found
+
+
 def is_stopped(words):
     """Whether these words of `state` say that something was stopped."""
     return any(STATES[letter] in words for letter in STOPPED)

@@ -6,6 +6,8 @@ workload, network, batch, scaling, precision and way of averaging; on other devi
 """
 from __future__ import absolute_import, division, print_function
 
+from .. import stats
+
 TOLERANCE = 0.1
 ACCURACY_DROP = 0.02        # healthy runs of other seeds differ by less than a point
 # Checks that say whether the framework is right; the others are about the machine.
@@ -123,7 +125,7 @@ def _accuracy(old, new):
     before, out = known(old), []
     for key, accuracy in sorted(known(new).items(), key=str):
         if key in before and accuracy < before[key] - ACCURACY_DROP:
-            out.append('accuracy with %d devices: %.1f %%, was %.1f %%' % (key[0], 100 * accuracy, 100 * before[key]))
+            out.append('accuracy with %d devices: %s, was %s' % (key[0], stats.percent(accuracy), stats.percent(before[key])))
     return out
 
 

@@ -6,6 +6,7 @@ import platform
 
 import numpy as np
 
+from .. import stats
 from ..clock import utc
 from . import tables
 
@@ -78,7 +79,7 @@ def _cell(check):
     if check['id'] == 'ORACLE':
         shown = '%.0e' % value
     elif check['id'] == 'ACC':
-        shown = '%.1f %%' % (100 * value)
+        shown = stats.percent(value)
     else:
         shown = check['status']
     return shown if check['status'] == 'pass' else check['status'] + ' ' + (shown if shown != check['status'] else '')

@@ -2,9 +2,9 @@
 
 It adds up the gradients that each replica has averaged over its part of the batch, which trains N times as fast as one device
 would: the learning rate is divided by N. After each step it copies the first replica to the others, its running means and
-variances as well (https://github.com/chainer/chainer/blob/v7.8.1/chainer/training/updaters/parallel_updater.py). Its other ways
-cannot be watched or not be had: MultiprocessParallelUpdater (NCCL) keeps its replicas in processes that it forks itself, and
-ChainerMN needs MPI.
+variances as well (https://github.com/chainer/chainer/blob/v7.8.1/chainer/training/updaters/parallel_updater.py).
+With `--option exchange=chainermn`: one process per device, and ChainerMN averages the gradients over MPI, or NCCL on GPUs.
+MultiprocessParallelUpdater (NCCL) is not driven: it forks processes itself and keeps its replicas in them.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -15,6 +15,7 @@ import warnings
 
 import numpy as np
 
+from ..launching import mpi
 from ..networks import nets
 
 FILE = 'network.npz'
@@ -23,8 +24,18 @@ FILE = 'network.npz'
 class Adapter(object):
     name = 'chainer'
     style = 'single'
+    collective_types = ('float32', 'float64', 'int64')
+    world = communicator = None
+
+    @staticmethod
+    def style_under(options):
+        return 'process' if options.get('exchange') == 'chainermn' else 'single'
 
     def setup(self, ctx):
+        many = ctx.options.get('exchange') == 'chainermn' and ctx.world > 1
+        self.world = mpi.World(ctx) if many else None       # before MPI is loaded
+        if many and not self.world.joined:
+            raise NotImplementedError('ChainerMN\'s processes cannot meet over MPI: ' + self.world.reason)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')     # about its own NumPy, and packages that are not there
             import chainer              # by the names that all releases know: backends and training.updaters came with 4
@@ -36,6 +47,25 @@ class Adapter(object):
             'gradient': 'sum of the means of the replicas: the learning rate is divided by their number',
             'exchange': 'ParallelUpdater',
         }
+        if many:
+            self._meet(ctx)
+
+    def _meet(self, ctx):
+        """Naive is ChainerMN's only communicator for CPUs."""
+        import chainermn
+        kind = 'pure_nccl' if self.on_gpu else 'naive'
+        if self.on_gpu:
+            self.chainer.cuda.get_device_from_id(self.place(0)).use()
+        self.communicator = chainermn.create_communicator(kind)
+        if (self.communicator.rank, self.communicator.size) != (ctx.rank, ctx.world):
+            raise RuntimeError('ChainerMN takes itself for process %d of %d; it is process %d of %d' % (
+                self.communicator.rank, self.communicator.size, ctx.rank, ctx.world))
+        self.semantics = {'gradient': 'mean', 'exchange': 'ChainerMN, create_multi_node_optimizer', 'backend': kind}
+
+    def averaging(self, optimizer):
+        """The optimizer that averages over all processes before it updates."""
+        import chainermn
+        return chainermn.create_multi_node_optimizer(optimizer, self.communicator)
 
     def exact(self, wanted):
         self.chainer.global_config.cudnn_deterministic = wanted
@@ -52,6 +82,8 @@ class Adapter(object):
         return found
 
     def make(self, net, weights, lr, momentum, replicas, sync):
+        if self.communicator is not None and sync == 'mean':
+            return [_OfMany(self, net, weights, lr, momentum, replicas)]
         groups = [replicas] if sync == 'mean' else [[replica] for replica in replicas]
         return [_Group(self, net, weights, lr, momentum, group) for group in groups]
 
@@ -62,6 +94,8 @@ class Adapter(object):
     def put(self, handle, images, labels):
         """For each group of the handle its part of the batch, in one shard per replica."""
         parts, number, out = self.copies(handle), 0, []
+        if handle[0].together:
+            images, labels = (self.ctx.shard(array, self.ctx.rank, self.ctx.world) for array in (images, labels))
         for group in handle:
             shards = []
             for place in group.places:
@@ -121,12 +155,29 @@ class Adapter(object):
                           for _, array in self._model(handle, copy).arrays())
         return {'parameters': sorted(places), 'compute': sorted(places), 'memory_bytes': None}
 
+    def collective(self, op, array, root):
+        """Those of ChainerMN's communicator."""
+        place, to_cpu = self.place(0), self.chainer.cuda.to_cpu
+        given = self.send(array, place)
+        if op == 'allreduce':
+            return to_cpu(self.communicator.allreduce(given))
+        if op == 'broadcast':
+            return to_cpu(self.communicator.bcast(given, root))
+        return [to_cpu(part) for part in self.communicator.allgather(given)]
+
     def close(self):
         self.drain()
+        if self.world is not None:
+            import mpi4py.MPI
+            mpi4py.MPI.Finalize()
+            self.ctx.group.barrier()        # mpirun takes a member that is missing for dead, and the others with it
+            self.world.leave()
 
 
 class _Group(object):
     """Replicas that are trained together, with the updater that does it."""
+
+    together = False        # with those of other processes
 
     def __init__(self, adapter, net, weights, lr, momentum, replicas):
         chainer = adapter.chainer
@@ -138,15 +189,18 @@ class _Group(object):
         self.optimizer = chainer.optimizers.MomentumSGD(lr=lr, momentum=momentum)
         self.optimizer.setup(self.models[0])
         self.losses = []
-        # In order: the updater gives the shards to the models as it meets them.
-        names = ['main'] + ['replica%d' % number for number in range(1, len(replicas))]
+        for model in self.models:
+            model.seen = self.losses
         self.feed = _feed(chainer)
-        self.updater = chainer.training.ParallelUpdater(
+        self.updater = self._updater(chainer, adapter)
+
+    def _updater(self, chainer, adapter):
+        # In order: the updater gives the shards to the models as it meets them.
+        names = ['main'] + ['replica%d' % number for number in range(1, len(self.models))]
+        return chainer.training.ParallelUpdater(
             {'main': self.feed}, self.optimizer, converter=lambda shards, device: shards[0],
             models=collections.OrderedDict(zip(names, self.models)), devices=dict(zip(names, _devices(chainer, self.places))),
             loss_func=None)
-        for model in self.models:
-            model.seen = self.losses
 
     def step(self, shards, lr):
         self.optimizer.lr = lr / len(self.models)
@@ -154,6 +208,20 @@ class _Group(object):
         del self.losses[:]
         self.updater.update()
         return list(self.losses)
+
+
+class _OfMany(_Group):
+    """One replica in each process, averaged by ChainerMN."""
+
+    together = True
+
+    def _updater(self, chainer, adapter):
+        self.optimizer = adapter.averaging(self.optimizer)
+        # The first update sends the parameters of the first process to all, and neither averages nor updates:
+        # https://github.com/chainer/chainer/blob/v7.8.1/chainermn/optimizers.py
+        self.optimizer.update()
+        return chainer.training.StandardUpdater(
+            self.feed, self.optimizer, converter=lambda shards, device: shards[0], device=_devices(chainer, self.places)[0])
 
 
 def _feed(chainer):

@@ -7,6 +7,7 @@ import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import checks, diagnose, fitting, hypotheses, precision, simulate
+from envbuild_smoke.launching import launch
 from envbuild_smoke.networks import nets, refnet, rounding
 from machines import gpu
 
@@ -54,7 +55,7 @@ def setUpModule():
 
 class Known(unittest.TestCase):
     def test_every_known_fault_is_named(self):
-        for replicas, count in ((1, 14), (2, 32)):
+        for replicas, count in ((1, 14), (2, 36)):
             one = case(replicas)
             want = reference(one)
             listed = hypotheses.known(one, SUSPECTS)
@@ -95,10 +96,12 @@ class Sized(unittest.TestCase):
             self.assertIn('%d of 64 labels are wrong, in 4 of 4 batches: the first is image 2' % len(places), fault['sentence'])
 
 
-class Rounded(unittest.TestCase):
+class Judged(unittest.TestCase):
     def judged(self, one, copies, *possible):
         return checks.oracle(one.replicas, one, reference(one), copies, possible=dict((kind, 'x') for kind in possible))[0]
 
+
+class Rounded(Judged):
     def test_gradients_in_half_precision_are_named(self):
         for kind in ('float16', 'bfloat16'):
             for way in ('summed', 'divided', 'each', 'after', 'both'):
@@ -139,27 +142,76 @@ class Rounded(unittest.TestCase):
 
 
 class Possible(unittest.TestCase):
-    def kinds(self, cc=None, cuda='12.4', options=None, **variables):
+    def kinds(self, cc=None, options=None, **variables):
         devices = [gpu(0, cc=cc)] if cc else []
-        return sorted(precision.possible('cuda' if cc else 'cpu', devices, cuda, options or {}, variables))
+        return sorted(precision.possible('cuda' if cc else 'cpu', devices, options or {}, variables))
 
-    def test_tf32_needs_an_ampere_gpu_cuda_11_and_no_override(self):
-        self.assertEqual(self.kinds('8.0'), ['tf32'])
-        self.assertEqual(self.kinds('12.0', '11.8'), ['tf32'])
-        for facts in (self.kinds(), self.kinds('7.5'), self.kinds('8.0', '10.2'), self.kinds('8.0', None),
-                      self.kinds('8.0', NVIDIA_TF32_OVERRIDE='0')):
-            self.assertEqual(facts, [])
+    def test_tf32_is_switched_off_on_every_gpu(self):
+        """NVIDIA_TF32_OVERRIDE=0 of the launch, whatever the user has set."""
+        for cc in ('7.5', '8.0', '9.0', '12.0'):
+            self.assertEqual(self.kinds(cc), [])
+            self.assertEqual(self.kinds(cc, NVIDIA_TF32_OVERRIDE='1'), [])
+        plan = {'places': [], 'threads': 1, 'processes': 1, 'interface': '', 'folder': '/'}
+        self.assertEqual(launch.environment(plan, 0, {'NVIDIA_TF32_OVERRIDE': '1'})['NVIDIA_TF32_OVERRIDE'], '0')
 
-    def test_a_gpu_that_the_run_does_not_use_allows_nothing_on_the_cpu(self):
-        self.assertEqual(precision.possible('cpu', [gpu(0, cc='9.0')], '12.4', {}, {}), {})
+    def test_an_error_as_large_as_that_of_tf32_fails_on_a_gpu_where_tf32_is_off(self):
+        one = case(1)
+        rounded = [(0, simulate.simulate(one, numbers=rounding.Reduced('tf32'))[0])]
+        for kind, cc in (('cuda', '8.0'), ('cpu', '9.0')):
+            possible = precision.possible(kind, [gpu(0, cc=cc)], {}, {})
+            made, = checks.oracle(1, one, reference(one), rounded, possible=possible)
+            self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'reduced-tf32'))
 
     def test_others_must_be_asked_for(self):
+        self.assertEqual(self.kinds(), [])
         self.assertEqual(self.kinds(ONEDNN_DEFAULT_FPMATH_MODE='BF16'), ['bf16'])
+        self.assertEqual(self.kinds('9.0', ONEDNN_DEFAULT_FPMATH_MODE='BF16'), [])      # of CPUs only
         self.assertEqual(self.kinds(ONEDNN_DEFAULT_FPMATH_MODE='STRICT'), [])
         self.assertEqual(self.kinds(DNNL_DEFAULT_FPMATH_MODE='any'), ['bf16', 'fp16', 'tf32'])
         self.assertEqual(self.kinds('7.0', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), ['fp16'])
         self.assertEqual(self.kinds('6.1', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), [])
+        self.assertEqual(self.kinds('7.0', TF_ENABLE_AUTO_MIXED_PRECISION='1'), ['fp16'])
         self.assertEqual(self.kinds(options={'precision': 'bf16'}), ['bf16'])
+
+
+class Likeness(Judged):
+    def test_noise_is_named_with_its_size(self):
+        for replicas, size in ((1, 1e-3), (2, 1e-2), (1, 2e-4)):
+            one = case(replicas)
+            made = self.judged(one, self.noisy(one, size))
+            self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'noise'), made)
+            self.assertIn('random noise of about %.0e' % size, made['message'])
+
+    @staticmethod
+    def noisy(one, size):
+        draw, want = np.random.RandomState(4), reference(one)
+        made = dict((name, want[name] + size * draw.normal(0, 1, a.shape) * (want[name] - a)) for name, a in one.start.items())
+        return [(replica, made) for replica in range(one.replicas)]
+
+    def test_a_strange_fault_is_no_noise(self):
+        """One image of each batch twice: a systematic error that no hypothesis covers."""
+        one = case(1)
+        other = case(1)
+        other.images, other.labels = one.images.copy(), one.labels.copy()
+        other.images[1::BATCH], other.labels[1::BATCH] = one.images[::BATCH], one.labels[::BATCH]
+        made = self.judged(one, trained(other))
+        self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', ''), made)
+
+    def test_bfloat16_is_recognised_where_a_library_rounds_other_numbers(self):
+        """Dense layers alone, each number cut: none of the simulated ways. Nothing allows it, so it fails."""
+        one = case(1)
+        other = rounding.Reduced('bf16')
+        other.give = lambda op, array: array
+        made = self.judged(one, trained(one, numbers=other))
+        self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'reduced-bf16'), made)
+
+    def test_weights_in_half_precision_and_stale_gradients_are_named(self):
+        one = case(2)
+        for switches, key in ((dict(kept='float16'), 'weights-in-float16'), (dict(kept='bfloat16'), 'weights-in-bfloat16'),
+                              (dict(start='float16'), 'start-in-float16'), (dict(stale=(1, 'zero')), 'stale-rank-1'),
+                              (dict(stale=(0, 'fresh')), 'stale-rank-0')):
+            made = self.judged(one, trained(one, **switches))
+            self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', key), made)
 
 
 class Nameless(unittest.TestCase):

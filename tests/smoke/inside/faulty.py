@@ -87,9 +87,10 @@ class Adapter(Healthy):
         return loss
 
     def disaster(self):
-        if self.fault == 'killed-parent':      # what it started would outlive it
-            subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', '--plan', self.ctx.folder])
-        if self.fault in ('killed', 'killed-parent'):
+        if self.fault in ('killed-parent', 'killed-parent-of-daemon'):      # what it started would outlive it
+            own_session = os.setsid if self.fault == 'killed-parent-of-daemon' else None
+            subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', '--plan', self.ctx.folder], preexec_fn=own_session)
+        if self.fault in ('killed', 'killed-parent', 'killed-parent-of-daemon'):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == 'frozen':
             os.kill(os.getpid(), signal.SIGSTOP)

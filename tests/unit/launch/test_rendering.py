@@ -22,7 +22,16 @@ def test_each_kind_says_what_was_asked(launcher, kind):
     assert ("report.json" in text) == kind.report
     quiet = text_of(launcher, kind, dataclasses.replace(PLAIN, gpus=False))
     for word in ("gpu", "infiniband", "--nv", "rdma", "ib0", "report"):
-        assert word not in quiet.replace("The report: kubectl", "").lower(), word
+        assert word not in quiet.replace("Show the report: kubectl", "").lower(), word
+
+
+@pytest.mark.parametrize(
+    ("launcher", "kind"), [each for each in KINDS if each[0].name == "kubernetes"], ids=lambda value: value.name
+)
+def test_a_second_job_of_the_same_name_is_refused_by_kubectl(launcher, kind):
+    """`kubectl apply` would change or keep the job that is there; the manifest says how to delete that one."""
+    assert [words[1] for words in (kind.run, kind.rehearse)] == ["create", "create"]
+    assert "kubectl delete" in text_of(launcher, kind, PLAIN)
 
 
 @pytest.mark.parametrize(("launcher", "kind"), KINDS, ids=lambda value: value.name)
