@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from pip._internal.models.index import PyPI
 
 from envbuild import errors, matrix, model, procs
+from envbuild.index import pip_internals
 from envbuild.matrix import Matrix
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def registry_hosts(*settings: str) -> set[str]:
     found = (re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text) for text in settings)
     hosts = {host for each in found for host in each if not f".{host}".endswith(_PUBLIC)}
     known = [repository.url for repository in facts().repositories] + [row.snapshot for row in facts().systems]
-    return {PyPI.netloc, PyPI.file_storage_domain} | hosts - {urlsplit(url).netloc for url in known}
+    return set(pip_internals.public_hosts()) | hosts - {urlsplit(url).netloc for url in known}
 
 
 def settings_of_this_machine() -> list[str]:
