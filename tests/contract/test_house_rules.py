@@ -252,3 +252,25 @@ def test_each_decision_has_a_number_of_its_own():
     numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
     assert len(numbers) > 10
     assert sorted(numbers) == sorted(set(numbers))
+
+
+def test_pips_internal_modules_are_imported_in_one_place_only():
+    users = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"\b(from|import) pip\._internal", path.read_text())]
+    assert users == ["pip_internals.py"]
+
+
+def test_only_the_edge_reads_environment_variables():
+    """procs and guard hand the whole environment to the programs that they start; cli, workspace and the settings read it."""
+    edge = {
+        "cli",
+        "workspace.py",
+        "index/settings.py",
+        "engine/choice.py",
+        "engine/container_cleanup.py",
+        "procs.py",
+        "guard.py",
+    }
+    edge |= {"pipeline/preflight.py"}
+    readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "os.environ" in path.read_text()}
+    inner = {name for name in readers if not name.startswith(("smoke/", "cli/"))}
+    assert inner <= edge, sorted(inner - edge)
