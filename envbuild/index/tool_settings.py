@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from envbuild import build_secret, files
@@ -18,7 +19,7 @@ MAX_SECRET = 480 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
 
-def uv_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
+def uv_variables(settings: Settings) -> dict[str, str]:
     """Variables for uv. One of its indexes is as good as another: files are chosen by the locked hash."""
     values = {
         "UV_NO_CONFIG": "1",
@@ -36,10 +37,10 @@ def uv_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
         values["UV_INSECURE_HOST"] = " ".join(settings.trusted_hosts)
     if settings.client_cert:
         values["SSL_CLIENT_CERT"] = settings.client_cert
-    return values | _bundle_variables(ca_bundle) | _proxies(settings)
+    return values | _bundle_variables(settings.ca_bundle) | _proxies(settings)
 
 
-def pip_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
+def pip_variables(settings: Settings) -> dict[str, str]:
     """Variables for any pip. Those that would bring in sources of this machine alone are set to nothing."""
     values = {
         "PIP_CONFIG_FILE": os.devnull,
@@ -55,9 +56,9 @@ def pip_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
         values["PIP_TRUSTED_HOST"] = " ".join(settings.trusted_hosts)
     if settings.client_cert:
         values["PIP_CLIENT_CERT"] = settings.client_cert
-    if ca_bundle:
-        values["PIP_CERT"] = ca_bundle
-    return values | _bundle_variables(ca_bundle) | _proxies(settings)
+    if settings.ca_bundle:
+        values["PIP_CERT"] = settings.ca_bundle
+    return values | _bundle_variables(settings.ca_bundle) | _proxies(settings)
 
 
 def build_secrets(settings: Settings) -> dict[str, bytes]:
@@ -73,10 +74,10 @@ def build_secrets(settings: Settings) -> dict[str, bytes]:
         )
     secrets = {}
     bundle = _small_bundle(Path(settings.ca_bundle)) if settings.ca_bundle else b""
-    inside = build_secret.CA if bundle else ""
+    inside = replace(settings, ca_bundle=build_secret.CA if bundle else "")
     if bundle:
         secrets[CA_SECRET] = bundle
-    variables = pip_variables(settings, ca_bundle=inside) | uv_variables(settings, ca_bundle=inside) | settings.mirrors
+    variables = pip_variables(inside) | uv_variables(inside) | settings.mirrors
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     secrets[ENV_SECRET] = "".join(lines).encode()
     return secrets

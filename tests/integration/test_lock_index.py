@@ -22,6 +22,7 @@ import pytest
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
+from envbuild.index.tool_settings import pip_variables, uv_variables
 from envbuild.model import Artifact
 
 CONTENT = bytes(range(256)) * 4096
@@ -306,6 +307,6 @@ def test_uv_and_pip_reach_the_same_index_by_what_they_are_handed(site, tmp_path)
         assert ("GET", "/simple/demo/") in site["asked"], done.stdout + done.stderr
         assert all("/demo" in path for _, path in site["asked"])
 
-    asks([sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(tmp_path), "demo"], index.pip_environment())
+    asks([sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(tmp_path), "demo"], pip_variables(index.settings))
     uv = Path(sys.executable).with_name("uv")
-    asks([str(uv), "pip", "compile", "-", "--no-cache"], index.uv_environment())
+    asks([str(uv), "pip", "compile", "-", "--no-cache"], uv_variables(index.settings))

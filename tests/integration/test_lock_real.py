@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 import envbuild
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
+from envbuild.index.tool_settings import uv_variables
 from envbuild.lock import checking, lock_file, making
 from envbuild.model import Base, Environment, Framework, Missing, Python, System, ignore_progress
 
@@ -156,7 +157,7 @@ def test_another_resolver_chooses_the_same_versions(locks, tmp_path, name):
             "--only-binary", ":all:", "--no-header", "--no-annotate", "--constraints", str(tmp_path / "constraints.txt"),
         ],
         input="\n".join([*framework.requirements, "numpy"]),
-        env={**os.environ, **Index().uv_environment()}, capture_output=True, text=True, check=True,
+        env={**os.environ, **uv_variables(Index().settings)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     theirs = dict(line.split("==") for line in done.stdout.splitlines() if "==" in line)
     assert {canonicalize_name(n): v for n, v in theirs.items()} == versions(made)

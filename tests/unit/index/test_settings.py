@@ -56,7 +56,7 @@ def test_local_sources_are_left_out_with_a_note_and_reach_nobody(configure, tmp_
     assert settings.extra_index_urls == ("https://user:secret@b.example/simple",)
     assert len(settings.notes) == 2
     assert all("not used" in note for note in settings.notes)
-    handed = [*uv_variables(settings, ca_bundle="").values(), *pip_variables(settings, ca_bundle="").values()]
+    handed = [*uv_variables(settings).values(), *pip_variables(settings).values()]
     assert not [value for value in handed if "/opt/" in value or "file:" in value]
 
 
