@@ -312,7 +312,8 @@ def test_a_broken_server_is_an_error_within_the_limits(site, tmp_path, monkeypat
     assert took < 8
     assert caught.value.code == "index-unreachable"
     assert "127.0.0.1" in caught.value.message
-    if took > 1 and "redirect" not in fault and "gzip" not in fault:
+    # Some answers come whole and are then read: on a loaded machine, that alone takes seconds.
+    if took > 1 and not any(word in fault for word in ("redirect", "gzip", "nested")):
         assert [line for line in said if line.startswith("waiting for 127.0.0.1")], said
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024
     again = time.monotonic()

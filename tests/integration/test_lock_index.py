@@ -259,7 +259,6 @@ def test_killed_while_downloading_leaves_no_file_and_the_next_run_has_it(site, t
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "d")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    time.sleep(0.1)
     deadline = time.monotonic() + 20
     part = tmp_path / "d" / f".{NAME}.part"
     while not (part.exists() and any("files" in path for _, path in site["asked"])) and time.monotonic() < deadline:
@@ -289,7 +288,8 @@ def test_ctrl_c_does_not_wait_for_questions_that_are_still_open(tmp_path):
             [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert child.stdout.readline() == "asked\n"
-        time.sleep(0.3)
+        silent.settimeout(20)
+        silent.accept()[0].close()
         started = time.monotonic()
         child.send_signal(signal.SIGINT)
         assert child.wait(20) != 0

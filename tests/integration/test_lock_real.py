@@ -196,7 +196,7 @@ def test_killed_at_any_moment_the_next_run_goes_on(locks, tmp_path, after_s):
     place, cache = tmp_path / ENVIRONMENTS["tf-py27"].name / "lock.json", tmp_path / "cache"
     program = (
         "import sys; from pathlib import Path; from test_lock_real import *\n"
-        "lock.write(Path(sys.argv[1]), make(ENVIRONMENTS['tf-py27'], Path(sys.argv[2])))"
+        "lock_file.write(Path(sys.argv[1]), make(ENVIRONMENTS['tf-py27'], Path(sys.argv[2])))"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(place), str(cache)], env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
