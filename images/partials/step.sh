@@ -198,6 +198,7 @@ pip-build() {
   local prefix=$1 folder=$2
   shift 2
   installer "${prefix}" --target /tmp/build-tools --no-deps --require-hashes --only-binary :all: -r /mnt/requirements-build.txt
+  number-names > /tmp/build-tools/sitecustomize.py
   export PYTHONPATH=/tmp/build-tools SOURCE_DATE_EPOCH="${epoch}"
   for variable in "$@"; do
     export "${variable?}"
@@ -208,6 +209,35 @@ pip-build() {
     wanted=(/tmp/source)
   fi
   "${prefix}/bin/python" -m pip --no-cache-dir wheel --no-deps --no-build-isolation "${wanted[@]}" -w "${folder}"
+}
+
+# A module that every Python of a build imports first. pip unpacks sources into folders with random names, which compilers write
+# into what they make: numbers in their place make the same file each time.
+number-names() {
+  cat << 'END'
+import itertools
+import os
+import tempfile
+import uuid
+
+
+def mkdtemp(suffix=None, prefix=None, dir=None):
+    for number in itertools.count():
+        name = '%s%d%s' % (prefix or 'tmp', number, suffix or '')
+        path = os.path.abspath(os.path.join(dir or tempfile.gettempdir(), name))
+        try:
+            os.mkdir(path, 0o700)
+        except OSError:
+            if not os.path.lexists(path):
+                raise
+        else:
+            return path
+
+
+numbers = itertools.count()
+tempfile.mkdtemp = mkdtemp
+uuid.uuid4 = lambda: uuid.UUID(int=next(numbers), version=4)
+END
 }
 
 # The locked uv, or, for Pythons that are too old for it, the locked pip.

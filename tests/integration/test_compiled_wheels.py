@@ -1,0 +1,80 @@
+"""What a build compiles of a source archive is the same file each time, although pip unpacks it into random folders."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+STEP = Path(__file__).parents[2] / "images/partials/step.sh"
+# What it was built in gets into the wheel, as a compiler's __FILE__ does.
+BACKEND = """\
+import os
+import zipfile
+
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info = 'toy-1.dist-info/'
+    with zipfile.ZipFile(os.path.join(folder, 'toy-1-py3-none-any.whl'), 'w') as wheel:
+        wheel.writestr('toy.py', os.path.abspath('toy.c'))
+        wheel.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: toy\\nVersion: 1\\n')
+        wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+        wheel.writestr(info + 'RECORD', '')
+    return 'toy-1-py3-none-any.whl'
+"""
+FILES = {
+    "backend.py": BACKEND,
+    "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+    "PKG-INFO": "Metadata-Version: 1.1\nName: toy\nVersion: 1\n",
+}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    with tarfile.open(folder / "toy-1.tar.gz", "w:gz") as made:
+        for name, text in FILES.items():
+            info = tarfile.TarInfo(f"toy-1/{name}")
+            info.size = len(text)
+            made.addfile(info, io.BytesIO(text.encode()))
+    return folder
+
+
+def built(archive: Path, folder: Path, **more: str) -> str:
+    """What the module says of the place that it was built in."""
+    (archive / "requirements.txt").write_text(
+        f"toy==1 --hash=sha256:{hashlib.sha256((archive / 'toy-1.tar.gz').read_bytes()).hexdigest()}\n"
+    )
+    words = ["--no-cache-dir", "wheel", "--no-index", "--find-links", str(archive), "--no-deps", "--no-build-isolation"]
+    words += ["--require-hashes", "--no-binary", ":all:", "-r", str(archive / "requirements.txt"), "-w", str(folder)]
+    unpacked = archive.parent / "tmp"
+    unpacked.mkdir(exist_ok=True)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1577836800", "TMPDIR": str(unpacked), **more}
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *words], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(next(folder.glob("toy-1-*.whl"))) as wheel:
+        return wheel.read("toy.py").decode()
+
+
+def test_a_path_of_the_build_is_the_same_each_time(archive: Path, tmp_path: Path) -> None:
+    usual = {built(archive, tmp_path / f"usual-{number}") for number in range(2)}
+    assert len(usual) == 2, "pip's names are no longer random: number-names of step.sh can go"
+    tools = tmp_path / "build-tools"
+    tools.mkdir()
+    text = STEP.read_text()
+    start = text.index("number-names() {")
+    function = text[start : text.index("\n}\n", start) + 3]
+    module = subprocess.run(["bash", "-c", f"{function}\nnumber-names"], capture_output=True, text=True, check=True).stdout
+    (tools / "sitecustomize.py").write_text(module)
+    numbered = {built(archive, tmp_path / f"numbered-{number}", PYTHONPATH=str(tools)) for number in range(2)}
+    assert len(numbered) == 1, numbered
