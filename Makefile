@@ -46,8 +46,9 @@ format: $(VENV)/.installed-dev ## Let the formatter have its way
 check-generated: $(VENV)/.installed ## Compare the committed environments with what their locks render to
 	@$(BIN)/envbuild render --all --check
 
-docs: $(VENV)/.installed-dev ## Write docs/reference/ from the program
+docs: $(VENV)/.installed-dev ## Write docs/reference/ from the program, and the numbers of README from the evidence
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/numbers.py
 
 dist: $(VENV)/.installed-dev ## Build the source archive and the wheel, and try the wheel in an empty virtual environment
 	@$(BIN)/python .ci/dist

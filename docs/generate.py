@@ -20,21 +20,27 @@ import click
 
 from envbuild import errors
 from envbuild.cli import frame
+from envbuild.smoke import explain
 
 HERE = Path(__file__).resolve().parent / "reference"
 PACKAGE = Path(errors.__file__).parent
 HEAD = "<!-- Made by `make docs` from the program: edits here are lost. -->\n\n"
-WRITTEN_BY_PEOPLE = {
+SCHEMAS = {
     "recipe": ("recipe-fields.md", "Fields of a recipe"),
     "stack": ("stack-fields.md", "Fields of a stack"),
     "matrix": ("matrix-fields.md", "Fields of the matrix"),
+    "envbuild": ("envbuild-fields.md", "Fields of an envbuild.yaml"),
+    "lock": ("lock-fields.md", "Fields of a lock"),
+    "smoke-report": ("report-fields.md", "Fields of a smoke report"),
+    "resolution": ("resolution-fields.md", "Fields of a resolution"),
+    "refusal": ("refusal-fields.md", "Fields of a refusal"),
 }
 
 
 def pages() -> dict[str, str]:
     """File name → text of every page."""
-    made = {"commands.md": commands(), "errors.md": failures()}
-    for schema, (name, title) in WRITTEN_BY_PEOPLE.items():
+    made = {"commands.md": commands(), "errors.md": failures(), "checks.md": checks()}
+    for schema, (name, title) in SCHEMAS.items():
         made[name] = fields(title, json.loads((PACKAGE / "schemas" / f"{schema}.json").read_text()))
     return {name: HEAD + text.rstrip() + "\n" for name, text in made.items()}
 
@@ -73,7 +79,7 @@ def _listed(options: list[tuple[str, str]]) -> list[str]:
 def _command(command: click.Command, context: click.Context, line: str, common: list[tuple[str, str]]) -> Iterator[str]:
     usage = command.get_usage(context).removeprefix("Usage: ")
     told = inspect.cleandoc(command.help or "").replace("\b\n", "")
-    yield from (f"## {context.info_name}", "", line, "", "```", " ".join(usage.split()), "```", "")
+    yield from (f"## {context.info_name}", "", line, "", "```text", " ".join(usage.split()), "```", "")
     if told and told.split("\n\n", 1)[0].strip() != line:
         yield from (told, "")
     options = _options(command, context)
@@ -133,6 +139,22 @@ def _is_word(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+def checks() -> str:
+    """Every check of the smoke test, with what it means and what to do when it fails."""
+    lines = [
+        "# Checks of the smoke test",
+        "",
+        "`envbuild-smoke explain ID` prints the same inside an image. For each check, the tests plant a fault that it finds.",
+        "",
+        "| id | passes if |",
+        "|---|---|",
+        *(f"| `{key}` | {_cell(title)} |" for key, (title, _) in explain.TEXTS.items()),
+    ]
+    for key, (title, text) in explain.TEXTS.items():
+        lines += ["", f"## {key}", "", f"*{title[0].upper()}{title[1:]}.* {' '.join(text.split())}"]
+    return "\n".join(lines)
+
+
 def fields(title: str, schema: Mapping[str, Any]) -> str:
     """Every field of a JSON schema with what its description says."""
     lines = [f"# {title}", "", f"{schema['title']}.", "", *_table("", schema, schema)]
@@ -157,13 +179,16 @@ def _rows(prefix: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> It
     required = set(part.get("required", ()))
     for name, inner in part.get("properties", {}).items():
         must = "yes" if name in required else ""
-        yield f"| `{prefix}{name}` | {_kind(inner, schema)} | {must} | {_cell(inner.get('description', ''))} |"
-        if "properties" in inner:
+        told = "" if isinstance(inner, bool) else inner.get("description", "")
+        yield f"| `{prefix}{name}` | {_kind(inner, schema)} | {must} | {_cell(told)} |"
+        if not isinstance(inner, bool) and "properties" in inner:
             yield from _rows(f"{prefix}{name}.", inner, schema)
 
 
-def _kind(part: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _kind(part: Mapping[str, Any] | bool, schema: Mapping[str, Any]) -> str:
     """What a value is, in words; a form with fields of its own is linked."""
+    if isinstance(part, bool):
+        return "anything"
     if "$ref" in part:
         name = part["$ref"].rsplit("/", 1)[-1]
         inner = schema["$defs"][name]

@@ -17,6 +17,8 @@ NO = "no"  # what a row's option says of a feature that its images are to be wit
 _FILE = "recipe.yaml"
 _INSTALL = "install.j2"
 _BUILD = "build.j2"
+_ADAPTER = "smoke.py"
+_NO_RECIPE = "_"  # begins the names of folders that are no recipes, such as the skeleton to copy
 _TEMPLATES = "*.j2"
 
 _NAME = r"[a-z][a-z0-9_]*"
@@ -105,7 +107,7 @@ def load(workspace: Workspace) -> dict[str, Recipe]:
     """Every recipe of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
     problems: list[Problem] = []
     found: dict[str, Recipe] = {}
-    for folder in sorted(path for path in workspace.recipes.glob("*") if path.is_dir()):
+    for folder in sorted(path for path in workspace.recipes.glob(f"[!{_NO_RECIPE}]*") if path.is_dir()):
         recipe = _read(folder, workspace.root, problems)
         if recipe is not None:
             found[recipe.name] = recipe
@@ -127,7 +129,8 @@ def templates(workspace: Workspace) -> dict[str, str]:
 
     Beside them, as ``services/<file>``, the scripts that go into images as they are.
     """
-    paths = [*workspace.partials.glob(_TEMPLATES), *workspace.recipes.glob(f"*/{_TEMPLATES}"), *workspace.services.glob("*.sh")]
+    of_recipes = workspace.recipes.glob(f"[!{_NO_RECIPE}]*/{_TEMPLATES}")
+    paths = [*workspace.partials.glob(_TEMPLATES), *of_recipes, *workspace.services.glob("*.sh")]
     return {str(path.relative_to(workspace.images)): _text(path) for path in sorted(paths)}
 
 
@@ -146,8 +149,9 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
     except OSError as error:
         problems.append(Problem(where=where, line=0, message=f"cannot be read: {error.strerror}; every recipe folder needs it"))
         return None
-    if not (folder / _INSTALL).is_file():
-        problems.append(Problem(where=str((folder / _INSTALL).relative_to(root)), line=0, message="is missing"))
+    for needed, reason in ((_INSTALL, ""), (_ADAPTER, ": without it the smoke test cannot train; copy the one of _skeleton")):
+        if not (folder / needed).is_file():
+            problems.append(Problem(where=str((folder / needed).relative_to(root)), line=0, message=f"is missing{reason}"))
     table = yaml_reader.load(content, where, problems)
     return None if table is None else _recipe(table, folder.name, builds=(folder / _BUILD).is_file())
 

@@ -52,7 +52,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     if framework and not online:
         raise UsageError("--framework says what to ask the package index of.", hint="Add --online.")
     facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
-    problems = matrix.check(facts)
+    problems = [*matrix.unnamed_files(session.workspace.matrix), *matrix.check(facts)]
     if problems:
         raise InvalidInputError(
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the matrix.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from envbuild.errors import Problem
 from envbuild.matrix.cache import load, load_files
 from envbuild.matrix.types import Matrix
 
-__all__ = ["Matrix", "check", "load", "load_files", "unused"]
+__all__ = ["Matrix", "check", "load", "load_files", "unnamed_files", "unused"]
 
 
 def check(matrix: Matrix) -> list[Problem]:
@@ -14,6 +16,13 @@ def check(matrix: Matrix) -> list[Problem]:
     from envbuild.matrix import checks
 
     return checks.check(matrix)
+
+
+def unnamed_files(entry: Path) -> list[Problem]:
+    """Matrix files beside ``entry`` that it does not include."""
+    from envbuild.matrix.reading import loader
+
+    return loader.unnamed_files(entry)
 
 
 def unused(matrix: Matrix) -> list[Problem]:

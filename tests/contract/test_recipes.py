@@ -15,7 +15,7 @@ from envbuild import recipes, workspace
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = workspace.find(str(ROOT))
-FOLDERS = sorted(path for path in WORKSPACE.recipes.iterdir() if path.is_dir())
+FOLDERS = sorted(path for path in WORKSPACE.recipes.iterdir() if path.is_dir() and not path.name.startswith("_"))
 TEMPLATES = recipes.templates(WORKSPACE)
 
 
@@ -71,3 +71,24 @@ def test_templates_compare_no_versions(name: str) -> None:
     """A version threshold is a row of the matrix; templates branch on fields of the lock."""
     for expression in re.findall(r"\{[{%](.*?)[%}]\}", TEMPLATES[name], flags=re.S):
         assert not re.search(r"version\S*\s*(<|>|==|!=|in\b)|startswith|\bsplit\(", expression), expression
+
+
+def test_the_skeleton_is_a_recipe_once_it_has_a_name(tmp_path: Path) -> None:
+    """What the tutorial does: copy the folder, put a name in; the template must be one, and the adapter must be whole."""
+    skeleton = WORKSPACE.recipes / "_skeleton"
+    copy = tmp_path / "images" / "recipes" / "exemplar"
+    copy.mkdir(parents=True)
+    for path in skeleton.iterdir():
+        (copy / path.name).write_text(path.read_text().replace("skeleton", "exemplar").replace("Skeleton", "Exemplar"))
+    place = workspace.Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path)
+    (tmp_path / "images" / "partials").mkdir()
+    found = recipes.load(place)
+    assert list(found) == ["exemplar"]
+    assert (found["exemplar"].title, found["exemplar"].module) == ("Exemplar", "exemplar")
+    # Comments of templates have two signs here; with one, the words would become an instruction of the Dockerfile.
+    assert re.fullmatch(r"\{##.*##\}\s*", recipes.templates(place)["recipes/exemplar/install.j2"])
+    contract = (ROOT / "docs" / "reference" / "adapter.md").read_text().partition("## Methods that every adapter has")[2]
+    needed = re.findall(r"^\| `(\w+)\(", contract.partition("\n## ")[0], re.MULTILINE)
+    assert len(needed) > 12
+    adapter = (copy / "smoke.py").read_text()
+    assert [name for name in needed if f"    def {name}(self" not in adapter] == []

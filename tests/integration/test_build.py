@@ -51,6 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Wor
 @pytest.fixture(scope="module")
 def templates(workspace: Workspace, place: Workspace) -> dict[str, str]:
     (place.recipes / "toy" / "install.j2").write_text("{## nothing ##}\n")
+    (place.recipes / "toy" / "smoke.py").write_text("")
     return {**recipes.templates(workspace), **{name: text for name, text in recipes.templates(place).items() if "toy" in name}}
 
 

@@ -120,6 +120,7 @@ def locked(engine: Engine, workspace: Workspace, python: Python) -> Lock:
 
 def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python) -> build.BuildRecord:
     (place.recipes / "toy" / "install.j2").write_text("{## nothing ##}\n")
+    (place.recipes / "toy" / "smoke.py").write_text("")
     own = {name: text for name, text in recipes.templates(place).items() if "toy" in name}
     templates = {**recipes.templates(workspace), **own}
     decision = with_packages(locked(engine, workspace, python), workspace, {"toy": RECIPE}, templates)

@@ -53,7 +53,7 @@ def test_some_test_makes_it_fail_or_warn(planted: dict[str, list[str]], key: str
 
 
 def test_the_document_lists_every_check_by_its_title() -> None:
-    text = (HERE.parents[1] / "docs/explanation/training.md").read_text()
+    text = (HERE.parents[1] / "docs/reference/checks.md").read_text()
     assert re.findall(r"^\| `([A-Z]+)` \| (.*) \|$", text, re.MULTILINE) == [
         (key, title) for key, (title, _) in explain.TEXTS.items()
     ]

@@ -30,6 +30,7 @@ def workspace(root: Path, texts: dict[str, str]) -> Workspace:
         folder.mkdir(parents=True)
         (folder / "recipe.yaml").write_text(text)
         (folder / "install.j2").write_text(f"# {name}\n")
+        (folder / "smoke.py").write_text("")
     return Workspace(root=root, output=root / "images", home=root / "home")
 
 
@@ -86,12 +87,21 @@ def test_load_names_the_file_that_a_recipe_lacks(tmp_path: Path) -> None:
     place = workspace(tmp_path, {"alpha": GOOD, "beta": GOOD.replace("recipe: alpha", "recipe: beta")})
     (place.recipes / "alpha" / "recipe.yaml").unlink()
     (place.recipes / "beta" / "install.j2").unlink()
+    (place.recipes / "beta" / "smoke.py").unlink()
     with pytest.raises(InvalidInputError) as caught:
         recipes.load(place)
     assert [problem.where for problem in caught.value.problems] == [
         "images/recipes/alpha/recipe.yaml",
         "images/recipes/beta/install.j2",
+        "images/recipes/beta/smoke.py",
     ]
+    assert "without it the smoke test cannot train" in str(caught.value.problems[2])
+
+
+def test_a_folder_that_begins_with_an_underscore_is_no_recipe(tmp_path: Path) -> None:
+    place = workspace(tmp_path, {"alpha": GOOD, "_skeleton": GOOD})
+    assert list(recipes.load(place)) == ["alpha"]
+    assert list(recipes.templates(place)) == ["recipes/alpha/install.j2"]
 
 
 def test_templates_are_named_by_their_place_below_images(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def make_root(tmp_path: Path) -> Path:
     (root / "images" / "recipes" / "widget").mkdir(parents=True)
     (root / "images" / "recipes" / "widget" / "recipe.yaml").write_text(RECIPE)
     (root / "images" / "recipes" / "widget" / "install.j2").write_text("")
+    (root / "images" / "recipes" / "widget" / "smoke.py").write_text("")
     # A lock is rendered in memory before it is written: it takes the real partials.
     shutil.copytree(Path(__file__).parents[2] / "images/partials", root / "images/partials")
     (root / "images" / "services").mkdir()

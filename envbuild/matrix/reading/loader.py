@@ -16,6 +16,7 @@ from envbuild.matrix.types import Matrix
 from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
+FOLDER = "matrix"  # beside the entry file
 _THEN = ": what the rows say of each other is checked once each can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
@@ -48,6 +49,15 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
             found[overlay_name(path)] = content
     raise_for(problems, "The matrix")
     return found
+
+
+def unnamed_files(entry: Path) -> list[Problem]:
+    """Files of the folder ``matrix`` that the entry file does not include: nobody reads their rows."""
+    content = files.read_bytes(entry)
+    named = {name for name, _ in _includes(content, entry.name)}
+    found = (path.relative_to(entry.parent).as_posix() for path in sorted((entry.parent / FOLDER).rglob("*.yaml")))
+    why = f"is not read: name it under `include` in {entry.name}, or remove it"
+    return [Problem(where=name, line=0, message=why) for name in found if name not in named]
 
 
 def overlay_name(path: Path) -> str:

@@ -51,6 +51,7 @@ def tools(tmp_path: Path) -> Tools:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "install.j2").write_text("")
+    (folder / "smoke.py").write_text("")
     (root / "matrix.yaml").write_text(MATRIX)
     (root / "systems.yaml").write_text(SYSTEMS)
     for name in ("with", "without"):

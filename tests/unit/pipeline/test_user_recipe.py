@@ -352,6 +352,7 @@ def test_a_framework_moves_no_date_of_what_is_pinned(tools, root: Path, recipe: 
     (root / "images" / "recipes" / "gadget").mkdir()
     (root / "images" / "recipes" / "gadget" / "recipe.yaml").write_text(RECIPE.replace("widget", "gadget"))
     (root / "images" / "recipes" / "gadget" / "install.j2").write_text("")
+    (root / "images" / "recipes" / "gadget" / "smoke.py").write_text("")
     world.add(f"gadget-1.2.0-{ANY}", ("shared",), day="2021-01-01")
     before = lock(tools())
     assert pins(before)["extra"] == "1.0"

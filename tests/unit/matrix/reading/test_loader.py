@@ -204,3 +204,13 @@ def test_includes_that_lead_nowhere(tmp_path: Path, include: str, message: str) 
 def test_no_file_at_all(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
         matrix.load_files(tmp_path / "matrix.yaml")
+
+
+def test_a_matrix_file_that_nobody_includes_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "matrix" / "frameworks").mkdir(parents=True)
+    (tmp_path / "matrix.yaml").write_text("schema: 1\ninclude: [matrix/frameworks/named.yaml]\n")
+    for stem in ("named", "forgotten"):
+        (tmp_path / "matrix" / "frameworks" / f"{stem}.yaml").write_text("")
+    found = matrix.unnamed_files(tmp_path / "matrix.yaml")
+    assert [problem.where for problem in found] == ["matrix/frameworks/forgotten.yaml"]
+    assert "include" in found[0].message

@@ -1,0 +1,81 @@
+"""Write the numbers of README from the matrix and from the committed evidence, between two marks there.
+
+    python docs/numbers.py [--check]
+
+`make docs` runs it. With --check it writes nothing, and ends with 1 if README says something else. What this machine has proved
+and nobody has committed does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from envbuild.cli import frame
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+BEGIN, END = "<!-- numbers begin: made by `make docs` from the evidence -->\n", "<!-- numbers end -->"
+# Kind of proof → what README calls it.
+KINDS = {
+    "locked": "locked: every file pinned by its hash",
+    "downloaded": "downloaded: every pinned file fetched and compared with its hash",
+    "built": "built",
+    "verified": "verified: the image holds what its lock says",
+    "smoke-cpu": "trained on CPU by the smoke test",
+    "smoke-gpu": "trained on GPU by the smoke test",
+}
+
+
+def ask(*argv: str) -> Any:
+    """The JSON answer of a command."""
+    with io.StringIO() as printed, contextlib.redirect_stdout(printed):
+        code = frame.run([*argv, "--json", "--root", str(ROOT)])
+        if code != 0:
+            raise SystemExit(f"envbuild {' '.join(argv)}: exit {code}")
+        return json.loads(printed.getvalue())
+
+
+def table() -> str:
+    """The table of numbers."""
+    known = ask("list")["environments"]
+    kept = ask("evidence", "--all")["environments"]
+    lines = ["| environments | |", "|---|---|"]
+    lines.append(f"| in the matrix, each with its sources | {len(known):,} |")
+    lines.append(f"| committed with lock and Dockerfile | {sum(not row['orphan'] for row in kept)} |")
+    lines += [f"| {words} | {sum(kind in row['kinds'] for row in kept)} |" for kind, words in KINDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write the table, or compare it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as empty:  # the cache folder holds what this machine proved
+        os.environ["ENVBUILD_HOME"] = empty
+        os.environ.pop("ENVBUILD_MATRIX", None)
+        made = table()
+    before, mark, rest = README.read_text().partition(BEGIN)
+    old, last, after = rest.partition(END)
+    if not mark or not last:
+        raise SystemExit("README.md lacks the marks of the numbers")
+    if options.check:
+        if old != made:
+            print(f"README.md: the numbers are not those of the evidence: run `make docs`. They are\n{made}")
+        return int(old != made)
+    if old != made:
+        README.write_text(before + mark + made + last + after)
+    print(f"README.md: numbers {'written' if old != made else 'unchanged'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
