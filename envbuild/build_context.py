@@ -127,7 +127,7 @@ def users_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
 
 
 def _mode_of(source: Path) -> int:
-    """Of a file's rights only whether it is a program goes into an image."""
+    """The mode that a file gets in the image. Only the executable bit is kept."""
     return 0o755 if source.stat().st_mode & 0o100 else 0o644
 
 

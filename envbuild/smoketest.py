@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from envbuild import codec, datasets, files, report
+from envbuild import codec, files
 from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, UnknownNameError, UsageError
 from envbuild.model import Lock, OnProgress, Progress, ignore_progress
 
@@ -122,6 +122,8 @@ def run(  # noqa: PLR0917 - the form that all stages have
 
 def outcome_of(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
     """The outcome that a report tells, with the files that hold it."""
+    from envbuild import report
+
     verdict = report.verdict_of(content)
     sentence, hint = report.summary(content)
     return SmokeOutcome(
@@ -169,6 +171,8 @@ def _data(options: SmokeOptions) -> dict[str, Path]:
     """Path in the container → file here; UsageError where the folder has nothing to train on."""
     if not options.data:
         return {}
+    from envbuild import datasets
+
     found = datasets.found(datasets.load(), Path(options.data))
     return {f"{_DATA}/{place}": path for place, path in found.items()}
 
@@ -328,6 +332,8 @@ def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> d
 
 def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
     """All formats, the report itself last: where it is, the others are."""
+    from envbuild import report
+
     pages = {
         "html": report.html(content),
         "markdown": report.markdown(content),

@@ -39,12 +39,11 @@ def command(
     wherever the new ones allow it, and the new ones get a layer of their own.
     """
     from envbuild.pipeline import adding
-    from envbuild.pipeline.tools import Tools
 
     if not packages and not apt:
         raise UsageError("Name at least one package to add.", hint="Such as: envbuild add . pandas")
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news)
+        tools = session.tools(on_progress=shown.news)
         additions = adding.sort_words(tools, packages, apt=apt, newer=newer)
         added = adding.add(tools, name, additions, folder)
     _tell(session, added)

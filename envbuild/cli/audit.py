@@ -43,9 +43,8 @@ def command(
     from envbuild.errors import VulnerableError
     from envbuild.model import Progress
     from envbuild.pipeline import image_checks, locking, resolving
-    from envbuild.pipeline.tools import Tools
 
-    tools = Tools(session.workspace).at([name])
+    tools = session.tools([name])
     locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     canonical = locked.lock.environment.name
     with display(session) as shown:

@@ -23,15 +23,14 @@ def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, 
     """
     from envbuild import codec
     from envbuild.pipeline import building, locking, rendering, resolving
-    from envbuild.pipeline.tools import Tools
 
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
+        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
         resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints))
         locked = locking.require_lock(tools, resolution.environment.name)
         rendered = rendering.render_environment(tools, locked.lock)
         aliases = options.alias(name, constraints)
-        record, _ = building.build_environment(tools, locked, rendered.files, aliases=aliases, no_cache=no_cache)
+        record, _ = building.build_environment(tools, locked, rendered.texts(), aliases=aliases, no_cache=no_cache)
     session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(record)})
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")

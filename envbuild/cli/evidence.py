@@ -61,7 +61,6 @@ def command(  # noqa: PLR0917 - click's signature
     Every verb keeps what it proves in the cache folder. --record copies it to images/evidence/, to be committed.
     """
     from envbuild.pipeline import evidence_records, missing_proofs
-    from envbuild.pipeline.tools import Tools
 
     if bool(names) == (every or bool(pattern)):
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild evidence --all` shows every environment.")
@@ -71,7 +70,7 @@ def command(  # noqa: PLR0917 - click's signature
         )
     attempts: list[Attempt] = []
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at(names)
+        tools = session.tools(names, on_progress=shown.news, start_engine=start_engine)
         wanted = evidence_records.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
         if prove:
             from envbuild.smoketest import SmokeOptions

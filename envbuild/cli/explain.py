@@ -16,11 +16,10 @@ from envbuild.cli.session import Session
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
     """Say why REQUEST means what it means: every choice with its source, and every row left out with the reason."""
     from envbuild.pipeline import proofs, resolving
-    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.answer_json import answer_json
     from envbuild.resolve.explanation import explanation_json
 
-    tools = Tools(session.workspace).at(request)
+    tools = session.tools(request)
     explanation = resolving.explain_request(tools, request, options.chosen(constraints))
     if explanation.resolution is not None:
         answer = answer_json(explanation.resolution, proofs.held_kinds(tools, explanation.resolution.environment.name))

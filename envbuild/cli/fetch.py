@@ -32,12 +32,11 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     """
     from envbuild import codec
     from envbuild.pipeline import committed, fetching, resolving
-    from envbuild.pipeline.tools import Tools
 
     if bool(names) == every:
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news).at(names)
+        tools = session.tools(names, on_progress=shown.news)
         canonical = [
             resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name for name in names
         ] or committed.names(tools)

@@ -30,9 +30,8 @@ def command(session: Session, /, folder: Path, force: bool, **wishes: str | tupl
     """
     from envbuild.custom.writing import Wishes
     from envbuild.pipeline import new_recipe
-    from envbuild.pipeline.tools import Tools
 
-    tools = Tools(session.workspace)
+    tools = session.tools()
     if not any(wishes.values()) and not session.json and sys.stdin.isatty() and sys.stderr.isatty():
         wishes["frameworks"] = _ask(new_recipe.first_choice(tools))
     started = new_recipe.start(tools, folder, Wishes(**wishes), force=force)  # type: ignore[arg-type]

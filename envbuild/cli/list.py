@@ -40,12 +40,11 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     proved of each, as `envbuild evidence` does.
     """
     from envbuild.pipeline import listing
-    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.request.bases import provider_named
 
     base = provider_named(base) if base else None
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
-    tools = Tools(session.workspace)
+    tools = session.tools()
     found = listing.catalogue(tools, **wanted)
     warnings = listing.doubts(tools, wanted) if any(wanted.values()) else []
     wording.warnings(session, warnings)

@@ -74,12 +74,11 @@ def _refuse_contradictions(asked: _Asked) -> None:
 def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], asked: _Asked) -> int:
     from envbuild.cli import lock_upgrade
     from envbuild.pipeline import committed, proofs, resolving, upgrading
-    from envbuild.pipeline.tools import Tools
 
     documents = []
-    for name in names or committed.names(Tools(session.workspace)):
+    for name in names or committed.names(session.tools()):
         with display(session) as shown:
-            tools = Tools(session.workspace, on_progress=shown.news).at([name])
+            tools = session.tools([name], on_progress=shown.news)
             resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints))
             upgraded = upgrading.upgrade_environment(
                 tools,
@@ -100,13 +99,12 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
     from envbuild import codec
     from envbuild.lock import cuda_mismatch
     from envbuild.pipeline import committed, locking, proofs, resolving
-    from envbuild.pipeline.tools import Tools
 
     documents = []
-    tools: Tools | None = None
-    for name in names or committed.kept(Tools(session.workspace)):
+    tools = session.tools()
+    for name in names or committed.kept(tools):
         with display(session) as shown:
-            tools = Tools(session.workspace, on_progress=shown.news).sharing(tools).at([name])
+            tools = session.tools([name], on_progress=shown.news).sharing(tools)
             resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints), anew=relock)
             environment = resolution.environment
             if relock:

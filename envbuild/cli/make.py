@@ -31,12 +31,11 @@ def command(session: Session, /, name: str, start_engine: bool, **values: Any) -
     from envbuild import codec
     from envbuild.pipeline import make
     from envbuild.pipeline.make import MakeOptions
-    from envbuild.pipeline.tools import Tools
 
     constraints, judging = options.split(values)
     wanted = MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints))
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news, start_engine=start_engine).at([name])
+        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
         made = make.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
     document = {
         "schema": 1,

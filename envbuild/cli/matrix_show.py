@@ -24,10 +24,9 @@ def command(session: Session, /, table: str | None, row: str | None) -> int:
     A row is named as in a request: `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243`, `cudnn 7.6.5`.
     """
     from envbuild.matrix import queries
-    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.catalogue import newest_environments
 
-    facts = Tools(session.workspace).matrix
+    facts = session.tools().matrix
     if table is None:
         counts = {name: len(kind.rows(facts)) for name, kind in queries.TABLES.items()}
         session.document({"schema": 1, "tables": counts})

@@ -227,12 +227,11 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Canonical names and stacks that begin so, for the shell; none where anything is wrong, since it must never complain."""
-    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.catalogue import catalogue
 
     try:
         session = ctx.find_object(Session) or Session()
-        rows = catalogue(Tools(session.workspace).matrix)
+        rows = catalogue(session.tools().matrix)
         known = [*(path.stem for path in sorted(session.workspace.stacks.glob("*.yaml"))), *(row.name for row in rows)]
     except Exception:
         return []

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 def command(session: Session, /, names: tuple[str, ...], every: bool, check: bool, **constraints: str | None) -> int:
     """Write what the lock of each NAME renders to: the same lock gives the same bytes, on every machine."""
     from envbuild.pipeline.render import render
-    from envbuild.pipeline.tools import Tools
 
     if bool(names) == every:
         raise errors.UsageError(
             "Name environments, or give --all.", hint="`envbuild render --all --check` compares all of them."
         )
-    tools = Tools(session.workspace).at(names)
+    tools = session.tools(names)
     if check:
         return _check(session, tools, names, options.chosen(constraints))
     documents = []

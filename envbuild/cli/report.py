@@ -54,14 +54,13 @@ def command(session: Session, a: str, b: str | None, form: str, output: Path | N
 def _find(session: Session, word: str) -> dict[str, Any]:
     from envbuild.pipeline import image_checks, resolving, status
     from envbuild.pipeline.constraints import Constraints
-    from envbuild.pipeline.tools import Tools
 
     of_a_recipe = word.endswith((".yaml", ".yml")) or Path(word).is_dir()
     if not of_a_recipe and ("/" in word or word.endswith(".json") or Path(word).is_file()):
         if not Path(word).is_file():
             raise UsageError(f"There is no file {word}.", code="no-file", hint="Name a JSON report, or an environment.")
         return image_checks.read_report(Path(word))
-    tools = Tools(session.workspace).at([word])
+    tools = session.tools([word])
     name = resolving.resolve_request(tools, [word], Constraints()).environment.name
     paths = status.stored_reports(tools, name)
     if "json" not in paths:

@@ -20,10 +20,9 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.
     """
     from envbuild.pipeline import proofs, resolving
-    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.answer_json import answer_json
 
-    tools = Tools(session.workspace).at(request)
+    tools = session.tools(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
     answer = answer_json(resolution, proofs.held_kinds(tools, resolution.environment.name))
     session.document(answer)

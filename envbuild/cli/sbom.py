@@ -27,9 +27,8 @@ def command(session: Session, /, name: str, output: Path | None, built: bool, **
     """
     from envbuild import files, sbom, verify
     from envbuild.pipeline import image_checks, locking, resolving
-    from envbuild.pipeline.tools import Tools
 
-    tools = Tools(session.workspace).at([name])
+    tools = session.tools([name])
     locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     of_image = None
     if built:

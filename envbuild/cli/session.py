@@ -14,6 +14,7 @@ from envbuild.cli.terminal import plain, plain_json
 from envbuild.errors import EnvbuildError, InterruptedByUserError, SmokeInconclusiveError
 
 if TYPE_CHECKING:
+    from envbuild.pipeline.tools import Tools
     from envbuild.workspace import Workspace
 
 
@@ -38,6 +39,12 @@ class Session:
 
             self._workspace = workspace.find(self.root, self.overlays, os.environ)
         return self._workspace
+
+    def tools(self, texts: Sequence[str] = (), **options: Any) -> Tools:
+        """What the pipeline's stages share in this run, for what ``texts`` name; ``options`` are those of ``Tools``."""
+        from envbuild.pipeline.tools import Tools
+
+        return Tools(self.workspace, **options).at(texts)
 
     def out(self, text: str) -> None:
         """A line of the result, on standard output; dropped with ``--json``, where the document is the whole result."""

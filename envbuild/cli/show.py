@@ -20,10 +20,9 @@ _SHOWN = 5
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Show every version of NAME, why it was chosen, and what exists of it here: lock, rendering, image, reports."""
     from envbuild.pipeline import proofs, resolving, status
-    from envbuild.pipeline.tools import Tools
     from envbuild.resolve.answer_json import answer_json
 
-    tools = Tools(session.workspace).at([name])
+    tools = session.tools([name])
     resolution = resolving.resolve_request(tools, [name], options.chosen(constraints))
     canonical = resolution.environment.name
     answer = answer_json(resolution, proofs.held_kinds(tools, canonical))

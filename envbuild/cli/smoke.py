@@ -24,12 +24,11 @@ def command(session: Session, /, name: str, **values: Any) -> int:
     Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
     """
     from envbuild.pipeline import image_checks, locking, resolving
-    from envbuild.pipeline.tools import Tools
 
     constraints, judging = options.split(values)
     smoke_options = options.smoke_options(judging)
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news).at([name])
+        tools = session.tools([name], on_progress=shown.news)
         canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
         locked = locking.require_lock(tools, canonical)
         image = image_checks.require_image(tools, canonical)

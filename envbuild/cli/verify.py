@@ -20,10 +20,9 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     It imports the packages that the request names, and checks that the installed packages meet each other's requirements.
     """
     from envbuild.pipeline import image_checks, locking, resolving
-    from envbuild.pipeline.tools import Tools
 
     with display(session) as shown:
-        tools = Tools(session.workspace, on_progress=shown.news).at([name])
+        tools = session.tools([name], on_progress=shown.news)
         canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
         locked = locking.require_lock(tools, canonical)
         image = image_checks.require_image(tools, canonical)

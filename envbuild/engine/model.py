@@ -66,15 +66,17 @@ class BuiltImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageInfo:
-    """An image that the engine has. ``layers`` are the diff ids, lowest first."""
+    """An image that the engine has. ``layers`` are the diff ids, lowest first; ``digests`` are ``name@sha256:…``."""
 
     id: str
     tags: tuple[str, ...]
+    digests: tuple[str, ...]
     labels: dict[str, str]
     env: tuple[str, ...]
     entrypoint: tuple[str, ...]
     cmd: tuple[str, ...]
     user: str
+    working_dir: str
     layers: tuple[str, ...]
     size: int
     created: str

@@ -24,7 +24,7 @@ _LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB a channel, data loaders more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HostFinding:
+class Finding:
     """One answer of the doctor. ``id`` is stable for scripts; ``hint`` says what to do, empty where nothing needs doing.
 
     ``missing`` stands for what building needs, ``warn`` for what some environments need, ``info`` for what is worth knowing.
@@ -64,7 +64,7 @@ class EngineFacts(Protocol):
         """The engine in one line."""
 
 
-def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
+def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[Finding]:
     """Look at everything and say it, needed things first. Asks no network.
 
     ``describe_engine`` is :func:`envbuild.engine.describe`; without it the engine is left out.
@@ -75,10 +75,10 @@ def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFa
         try:
             facts = describe_engine(workspace)
         except EnvbuildError as error:
-            found += [HostFinding(id="engine", status="missing", title="engine", message=error.message, hint=error.hint)]
+            found += [Finding(id="engine", status="missing", title="engine", message=error.message, hint=error.hint)]
             found += [_private_engine()]
     if facts is not None:
-        found += [HostFinding(id="engine", status="ok", title="engine", message=facts.describe()), _buildkit(facts)]
+        found += [Finding(id="engine", status="ok", title="engine", message=facts.describe()), _buildkit(facts)]
         found += _engine_disk(facts)
     found += [_bootstrap(), _shm()]
     gpus = nvidia.gpus()
@@ -86,47 +86,47 @@ def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFa
     return found
 
 
-def _python() -> HostFinding:
+def _python() -> Finding:
     machine = os.uname()
     message = f"{platform.python_version()} on {machine.sysname} {machine.release}, {machine.machine}"
-    return HostFinding(id="python", status="ok", title="Python", message=message)
+    return Finding(id="python", status="ok", title="Python", message=message)
 
 
-def _home_disk(workspace: Workspace) -> HostFinding:
+def _home_disk(workspace: Workspace) -> Finding:
     return _disk("disk", "disk for envbuild", workspace.home, "Set ENVBUILD_HOME to a folder on a larger disk.")
 
 
-def _engine_disk(facts: EngineFacts) -> list[HostFinding]:
+def _engine_disk(facts: EngineFacts) -> list[Finding]:
     if facts.free_bytes is None:
         return []
     hint = "Free some with `docker system prune`, or move the engine's data root."
     return [_space("engine-disk", "disk for images", facts.data_root, facts.free_bytes, hint)]
 
 
-def _disk(id_: str, title: str, folder: Path, hint: str) -> HostFinding:
+def _disk(id_: str, title: str, folder: Path, hint: str) -> Finding:
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return _space(id_, title, str(folder), shutil.disk_usage(there).free, hint)
 
 
-def _space(id_: str, title: str, place: str, free: int, hint: str) -> HostFinding:
+def _space(id_: str, title: str, place: str, free: int, hint: str) -> Finding:
     message = f"{free / _GB:.1f} GB free at {place}"
     if free < _NO_DISK:
-        return HostFinding(id=id_, status="missing", title=title, message=f"only {message}", hint=hint)
+        return Finding(id=id_, status="missing", title=title, message=f"only {message}", hint=hint)
     if free < _LITTLE_DISK:
-        return HostFinding(
+        return Finding(
             id=id_,
             status="warn",
             title=title,
             message=f"{message}; a GPU image takes {_LITTLE_DISK // _GB} GB",
             hint=hint,
         )
-    return HostFinding(id=id_, status="ok", title=title, message=message)
+    return Finding(id=id_, status="ok", title=title, message=message)
 
 
-def _private_engine() -> HostFinding:
+def _private_engine() -> Finding:
     lacking = [program for program in ("dockerd", "containerd", "runc", "iptables", "ip") if procs.find(program) is None]
     if lacking:
-        return HostFinding(
+        return Finding(
             id="private-engine",
             status="missing",
             title="private engine",
@@ -134,21 +134,21 @@ def _private_engine() -> HostFinding:
             hint="apt-get install --no-install-recommends docker.io iproute2",
         )
     if os.geteuid() != 0:
-        return HostFinding(
+        return Finding(
             id="private-engine",
             status="warn",
             title="private engine",
             message="only root can start one",
             hint="sudo -E envbuild engine up",
         )
-    return HostFinding(
+    return Finding(
         id="private-engine", status="info", title="private engine", message="could be started here", hint="envbuild engine up"
     )
 
 
-def _buildkit(facts: EngineFacts) -> HostFinding:
+def _buildkit(facts: EngineFacts) -> Finding:
     if facts.builder == "classic":
-        return HostFinding(
+        return Finding(
             id="buildkit",
             status="missing",
             title="BuildKit",
@@ -156,13 +156,13 @@ def _buildkit(facts: EngineFacts) -> HostFinding:
             hint="Install the buildx plugin (docker-buildx-plugin or docker-buildx), or docker.io before 23.",
         )
     way = "docker buildx" if facts.builder == "buildx" else "docker build with BuildKit"
-    return HostFinding(id="buildkit", status="ok", title="BuildKit", message=f"{way} {facts.builder_version}".strip())
+    return Finding(id="buildkit", status="ok", title="BuildKit", message=f"{way} {facts.builder_version}".strip())
 
 
-def _bootstrap() -> HostFinding:
+def _bootstrap() -> Finding:
     title = "base bootstrap"
     if procs.find("mmdebstrap") is None:
-        return HostFinding(
+        return Finding(
             id="bootstrap",
             status="warn",
             title=title,
@@ -170,54 +170,54 @@ def _bootstrap() -> HostFinding:
             hint="apt-get install --no-install-recommends mmdebstrap",
         )
     if os.geteuid() != 0:
-        return HostFinding(
+        return Finding(
             id="bootstrap", status="info", title=title, message="mmdebstrap is there; without root it needs user namespaces"
         )
-    return HostFinding(id="bootstrap", status="ok", title=title, message="mmdebstrap, as root")
+    return Finding(id="bootstrap", status="ok", title=title, message="mmdebstrap, as root")
 
 
-def _shm() -> HostFinding:
+def _shm() -> Finding:
     place = Path("/dev/shm")  # noqa: S108 - the machine's shared memory itself, nothing is written
     if not place.is_dir():
-        return HostFinding(id="shm", status="warn", title="shared memory", message=f"{place} is not there")
+        return Finding(id="shm", status="warn", title="shared memory", message=f"{place} is not there")
     size = shutil.disk_usage(place).total
     message = f"{place} has {size / _GB:.1f} GB; containers get --shm-size of their own"
     if size < _LITTLE_SHM:
         hint = "Several workers exchange data there: mount a larger one (mount -o remount,size=2G /dev/shm)."
-        return HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
-    return HostFinding(id="shm", status="ok", title="shared memory", message=message)
+        return Finding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
+    return Finding(id="shm", status="ok", title="shared memory", message=message)
 
 
-def _driver() -> HostFinding:
+def _driver() -> Finding:
     driver = nvidia.driver()
     if driver is None:
-        return HostFinding(
+        return Finding(
             id="driver",
             status="info",
             title="NVIDIA driver",
             message="none: GPU images can be built here, and their smoke test stays inconclusive",
         )
-    return HostFinding(id="driver", status="ok", title="NVIDIA driver", message=f"{driver.version}, up to CUDA {driver.cuda}")
+    return Finding(id="driver", status="ok", title="NVIDIA driver", message=f"{driver.version}, up to CUDA {driver.cuda}")
 
 
-def _gpus(gpus: Sequence[nvidia.Gpu]) -> HostFinding:
+def _gpus(gpus: Sequence[nvidia.Gpu]) -> Finding:
     if not gpus:
-        return HostFinding(id="gpus", status="info", title="GPUs", message="none")
+        return Finding(id="gpus", status="info", title="GPUs", message="none")
     words = [f"{g.index}: {g.name} (sm_{g.capability.replace('.', '')}, {g.memory_bytes / _GB:.0f} GB)" for g in gpus]
-    return HostFinding(id="gpus", status="ok", title="GPUs", message="; ".join(words))
+    return Finding(id="gpus", status="ok", title="GPUs", message="; ".join(words))
 
 
-def _toolkit(toolkit: nvidia.Toolkit, facts: EngineFacts | None, *, wanted: bool) -> HostFinding:
+def _toolkit(toolkit: nvidia.Toolkit, facts: EngineFacts | None, *, wanted: bool) -> Finding:
     title = "NVIDIA container toolkit"
     parts = [word for word in (toolkit.version, toolkit.runtime, toolkit.hook, *toolkit.cdi) if word]
     installed = bool(toolkit.runtime or toolkit.hook or toolkit.cdi)
     hint = "Install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`, restart the engine."
     if not installed:
         if not wanted:
-            return HostFinding(id="toolkit", status="info", title=title, message="none, and no GPU that would need it")
-        return HostFinding(id="toolkit", status="missing", title=title, message="none: containers get no GPU", hint=hint)
+            return Finding(id="toolkit", status="info", title=title, message="none, and no GPU that would need it")
+        return Finding(id="toolkit", status="missing", title=title, message="none: containers get no GPU", hint=hint)
     if wanted and facts is not None and "nvidia" not in facts.runtimes and not toolkit.hook:
-        return HostFinding(
+        return Finding(
             id="toolkit", status="warn", title=title, message="installed, and the engine does not know its runtime", hint=hint
         )
-    return HostFinding(id="toolkit", status="ok", title=title, message=", ".join(parts))
+    return Finding(id="toolkit", status="ok", title=title, message=", ".join(parts))

@@ -130,9 +130,7 @@ def _first_text(tools: Tools, request: str, folder: Path) -> str:
 
     resolving.resolve_buildable(tools, [request], Constraints())
     services = load_services(tools.workspace)
-    name = writing.name_for(folder)
-    name = name if user_recipe.is_free(tools, name) else f"my-{name}"
-    wishes = Wishes(name=name, frameworks=(request,), python="", pip=(), apt=(), services=())
+    wishes = Wishes(name=user_recipe.free_name(tools, folder), frameworks=(request,), python="", pip=(), apt=(), services=())
     return writing.text(wishes, tuple(services))
 
 

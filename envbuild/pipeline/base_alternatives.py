@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from envbuild.errors import Alternative, BuildError, EnvbuildError
-from envbuild.matrix.types import Matrix
 from envbuild.model import Environment
+
+if TYPE_CHECKING:
+    from envbuild.matrix.types import Matrix
 
 
 @contextlib.contextmanager
-def named_with_error(matrix: Matrix, environment: Environment) -> Iterator[None]:
+def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environment) -> Iterator[None]:
     """Add what could be built instead to an error of a base that is out of reach."""
     try:
         yield
     except BuildError as error:
-        found = alternatives(matrix, environment) if error.code == "base-unreachable" else []
+        found = alternatives(load_matrix(), environment) if error.code == "base-unreachable" else []
         if not found:
             raise
         raise BuildError(

@@ -29,7 +29,7 @@ def build_environment(
     def check(image: str, base: str) -> None:
         seen.append(image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
 
-    with base_alternatives.named_with_error(tools.matrix, locked.lock.environment):
+    with base_alternatives.with_alternatives(lambda: tools.matrix, locked.lock.environment):
         record = build.build(
             tools.engine,
             tools.workspace,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.lock import gaps
-from envbuild.model import AptLock, AptStep, DebianPackage, Lock, Progress
+from envbuild.model import AptLock, AptPlan, AptStep, DebianPackage, Lock, Progress
 from envbuild.pipeline.tools import Tools
 
 
@@ -84,17 +85,28 @@ def _steps(tools: Tools, lock: Lock) -> AptLock:
 
     held = lock.base.bootstrap.packages if lock.base.bootstrap else ()
     archive = bootstrap.archive(tools.workspace, lock.base.bootstrap.suite if lock.base.bootstrap else "")
-    found: dict[str, AptStep] = {}
-    for plan in render.apt_plans(lock, tools.recipes, tools.templates):
-        present = {package.name: package for package in held}
-        for name in plan.before:
-            present |= {package.name: package for package in found[name].packages}
-        packages: tuple[DebianPackage, ...] = archive.install(tuple(present.values()), plan.asked)
-        found[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
-    row = next((row for row in tools.matrix.systems if row.name == lock.environment.system.name), None)
+    plans = render.apt_plans(lock, tools.recipes, tools.templates)
+    steps = install_steps(plans, held, lambda plan, present: archive.install(present, plan.asked))
     if archive.unchecked:
         told = f"this machine's apt is told not to check {', '.join(archive.unchecked)}; the lock says so"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
-    return AptLock(
-        snapshots=archive.snapshots(row.snapshot if row else ""), steps=tuple(found.values()), unchecked=archive.unchecked
-    )
+    return AptLock(snapshots=archive.snapshots(snapshot_of(tools, lock)), steps=steps, unchecked=archive.unchecked)
+
+
+def install_steps(
+    plans: Iterable[AptPlan],
+    held: Iterable[DebianPackage],
+    install: Callable[[AptPlan, tuple[DebianPackage, ...]], tuple[DebianPackage, ...]],
+) -> tuple[AptStep, ...]:
+    """What each of ``plans`` installs, by ``install``, upon the packages ``held`` by the base and those of the steps before."""
+    found: dict[str, AptStep] = {}
+    for plan in plans:
+        earlier = (package for name in plan.before for package in found[name].packages)
+        packages = install(plan, tuple({package.name: package for package in (*held, *earlier)}.values()))
+        found[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
+    return tuple(found.values())
+
+
+def snapshot_of(tools: Tools, lock: Lock) -> str:
+    """The address of the snapshots of the lock's distribution; empty if the matrix names none."""
+    return next((row.snapshot for row in tools.matrix.systems if row.name == lock.environment.system.name), "")

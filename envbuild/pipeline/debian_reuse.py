@@ -13,6 +13,7 @@ from envbuild.engine.apt_archive import Archive
 from envbuild.errors import BuildError
 from envbuild.lock import gaps
 from envbuild.model import AptLock, AptPlan, AptStep, DebianPackage, Lock, Progress
+from envbuild.pipeline.debian_packages import install_steps, snapshot_of
 from envbuild.pipeline.tools import Tools
 
 
@@ -42,14 +43,11 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
     held = like.base.bootstrap.packages if like.base.bootstrap else ()
     archives = _Archives(tools, like)
     archives.require_files([*held, *(package for step in kept.values() for package in step.packages)])
-    steps: dict[str, AptStep] = {}
-    for plan in plans:
-        present = {package.name: package for package in held}
-        for name in plan.before:
-            present |= {package.name: package for package in steps[name].packages}
-        packages = kept[plan.name].packages if plan.name in kept else archives.install(tuple(present.values()), plan.asked)
-        steps[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
-    return replace(lock, apt=archives.lock_of(tuple(steps.values())))
+
+    def install(plan: AptPlan, present: tuple[DebianPackage, ...]) -> tuple[DebianPackage, ...]:
+        return kept[plan.name].packages if plan.name in kept else archives.install(present, plan.asked)
+
+    return replace(lock, apt=archives.lock_of(install_steps(plans, held, install)))
 
 
 def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, AptStep]]:
@@ -100,10 +98,9 @@ class _Archives:
 
     def lock_of(self, steps: tuple[AptStep, ...]) -> AptLock:
         """``steps`` with the snapshots that have their packages: those of the earlier lock, and of what was asked now."""
-        rows = self._tools.matrix.systems
-        row = next((row for row in rows if row.name == self._like.environment.system.name), None)
+        snapshot = snapshot_of(self._tools, self._like)
         earlier = self._like.apt or AptLock(snapshots=(), steps=())
-        more = [url for archive in self._asked for url in archive.snapshots(row.snapshot if row else "")]
+        more = [url for archive in self._asked for url in archive.snapshots(snapshot)]
         unchecked = [word for archive in self._asked for word in archive.unchecked]
         return AptLock(
             snapshots=tuple(dict.fromkeys((*earlier.snapshots, *more))),

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from envbuild.errors import Alternative, InvalidInputError, Problem
 from envbuild.model import Framework, Lock
-from envbuild.pipeline import committed
 from envbuild.pipeline.tools import Tools
 
 _SHOWN = 3
@@ -50,6 +49,8 @@ def require_complete(tools: Tools, lock: Lock) -> None:
 
 def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
     """The committed environments of the same framework, for the same kind of device, that pin everything: the nearest first."""
+    from envbuild.pipeline import committed
+
     environment = lock.environment
     if len(environment.frameworks) != 1:
         return

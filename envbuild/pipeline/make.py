@@ -13,7 +13,8 @@ from envbuild.model import Environment, Lock
 from envbuild.pipeline import building, image_checks, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
-from envbuild.pipeline.render import Rendering, Watch, render_locked
+from envbuild.pipeline.render import Watch, render_locked
+from envbuild.pipeline.rendering import Rendering
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -100,17 +101,17 @@ def make(
     Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards.
     """
     began = time.monotonic()
-    log = _Log(listener=on_stage)
+    log, watch = _Log(listener=on_stage), Watch(tools)
     with log.stage("resolve") as note:
-        environment = resolving.resolve_buildable(tools, texts, constraints).environment
+        environment = _environment(tools, texts, constraints, watch)
         note.outcome, note.detail = "kept", environment.name
     lock_file = tools.workspace.running(environment.name, "make")
     with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
-        watch = Watch(tools)
         locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
         record = _build(tools, locked, rendered.texts(), log, options.aliases)
         smoked = _smoke(tools, locked, record, log, options)
-        watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing))
+        if not rendered.is_lock_whole:
+            watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing))
     return Made(
         environment=environment,
         lock=locked.lock,
@@ -121,6 +122,13 @@ def make(
         stages=tuple(log.notes),
         seconds=time.monotonic() - began,
     )
+
+
+def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, watch: Watch) -> Environment:
+    """What ``texts`` mean: the decision of the lock of this name, if nothing changed since that was checked."""
+    known = watch.recall(texts[0]) if len(texts) == 1 and not constraints.any() else None
+    locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
+    return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 
 
 def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: Rendering | None) -> tuple[Locked, Rendering]:

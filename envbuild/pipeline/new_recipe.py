@@ -39,7 +39,8 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
     if path.exists() and not force:
         raise UsageError(f"{path} is there already.", code="exists", hint="Edit it, or overwrite it with --force.")
     services = load_services(tools.workspace)
-    wishes = replace(wishes, name=wishes.name or _name(tools, folder), frameworks=wishes.frameworks or (first_choice(tools),))
+    name = wishes.name or user_recipe.free_name(tools, folder)
+    wishes = replace(wishes, name=name, frameworks=wishes.frameworks or (first_choice(tools),))
     text = writing.text(wishes, tuple(services))
     recipe = reading.read(text, path, services)
     user_recipe.require_free_name(tools, recipe)
@@ -111,10 +112,3 @@ def first_choice(tools: Tools) -> str:
     wanted = "gpu" if nvidia.gpus() else "cpu"
     offered = any((not variant.cuda) == (wanted == "cpu") for variant in release.variants)
     return f"{framework.short}-{'.'.join(release.version.split('.')[:2])}{f'-{wanted}' if offered else ''}"
-
-
-def _name(tools: Tools, folder: Path) -> str:
-    from envbuild.custom import writing
-
-    name = writing.name_for(folder)
-    return name if user_recipe.is_free(tools, name) else f"my-{name}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import disk_cache, files
+from envbuild import disk_cache
 from envbuild.pipeline import stage_cache
 from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.rendering import Rendering, render_environment
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -23,24 +23,6 @@ _PROGRAM = Path(__file__).parent.parent
 _LIBRARIES = ("jinja2", "packaging", "resolvelib")  # another version of these could answer differently
 _OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
 SETTLED_NS = 2 * 10**9  # a file changed twice within one tick of its file system's clock bears one time: too young to trust
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rendering:
-    """The rendering of one environment. ``kept`` is true if it was found on disk, false if it was written now.
-
-    ``is_lock_whole`` is true if the lock was found to lack nothing.
-    """
-
-    name: str
-    folder: Path
-    files: tuple[str, ...]
-    kept: bool
-    is_lock_whole: bool = False
-
-    def texts(self) -> dict[str, str]:
-        """The rendered files, by name."""
-        return {name: files.read_bytes(self.folder / name).decode() for name in self.files}
 
 
 def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
@@ -78,12 +60,10 @@ def _render(tools: Tools, name: str, watch: Watch) -> Rendering:
 def render_locked(tools: Tools, locked: Locked) -> Rendering:
     """Write what a lock renders to, and record that as evidence."""
     from envbuild.pipeline import proofs
-    from envbuild.pipeline.rendering import render_environment
 
     done = render_environment(tools, locked.lock)
-    proofs.prove_rendering(tools, locked.lock, locked.digest, dict(done.files))
-    name = locked.lock.environment.name
-    return Rendering(name=name, folder=done.folder, files=tuple(sorted(done.files)), kept=done.kept)
+    proofs.prove_rendering(tools, locked.lock, locked.digest, done.texts())
+    return done
 
 
 class Watch:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from envbuild import files
-from envbuild.model import Lock
-from envbuild.pipeline import user_recipe
-from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.model import Lock
+    from envbuild.pipeline.tools import Tools
 
 LOCK = "lock.json"
 
@@ -25,12 +26,21 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rendered:
-    """A rendering on disk. ``kept`` tells one found there, byte for byte, from one written now."""
+class Rendering:
+    """The rendering of one environment. ``kept`` is true if it was found on disk, false if it was written now.
 
+    ``is_lock_whole`` is true if the lock was found to lack nothing.
+    """
+
+    name: str
     folder: Path
-    files: Mapping[str, str]
+    files: tuple[str, ...]
     kept: bool
+    is_lock_whole: bool = False
+
+    def texts(self) -> dict[str, str]:
+        """The rendered files, by name."""
+        return {name: files.read_bytes(self.folder / name).decode() for name in self.files}
 
 
 def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
@@ -72,15 +82,16 @@ def render_text(tools: Tools, lock: Lock) -> dict[str, str]:
     return render.render(lock, tools.recipes, tools.templates)
 
 
-def render_environment(tools: Tools, lock: Lock) -> Rendered:
+def render_environment(tools: Tools, lock: Lock) -> Rendering:
     """The rendering on disk, beside the lock."""
-    text = render_text(tools, lock)
-    folder = tools.workspace.environment(lock.environment.name)
-    shipped = tools.workspace.rendering(lock.environment.name)
+    from envbuild.pipeline import user_recipe
+
+    name, text = lock.environment.name, render_text(tools, lock)
+    folder, shipped = tools.workspace.environment(name), tools.workspace.rendering(name)
     user_recipe.keep_private(tools)
     if shipped != folder and not differences(shipped, text):
-        return Rendered(folder=shipped, files=text, kept=True)
-    running = tools.workspace.running(lock.environment.name, "render")
+        return Rendering(name=name, folder=shipped, files=tuple(sorted(text)), kept=True)
+    running = tools.workspace.running(name, "render")
     with files.locked(running, lambda message: tools.say("render", message), limit_s=files.SHORT_WAIT_S):
         changed = write(folder, text)
-    return Rendered(folder=folder, files=text, kept=not changed)
+    return Rendering(name=name, folder=folder, files=tuple(sorted(text)), kept=not changed)

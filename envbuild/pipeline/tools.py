@@ -106,9 +106,9 @@ class Tools:
 
         return recipes.templates(self.workspace)
 
-    def sharing(self, earlier: Tools | None) -> Tools:
+    def sharing(self, earlier: Tools) -> Tools:
         """These tools with the index of ``earlier`` ones of the same run: a host that did not answer is not asked again."""
-        if earlier is not None and "index" in earlier.__dict__:
+        if "index" in earlier.__dict__:
             earlier.index.on_progress = self.on_progress
             self.__dict__["index"] = earlier.index
         return self

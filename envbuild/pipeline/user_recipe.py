@@ -1,9 +1,10 @@
-"""A user's own recipe among the stages: what it resolves to, and when the lock beside it still serves."""
+"""A user's own recipe in the stages: what it resolves to, and whether the lock beside it is still valid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import files
@@ -37,13 +38,13 @@ def packages_of_frameworks(tools: Tools) -> dict[str, str]:
 
 def with_advice(tools: Tools, resolution: Resolution) -> Resolution:
     """``resolution`` with a warning for each project under ``pip:`` that the matrix has as a framework."""
-    from packaging.utils import canonicalize_name
+    from envbuild.custom.requirements import project_of
 
     environment = resolution.environment
     if environment.custom is None or not environment.custom.pip:
         return resolution
     known, taken = packages_of_frameworks(tools), {each.name for each in environment.frameworks}
-    names = {project: known.get(str(canonicalize_name(project)), "") for project in map(_project, environment.custom.pip)}
+    names = {project: known.get(project_of(project), "") for project in map(_project, environment.custom.pip)}
     advice = (
         f"`pip: [{project}]` installs the package alone; the framework `{name}` brings the libraries that it needs: "
         f"name {name} under `frameworks:` instead."
@@ -60,7 +61,7 @@ def _project(text: str) -> str:
 
 
 def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
-    """The lock's decision as the recipe's environment, where it was made for the same request; else None."""
+    """The lock's decision as the recipe's environment if it was made for the same request, else None."""
     held = lock.environment.custom
     if held is None or held.request != recipe.custom.request:
         return None
@@ -68,22 +69,22 @@ def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
 
 
 def pinned_differences(recipe: UserRecipe, lock: Lock) -> list[Problem]:
-    """What the recipe asks for and the lock was not made for; empty where every pin still serves."""
+    """What the recipe requests and the lock was not made for. Empty if every pin is still valid."""
     return [Problem(where=str(recipe.path), line=0, message=message) for message in _differences(recipe.custom, lock)]
 
 
 def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
     held = lock.environment.custom
     if held is None:
-        yield "the lock beside it is not that of a recipe of one's own"
+        yield "the lock beside it was not made for a user's own recipe"
         return
     for field, key in _PINNED.items():
         now, then = getattr(custom, field), getattr(held, field)
-        yield from (f"{key}: {text} is asked for, and the lock was made without" for text in now if text not in then)
-        yield from (f"{key}: {text} is no longer asked for, and the lock was made with it" for text in then if text not in now)
+        yield from (f"{key}: {text} is requested, and the lock was made without it" for text in now if text not in then)
+        yield from (f"{key}: {text} is no longer requested, and the lock was made with it" for text in then if text not in now)
     now, then = custom.requirements(), held.requirements()
     if set(now) - set(custom.pip) != set(then) - set(held.pip):
-        yield "services: they need other packages than the lock was made for"
+        yield "services: they need packages that the lock was not made for"
 
 
 def require_taken_over(tools: Tools, lock: Lock) -> None:
@@ -99,11 +100,11 @@ def require_taken_over(tools: Tools, lock: Lock) -> None:
 
 
 def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
-    """Raise :class:`UsageError` where the command line insists on something beside a recipe, which would not be recorded."""
+    """Raise :class:`UsageError` if the command line has options beside a recipe: no file would record them."""
     if insisted:
         raise UsageError(
-            f"{recipe.path} stands alone: what is insisted on beside it would be in no file.",
-            hint="Write it there: driver, gpu, python, python_from, os and base are keys of it.",
+            "Options cannot be combined with envbuild.yaml; put them in it.",
+            hint=f"Write them into {recipe.path}: its keys are driver, gpu, python, python_from, os and base.",
         )
 
 
@@ -128,8 +129,16 @@ def is_free(tools: Tools, name: str) -> bool:
     return False
 
 
+def free_name(tools: Tools, folder: Path) -> str:
+    """A name for a recipe in ``folder`` that means nothing as a request."""
+    from envbuild.custom.writing import name_for
+
+    name = name_for(folder)
+    return name if is_free(tools, name) else f"my-{name}"
+
+
 def keep_private(tools: Tools) -> None:
-    """Tell git to leave alone what is written beside a recipe for this machine only."""
+    """Make git ignore what is written beside a recipe for this machine only."""
     workspace = tools.workspace
     if workspace.user_recipe is not None and not (note := workspace.output / ".gitignore").exists():
         files.write_atomic(

@@ -37,10 +37,10 @@ def test_the_ways_on_take_a_debian_mirror_and_the_package_index_alone(request_te
 
 def test_the_error_of_an_unreachable_base_names_them_and_others_stay_as_they_are() -> None:
     environment = resolve(FACTS, parse(["mxnet-1.9"], matrix=FACTS)).environment
-    with pytest.raises(BuildError) as caught, base_alternatives.named_with_error(FACTS, environment):
+    with pytest.raises(BuildError) as caught, base_alternatives.with_alternatives(lambda: FACTS, environment):
         raise BuildError("Out of reach.", code="base-unreachable", hint="The lock stays valid.")
     assert [each.name for each in caught.value.alternatives]
     assert caught.value.hint == f"This machine can build {caught.value.alternatives[0].name}. The lock stays valid."
-    with pytest.raises(BuildError) as other, base_alternatives.named_with_error(FACTS, environment):
+    with pytest.raises(BuildError) as other, base_alternatives.with_alternatives(lambda: FACTS, environment):
         raise BuildError("It failed.", code="build-failed", hint="See above.")
     assert other.value.alternatives == ()

@@ -117,12 +117,12 @@ def test_what_clashes_only_together_is_named_together(tools, world: Universe, re
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ("pip: [extra]", "pip: [extra, greedy]", "pip: greedy is asked for"),
-        ("pip: [extra]", "pip: []", "pip: extra is no longer asked for"),
-        ("[widget-1.2]", "[widget==1.2.0]", "frameworks: widget==1.2.0 is asked for"),
-        ("schema: 1", 'schema: 1\npython: "3.6"', "frameworks: --python=3.6 is asked for"),
-        ("services: [web]", "", "services: they need other packages"),
-        ("schema: 1", "schema: 1\nnewer: [extra]", "newer: extra is asked for"),
+        ("pip: [extra]", "pip: [extra, greedy]", "pip: greedy is requested"),
+        ("pip: [extra]", "pip: []", "pip: extra is no longer requested"),
+        ("[widget-1.2]", "[widget==1.2.0]", "frameworks: widget==1.2.0 is requested"),
+        ("schema: 1", 'schema: 1\npython: "3.6"', "frameworks: --python=3.6 is requested"),
+        ("services: [web]", "", "services: they need packages"),
+        ("schema: 1", "schema: 1\nnewer: [extra]", "newer: extra is requested"),
     ],
 )
 def test_a_lock_that_was_made_for_something_else_is_stale(tools, recipe: Path, before: str, after: str, what: str) -> None:
@@ -182,7 +182,7 @@ def test_a_name_that_means_something_is_not_taken(tools, recipe: Path) -> None:
 
 
 def test_nothing_is_insisted_on_beside_it(tools) -> None:
-    with pytest.raises(UsageError, match="stands alone"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         resolving.resolve_request(tools(), ["x"], Constraints(python="3.6"))
 
 
