@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from envbuild import files, git_sources, sbom
@@ -138,8 +139,13 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     rendering: Mapping[str, str],
     index: IndexLike,
     on_progress: OnProgress,
+    *,
+    folder: Path | None = None,
+    more: Mapping[str, Path] = MappingProxyType({}),
 ) -> Path:
-    """Write the build context of ``lock`` anew and return its folder.
+    """Write the build context of ``lock`` anew and return its folder: ``folder``, else the one of this machine's builds.
+
+    ``more`` are further files: path in the context → file here.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) where a tool of the build or the source of a
     framework has to be fetched and cannot be, and :class:`InvalidInputError` (``unpinned-tool``) where the lock pins no tool.
@@ -147,7 +153,7 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     require_tools(lock)
     name = lock.environment.name
     on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
-    final = workspace.context(name)
+    final = folder or workspace.context(name)
     part = final.with_name(f".{final.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -171,6 +177,9 @@ def assemble(  # noqa: PLR0917 - what a context is made from
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(_mode_of(source))
         _put_packages(part, workspace, lock)
+        for path, source in more.items():
+            shutil.copyfile(source, _place(part, path))
+            _place(part, path).chmod(0o644)
         _normalise(part)
         shutil.rmtree(final, ignore_errors=True)
         part.rename(final)

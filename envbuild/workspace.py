@@ -37,6 +37,11 @@ class Workspace:
         return replace(self, user_recipe=recipe, output=recipe.parent / PRIVATE)
 
     @property
+    def is_packaged(self) -> bool:
+        """Whether facts, recipes and locks came with an installed package, which nothing is written into."""
+        return self.user_recipe is None and self.output != self.images
+
+    @property
     def state(self) -> Path:
         """What this machine knows of environments: builds, contexts, verdicts, reports. Not for others, unlike ``output``."""
         return self.home if self.user_recipe is None else self.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,28 +20,61 @@ if TYPE_CHECKING:
 @options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
 @click.option("--check", is_flag=True, help="Recompute in memory and list what is missing, orphan or different; write nothing.")
+@click.option(
+    "--context",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write everything that plain `docker build DIR` needs to build NAME, on any machine, without envbuild.",
+)
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, names: tuple[str, ...], every: bool, check: bool, **constraints: str | None) -> int:
-    """Write what the lock of each NAME renders to: the same lock gives the same bytes, on every machine."""
-    from envbuild.pipeline.render import render
+def command(
+    session: Session, /, names: tuple[str, ...], every: bool, check: bool, folder: Path | None, **constraints: str | None
+) -> int:
+    """Write what the lock of each NAME renders to: the same lock gives the same bytes, on every machine.
+
+    In a checkout the files lie beside the lock. With an installed package they are written to ./NAME, with the lock.
+    """
+    from envbuild.pipeline.render import copied, render
 
     if bool(names) == every:
         raise errors.UsageError(
             "Name environments, or give --all.", hint="`envbuild render --all --check` compares all of them."
         )
+    if folder is not None:
+        if len(names) != 1 or check:
+            raise errors.UsageError("--context takes one NAME, and no --check.", hint="envbuild render NAME --context DIR")
+        return _context(session, names, folder.absolute(), options.chosen(constraints))
     tools = session.tools(names)
     if check:
         return _check(session, tools, names, options.chosen(constraints))
     documents = []
-    for done in render(tools, names, options.chosen(constraints)):
+    for made in render(tools, names, options.chosen(constraints)):
+        done = copied(tools, made, Path.cwd() / made.name) if tools.workspace.is_packaged else made
         if not session.quiet:
             session.out(
                 "\n".join([f"{done.name}{' (kept)' if done.kept else ''}", *(f"  {done.folder / file}" for file in done.files)])
             )
         documents.append({"name": done.name, "folder": str(done.folder), "files": list(done.files), "kept": done.kept})
     session.document({"schema": 1, "renderings": documents})
+    return 0
+
+
+def _context(session: Session, names: tuple[str, ...], folder: Path, constraints: Constraints) -> int:
+    from envbuild.cli.progress_display import display
+    from envbuild.pipeline import context_folder, locking, resolving
+
+    with display(session) as shown:
+        tools = session.tools(names, on_progress=shown.news)
+        name = resolving.resolve_buildable(tools, list(names), constraints).environment.name
+        notes = context_folder.write_context(tools, locking.require_lock(tools, name), folder)
+    session.document({"schema": 1, "name": name, "context": str(folder), "notes": list(notes)})
+    session.out(f"{name}: everything that its build needs is in {folder}")
+    for note in notes:
+        session.out(f"  {note}")
+    session.out(f"  DOCKER_BUILDKIT=1 docker build --tag {name.replace('+', '_')} {folder}")
     return 0
 
 

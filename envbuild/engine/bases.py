@@ -175,25 +175,37 @@ def _bootstrappable(environment: Environment) -> bool:
     return bool(environment.system.bootstrap_suite) and environment.base.image == environment.system.image
 
 
-def _bootstrapped(  # noqa: PLR0917 - as of provide
-    wanted: Bootstrap, base: BaseLock, engine: Engine, workspace: Workspace, on_progress: OnProgress, debs: Debs
-) -> RealisedBase:
+def root_file_system(
+    wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress, debs: Debs, engine: Engine | None = None
+) -> bootstrap.Rootfs:
+    """The base of exactly the packages of ``wanted``, whose files ``debs`` has. Its file is whole, unless ``engine`` holds it.
+
+    Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` (``package-gone``,
+    ``base-differs``) where the packages cannot be had, or become another base.
+    """
     if not all(package.path for package in wanted.packages):
         raise BuildError(
             "The lock does not say where the packages of its base are: it was made by an earlier envbuild.",
             code="incomplete-lock",
             hint="`envbuild lock NAME` completes it; the Python packages stay as they are.",
         )
+    rootfs = bootstrap.cached(workspace, wanted)
+    held = rootfs is not None and engine is not None and engine.image(bootstrap.reference(rootfs.bootstrap)) is not None
+    if rootfs is None or not (held or bootstrap.is_whole(rootfs)):
+        rootfs = bootstrap.make(workspace, wanted, debs(wanted.packages), on_progress)
+    require_same(wanted, rootfs.bootstrap)
+    return rootfs
+
+
+def _bootstrapped(  # noqa: PLR0917 - as of provide
+    wanted: Bootstrap, base: BaseLock, engine: Engine, workspace: Workspace, on_progress: OnProgress, debs: Debs
+) -> RealisedBase:
     try:
-        rootfs = bootstrap.cached(workspace, wanted)
-        held = rootfs is not None and engine.image(bootstrap.reference(rootfs.bootstrap)) is not None
-        if rootfs is None or not (held or bootstrap.is_whole(rootfs)):
-            rootfs = bootstrap.make(workspace, wanted, debs(wanted.packages), on_progress)
+        rootfs = root_file_system(wanted, workspace, on_progress, debs, engine)
     except (BuildError, EngineError) as error:
         if error.code not in ("missing-program", "package-gone"):
             raise
         return _pulled_instead(wanted, base, engine, on_progress, error)
-    require_same(wanted, rootfs.bootstrap)
     name = bootstrap.reference(rootfs.bootstrap)
     found = engine.image(name)
     image_id = (

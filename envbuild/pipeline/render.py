@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import disk_cache
+from envbuild import disk_cache, files
 from envbuild.pipeline import stage_cache
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.rendering import Rendering, render_environment
@@ -64,6 +65,17 @@ def render_locked(tools: Tools, locked: Locked) -> Rendering:
     done = render_environment(tools, locked.lock)
     proofs.prove_rendering(tools, locked.lock, locked.digest, done.texts())
     return done
+
+
+def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
+    """The rendering and its lock, copied to a folder of the user's, whose other files stay as they are."""
+    wanted = {name: text.encode() for name, text in done.texts().items()}
+    wanted["lock.json"] = files.read_bytes(tools.workspace.lock_file(done.name))
+    changed = [name for name in wanted if not (folder / name).is_file() or files.read_bytes(folder / name) != wanted[name]]
+    for name in changed:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(folder / name, wanted[name])
+    return replace(done, folder=folder, kept=not changed)
 
 
 class Watch:

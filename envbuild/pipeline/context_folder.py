@@ -1,0 +1,80 @@
+"""``envbuild render NAME --context DIR``: everything that plain Docker needs to build an image, in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild.errors import BuildError, EngineError, UsageError
+from envbuild.model import Lock
+from envbuild.pipeline import incomplete_locks, rendering
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.engine.bases import Debs
+
+_BASE = "base.tar"
+
+
+def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]:
+    """Make ``folder`` the build context of a lock; lines that a user should know of it.
+
+    Where the lock pins the packages of its base, the folder holds the base, too, made of these packages. Raises
+    :class:`UsageError` (``folder-in-use``) for a folder that holds anything but an earlier context.
+    """
+    from envbuild import build, build_context
+    from envbuild.engine import debs
+
+    lock = locked.lock
+    incomplete_locks.require_complete(tools, lock)
+    build.require_complete(lock)
+    _require_free(folder)
+    have = debs.collector(tools.workspace, lock, tools.on_progress)
+    have(lock.step_debs())
+    text = rendering.render_text(tools, lock)
+    base, notes = _base(tools, lock, have)
+    if base:
+        text["Dockerfile"] = _from_file(text["Dockerfile"], lock.base.image)
+    build_context.assemble(tools.workspace, lock, tools.recipes, text, tools.index, tools.on_progress, folder=folder, more=base)
+    return notes
+
+
+def _require_free(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "step" / "step.sh").is_file():
+        raise UsageError(
+            f"{folder} holds other files, which a build context would replace.",
+            code="folder-in-use",
+            hint="Name a folder that is empty, or that does not exist.",
+        )
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file.", code="folder-in-use", hint="Name a folder that does not exist.")
+
+
+def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """The file that holds the base, if the lock pins its packages and this machine can make it of them."""
+    from envbuild.engine import bases
+
+    if lock.base.bootstrap is None:
+        return {}, (f"docker build pulls the base {lock.base.image}",)
+    try:
+        rootfs = bases.root_file_system(lock.base.bootstrap, tools.workspace, tools.on_progress, have)
+    except (BuildError, EngineError) as error:
+        if error.code != "missing-program":
+            raise
+        return {}, (
+            f"{error.message} docker build pulls {lock.base.image} instead, whose packages may be newer than the pinned",
+        )
+    return {_BASE: rootfs.path}, ()
+
+
+def _from_file(dockerfile: str, image: str) -> str:
+    """The Dockerfile with a first stage of the file; who gives another BASE_IMAGE builds without it."""
+    before = f"ARG BASE_IMAGE={image}\n"
+    if before not in dockerfile:
+        raise BuildError(f"The rendering does not start from {image}.", code="stale-rendering")
+    after = (
+        f"# {_BASE} is {image}, made of the packages that the lock pins.\n"
+        f"ARG BASE_IMAGE=base\n\nFROM scratch AS base\nADD {_BASE} /\n"
+    )
+    return dockerfile.replace(before, after, 1)
