@@ -25,7 +25,10 @@ _MAIN = "partials/Dockerfile.j2"
 # A container has no display: older Matplotlibs cannot be imported without one, unless they are told to draw into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
 _LONGEST = 200  # columns of a RUN on one line
-_ONE_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*[^\\])\n", re.MULTILINE)
+_FIRST_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*)\n", re.MULTILINE)
+_NETWORK_ALONE = (
+    "target=/mnt --mount=type=secret,id=envbuild,target=/mnt/secret --mount=type=cache,id=envbuild,target=/mnt/cache"
+)
 # Where step.sh, whose folder is mounted read-only at /mnt, finds what a RUN mounts: the place of each must be there before.
 MOUNT_FILES = ("envbuild-start", "packages", "requirements-build.txt", "requirements.txt", "secret", "source.tar")
 MOUNT_FOLDERS = (
@@ -279,9 +282,18 @@ def _tidy(text: str) -> str:
             lines.append(line)
     while lines and not lines[-1]:
         lines.pop()
-    return _ONE_COMMAND.sub(_joined, "\n".join(lines) + "\n")
+    return _FIRST_COMMAND.sub(_joined, "\n".join(lines) + "\n")
 
 
 def _joined(match: re.Match[str]) -> str:
-    line = f"{match['mounts']} {match['command']}\n"
-    return line if len(line) <= _LONGEST else match[0]
+    mounts, command = match["mounts"], match["command"]
+    line = f"{mounts} {command}\n"
+    if len(line) <= _LONGEST and not command.endswith("\\"):
+        return line
+    if not mounts.endswith(_NETWORK_ALONE):
+        return match[0]
+    # Many steps mount just this: the line would be there many times if it did not say what for.
+    space = command.rfind(" ", 0, _LONGEST - len(mounts))
+    if len(line) <= _LONGEST or "'" in command or space < 0:
+        return line
+    return f"{mounts} {command[:space]} \\\n      {command[space + 1 :]}\n"

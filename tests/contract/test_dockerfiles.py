@@ -65,6 +65,18 @@ def test_dockerfile_needs_no_newer_frontend(dockerfile: Path) -> None:
         assert word not in text
 
 
+@pytest.mark.parametrize(("name", "lines"), [("tf-2.21.0-cpu-py311-debian12", 55), ("tf-1.12.0-cuda9.0-py35-ubuntu16.04", 110)])
+def test_a_dockerfile_is_short_enough_to_be_read(name: str, lines: int) -> None:
+    assert len((ROOT / "images" / "environments" / name / "Dockerfile").read_text().splitlines()) <= lines
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
+def test_no_line_is_there_more_than_three_times(dockerfile: Path) -> None:
+    """But the command that installs one more group of wheels: what differs is the file that is mounted for it."""
+    lines = [line for line in dockerfile.read_text().splitlines() if line and not line.startswith(("    pip-install ", "#"))]
+    assert [line for line in set(lines) if lines.count(line) > 3] == []
+
+
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_no_step_is_there_only_to_fail(dockerfile: Path) -> None:
     """What a lock misses is named without a hash, which the installer refuses: no step is written that can only fail."""

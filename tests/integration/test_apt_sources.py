@@ -32,7 +32,7 @@ DEAD = "deb http://127.0.0.1:9/debian bookworm main"
 TAG = "envbuild-test/apt-sources"
 CONF = b'Acquire::http::Proxy::toy.invalid "http://me:proxy-password@127.0.0.1:9";\n'
 BUILD = toy.BUILD.replace("mkdir /built;", "mkdir /built; echo toy-old > /built/packages;")
-INSTALL = '{{ m.apt_install_listed(environment.system, "built", "/built/packages") }}\n' + toy.INSTALL
+INSTALL = '{{ m.apt_install_listed("built", "/built/packages") }}\n' + toy.INSTALL
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,13 +47,18 @@ def test_planning_says_the_same_as_in_the_checkout(installed):
             assert ours.stdout == theirs.out
 
 
-def test_locks_and_renderings_go_to_the_users_own_folder(installed):
+def test_locks_go_to_the_users_own_folder_and_renderings_to_the_working_folder(installed):
     done = run(installed, "lock", "tf-2.21-cpu", "-q", "--relock")  # the package may carry a lock of it
     assert done.returncode == 0, done.stderr
+    before = {path for path in (installed / "site").rglob("*") if "__pycache__" not in path.parts}
     done = run(installed, "render", "tf-2.21-cpu")
     assert done.returncode == 0, done.stderr
-    (dockerfile,) = (installed / "home").rglob("Dockerfile")
-    assert "FROM" in dockerfile.read_text()
+    (dockerfile,) = installed.glob("tf-2.21.0-cpu-*/Dockerfile")  # the working folder
+    assert "FROM" in dockerfile.read_text() and (dockerfile.parent / "lock.json").is_file()
+    assert {path for path in (installed / "site").rglob("*") if "__pycache__" not in path.parts} == before
+    (dockerfile.parent / "notes.txt").write_text("mine")
+    assert "(kept)" in run(installed, "render", "tf-2.21-cpu").stdout
+    assert (dockerfile.parent / "notes.txt").read_text() == "mine"
     assert run(installed, "render", "--all", "--check").returncode == 0
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from program import Program, fresh_root, share_bases
 
+from envbuild import build_secret
 from envbuild.engine.client import Engine
+from envbuild.index.client import Index
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -51,12 +53,35 @@ def build_twice(program: Program, engine: Engine, name: str, *, first_from_cache
             engine.remove_image(tag)
 
 
-def test_python_3_9_of_the_distribution(program: Program, engine: Engine) -> None:
-    """Debian compiles it with a random hash seed, which decides the order of sets in bytecode before Python 3.11.
+def test_plain_docker_makes_the_same_layers_of_a_folder_without_envbuild(
+    program: Program, engine: Engine, tmp_path: Path
+) -> None:
+    """Python 3.9: Debian compiles it with a random hash seed, which decides the order of sets in bytecode before 3.11.
 
-    What `test_archive_moved_on` built of the same lock serves as the first build.
+    What an engine makes of the file with the base is its own; what is upon it is the same.
     """
-    build_twice(program, engine, "opencv-4.5.1.48-cpu-py39-debian11", first_from_cache=True)
+    name, folder, tag = "opencv-4.5.1.48-cpu-py39-debian11", tmp_path / "folder", "envbuild-test/by-hand"
+    program.run("lock", name, timeout=600).expect(0)
+    made = program.run("build", name, "--json", timeout=3000).expect(0).document
+    program.run("render", name, "--context", str(folder), timeout=600).expect(0)
+    program.run("render", name, "--context", str(folder), timeout=600).expect(0)  # it may be written again
+    (tmp_path / "home").rename(tmp_path / "away")
+    secrets = build_secret.joined(Index().build_secrets())
+    try:
+        image = engine.image(engine.build(folder, tag=tag, secrets=secrets, no_cache=True).id)
+        assert image is not None
+        assert list(image.layers[1:]) == made["layers"][1:]
+        assert engine.run(tag, ["python", "-c", "import cv2"], network="none").code == 0
+    finally:
+        for each in {*made["tags"], tag}:
+            engine.remove_image(each)
+
+
+def test_a_context_replaces_no_files_of_somebody_else(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    refused = program.run("render", "opencv-4.5.1.48-cpu-py39-debian11", "--context", str(tmp_path)).expect(2)
+    assert "holds other files" in refused.err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.prove
