@@ -35,13 +35,9 @@ def program(tmp_path: Path, engine: Engine) -> Program:
     return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment={"DOCKER_HOST": engine.endpoint})
 
 
-def build_twice(program: Program, engine: Engine, name: str, *, first_from_cache: bool = False) -> None:
-    """The second build takes nothing from the builder's cache, nor does the first unless ``first_from_cache``."""
+def build_twice(program: Program, engine: Engine, name: str) -> None:
     program.run("lock", name, timeout=600).expect(0)
-    first, second = (
-        program.run("build", name, "--json", *words, timeout=3000).expect(0).document
-        for words in ([] if first_from_cache else ["--no-cache"], ["--no-cache"])
-    )
+    first, second = (program.run("build", name, "--no-cache", "--json", timeout=3000).expect(0).document for _ in range(2))
     try:
         different = [
             place for place, pair in enumerate(zip(first["layers"], second["layers"], strict=True)) if len(set(pair)) > 1
