@@ -21,7 +21,7 @@ from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 
 _PIECE = 8 << 20
 _TABLE = Path(__file__).parent / "smoke" / "datasets" / "datasets.json"
-_OVERRIDE = "ENVBUILD_SMOKE_DATASETS"  # another table, as the guest reads it
+TABLE_VARIABLE = "ENVBUILD_SMOKE_DATASETS"  # names another table; the guest reads it, too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +56,9 @@ class Dataset:
         return sum(self.file(name).size or 0 for name in self.wanted)
 
 
-def load() -> dict[str, Dataset]:
-    """The data sets of the guest's table, by name."""
-    path = Path(os.environ.get(_OVERRIDE) or _TABLE)
-    table: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def load(path: str = "") -> dict[str, Dataset]:
+    """The data sets of the table at ``path``, else of the guest's, by name."""
+    table: Mapping[str, Any] = json.loads(Path(path or _TABLE).read_text(encoding="utf-8"))
     return {name: _dataset(name, row) for name, row in table.items()}
 
 

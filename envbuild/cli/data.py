@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def list_command(session: Session, folder: Path | None) -> int:
 
     folder = folder or session.workspace.data
     rows: list[dict[str, Any]] = []
-    for dataset in datasets.load().values():
+    for dataset in datasets.load(os.environ.get(datasets.TABLE_VARIABLE, "")).values():
         whole = all(datasets.is_whole(dataset.file(name), folder / name) for name in dataset.wanted)
         rows.append(
             {
@@ -62,7 +63,7 @@ def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
     from envbuild import datasets
     from envbuild.index.client import Index
 
-    table = datasets.load()
+    table = datasets.load(os.environ.get(datasets.TABLE_VARIABLE, ""))
     chosen = [datasets.choose(table, name) for name in names]
     folder = (folder or session.workspace.data).absolute()
     with display(session) as shown:

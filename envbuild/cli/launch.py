@@ -12,7 +12,7 @@ from envbuild.cli import options
 from envbuild.cli.session import Session, describe
 
 if TYPE_CHECKING:
-    from envbuild.host.doctor import Finding
+    from envbuild.host.doctor import HostFinding
     from envbuild.launch.settings import Settings
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
@@ -82,7 +82,7 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
     hosts = read_hosts(values["text"])
     tools = session.tools([name])
     environment = resolving.resolve_buildable(tools, [name], options.chosen({key: values[key] for key in names})).environment
-    order = rendering.Order(
+    order = rendering.LaunchOrder(
         name=environment.name,
         image=_image(tools, environment.name, values),
         hosts=hosts,
@@ -154,7 +154,7 @@ def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str,
     return error.exit_code
 
 
-def _say(session: Session, finding: Finding) -> None:
+def _say(session: Session, finding: HostFinding) -> None:
     session.err(f"  {_MARKS.get(finding.status, finding.status):<8} {finding.title}: {finding.message}")
     if finding.hint:
         session.err(f"  {'':<8} → {finding.hint}")

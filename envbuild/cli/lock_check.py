@@ -12,7 +12,7 @@ from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.lock.online_check import Finding
+    from envbuild.lock.online_check import PinFinding
     from envbuild.pipeline.stored_locks import Locked
 
 
@@ -56,7 +56,9 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     return 0
 
 
-def _broken(problems: Sequence[errors.Problem], broken: Sequence[Finding], unasked: Sequence[Finding]) -> errors.EnvbuildError:
+def _broken(
+    problems: Sequence[errors.Problem], broken: Sequence[PinFinding], unasked: Sequence[PinFinding]
+) -> errors.EnvbuildError:
     every = [*problems, *(_problem(each) for each in broken)]
     return errors.InvalidInputError(
         f"{len(every)} problem{'s' if len(every) > 1 else ''} in the locks.",
@@ -68,7 +70,7 @@ def _broken(problems: Sequence[errors.Problem], broken: Sequence[Finding], unask
     )
 
 
-def _unasked(unasked: Sequence[Finding], findings: Sequence[Finding]) -> errors.EnvbuildError:
+def _unasked(unasked: Sequence[PinFinding], findings: Sequence[PinFinding]) -> errors.EnvbuildError:
     files, locks = {(each.index, each.filename) for each in unasked}, {each.environment for each in unasked}
     rest = "" if len(findings) > len(unasked) else " Nothing is wrong with what could be looked up."
     return errors.PublishError(
@@ -80,7 +82,7 @@ def _unasked(unasked: Sequence[Finding], findings: Sequence[Finding]) -> errors.
     )
 
 
-def _summary(unasked: Sequence[Finding]) -> list[str]:
+def _summary(unasked: Sequence[PinFinding]) -> list[str]:
     """A line for each index that did not answer, with what only it could tell."""
     lines = []
     for index, why in dict.fromkeys((each.index, each.message) for each in unasked):
@@ -90,7 +92,7 @@ def _summary(unasked: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def _problem(found: Finding) -> errors.Problem:
+def _problem(found: PinFinding) -> errors.Problem:
     where = "" if found.index == "default" else f" on {found.index}"
     return errors.Problem(
         where=found.environment, line=0, message=f"{found.filename} (project {found.project}{where}): {found.message}"

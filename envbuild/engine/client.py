@@ -120,13 +120,11 @@ class Engine:
         return ImageInfo(
             id=raw["Id"],
             tags=tuple(raw.get("RepoTags") or ()),
-            digests=tuple(raw.get("RepoDigests") or ()),
             labels=dict(config.get("Labels") or {}),
             env=tuple(config.get("Env") or ()),
             entrypoint=tuple(config.get("Entrypoint") or ()),
             cmd=tuple(config.get("Cmd") or ()),
             user=config.get("User") or "",
-            working_dir=config.get("WorkingDir") or "",
             layers=tuple((raw.get("RootFS") or {}).get("Layers") or ()),
             size=int(raw.get("Size") or 0),
             created=raw.get("Created") or "",

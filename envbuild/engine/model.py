@@ -66,17 +66,15 @@ class BuiltImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageInfo:
-    """An image that the engine has. ``layers`` are the diff ids, lowest first; ``digests`` are ``name@sha256:…``."""
+    """An image that the engine has. ``layers`` are the diff ids, lowest first."""
 
     id: str
     tags: tuple[str, ...]
-    digests: tuple[str, ...]
     labels: dict[str, str]
     env: tuple[str, ...]
     entrypoint: tuple[str, ...]
     cmd: tuple[str, ...]
     user: str
-    working_dir: str
     layers: tuple[str, ...]
     size: int
     created: str

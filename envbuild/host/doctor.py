@@ -24,7 +24,7 @@ _LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB a channel, data loaders more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class HostFinding:
     """One answer of the doctor. ``id`` is stable for scripts; ``hint`` says what to do, empty where nothing needs doing.
 
     ``missing`` stands for what building needs, ``warn`` for what some environments need, ``info`` for what is worth knowing.
@@ -64,7 +64,7 @@ class EngineFacts(Protocol):
         """The engine in one line."""
 
 
-def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[Finding]:
+def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
     """Look at everything and say it, needed things first. Asks no network.
 
     ``describe_engine`` is :func:`envbuild.engine.describe`; without it the engine is left out.
@@ -75,10 +75,10 @@ def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFa
         try:
             facts = describe_engine(workspace)
         except EnvbuildError as error:
-            found += [Finding(id="engine", status="missing", title="engine", message=error.message, hint=error.hint)]
+            found += [HostFinding(id="engine", status="missing", title="engine", message=error.message, hint=error.hint)]
             found += [_private_engine()]
     if facts is not None:
-        found += [Finding(id="engine", status="ok", title="engine", message=facts.describe()), _buildkit(facts)]
+        found += [HostFinding(id="engine", status="ok", title="engine", message=facts.describe()), _buildkit(facts)]
         found += _engine_disk(facts)
     found += [_bootstrap(), _shm()]
     gpus = nvidia.gpus()
@@ -86,47 +86,47 @@ def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFa
     return found
 
 
-def _python() -> Finding:
+def _python() -> HostFinding:
     machine = os.uname()
     message = f"{platform.python_version()} on {machine.sysname} {machine.release}, {machine.machine}"
-    return Finding(id="python", status="ok", title="Python", message=message)
+    return HostFinding(id="python", status="ok", title="Python", message=message)
 
 
-def _home_disk(workspace: Workspace) -> Finding:
+def _home_disk(workspace: Workspace) -> HostFinding:
     return _disk("disk", "disk for envbuild", workspace.home, "Set ENVBUILD_HOME to a folder on a larger disk.")
 
 
-def _engine_disk(facts: EngineFacts) -> list[Finding]:
+def _engine_disk(facts: EngineFacts) -> list[HostFinding]:
     if facts.free_bytes is None:
         return []
     hint = "Free some with `docker system prune`, or move the engine's data root."
     return [_space("engine-disk", "disk for images", facts.data_root, facts.free_bytes, hint)]
 
 
-def _disk(id_: str, title: str, folder: Path, hint: str) -> Finding:
+def _disk(id_: str, title: str, folder: Path, hint: str) -> HostFinding:
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return _space(id_, title, str(folder), shutil.disk_usage(there).free, hint)
 
 
-def _space(id_: str, title: str, place: str, free: int, hint: str) -> Finding:
+def _space(id_: str, title: str, place: str, free: int, hint: str) -> HostFinding:
     message = f"{free / _GB:.1f} GB free at {place}"
     if free < _NO_DISK:
-        return Finding(id=id_, status="missing", title=title, message=f"only {message}", hint=hint)
+        return HostFinding(id=id_, status="missing", title=title, message=f"only {message}", hint=hint)
     if free < _LITTLE_DISK:
-        return Finding(
+        return HostFinding(
             id=id_,
             status="warn",
             title=title,
             message=f"{message}; a GPU image takes {_LITTLE_DISK // _GB} GB",
             hint=hint,
         )
-    return Finding(id=id_, status="ok", title=title, message=message)
+    return HostFinding(id=id_, status="ok", title=title, message=message)
 
 
-def _private_engine() -> Finding:
+def _private_engine() -> HostFinding:
     lacking = [program for program in ("dockerd", "containerd", "runc", "iptables", "ip") if procs.find(program) is None]
     if lacking:
-        return Finding(
+        return HostFinding(
             id="private-engine",
             status="missing",
             title="private engine",
@@ -134,21 +134,21 @@ def _private_engine() -> Finding:
             hint="apt-get install --no-install-recommends docker.io iproute2",
         )
     if os.geteuid() != 0:
-        return Finding(
+        return HostFinding(
             id="private-engine",
             status="warn",
             title="private engine",
             message="only root can start one",
             hint="sudo -E envbuild engine up",
         )
-    return Finding(
+    return HostFinding(
         id="private-engine", status="info", title="private engine", message="could be started here", hint="envbuild engine up"
     )
 
 
-def _buildkit(facts: EngineFacts) -> Finding:
+def _buildkit(facts: EngineFacts) -> HostFinding:
     if facts.builder == "classic":
-        return Finding(
+        return HostFinding(
             id="buildkit",
             status="missing",
             title="BuildKit",
@@ -156,13 +156,13 @@ def _buildkit(facts: EngineFacts) -> Finding:
             hint="Install the buildx plugin (docker-buildx-plugin or docker-buildx), or docker.io before 23.",
         )
     way = "docker buildx" if facts.builder == "buildx" else "docker build with BuildKit"
-    return Finding(id="buildkit", status="ok", title="BuildKit", message=f"{way} {facts.builder_version}".strip())
+    return HostFinding(id="buildkit", status="ok", title="BuildKit", message=f"{way} {facts.builder_version}".strip())
 
 
-def _bootstrap() -> Finding:
+def _bootstrap() -> HostFinding:
     title = "base bootstrap"
     if procs.find("mmdebstrap") is None:
-        return Finding(
+        return HostFinding(
             id="bootstrap",
             status="warn",
             title=title,
@@ -170,54 +170,54 @@ def _bootstrap() -> Finding:
             hint="apt-get install --no-install-recommends mmdebstrap",
         )
     if os.geteuid() != 0:
-        return Finding(
+        return HostFinding(
             id="bootstrap", status="info", title=title, message="mmdebstrap is there; without root it needs user namespaces"
         )
-    return Finding(id="bootstrap", status="ok", title=title, message="mmdebstrap, as root")
+    return HostFinding(id="bootstrap", status="ok", title=title, message="mmdebstrap, as root")
 
 
-def _shm() -> Finding:
+def _shm() -> HostFinding:
     place = Path("/dev/shm")  # noqa: S108 - the machine's shared memory itself, nothing is written
     if not place.is_dir():
-        return Finding(id="shm", status="warn", title="shared memory", message=f"{place} is not there")
+        return HostFinding(id="shm", status="warn", title="shared memory", message=f"{place} is not there")
     size = shutil.disk_usage(place).total
     message = f"{place} has {size / _GB:.1f} GB; containers get --shm-size of their own"
     if size < _LITTLE_SHM:
         hint = "Several workers exchange data there: mount a larger one (mount -o remount,size=2G /dev/shm)."
-        return Finding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
-    return Finding(id="shm", status="ok", title="shared memory", message=message)
+        return HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
+    return HostFinding(id="shm", status="ok", title="shared memory", message=message)
 
 
-def _driver() -> Finding:
+def _driver() -> HostFinding:
     driver = nvidia.driver()
     if driver is None:
-        return Finding(
+        return HostFinding(
             id="driver",
             status="info",
             title="NVIDIA driver",
             message="none: GPU images can be built here, and their smoke test stays inconclusive",
         )
-    return Finding(id="driver", status="ok", title="NVIDIA driver", message=f"{driver.version}, up to CUDA {driver.cuda}")
+    return HostFinding(id="driver", status="ok", title="NVIDIA driver", message=f"{driver.version}, up to CUDA {driver.cuda}")
 
 
-def _gpus(gpus: Sequence[nvidia.Gpu]) -> Finding:
+def _gpus(gpus: Sequence[nvidia.Gpu]) -> HostFinding:
     if not gpus:
-        return Finding(id="gpus", status="info", title="GPUs", message="none")
+        return HostFinding(id="gpus", status="info", title="GPUs", message="none")
     words = [f"{g.index}: {g.name} (sm_{g.capability.replace('.', '')}, {g.memory_bytes / _GB:.0f} GB)" for g in gpus]
-    return Finding(id="gpus", status="ok", title="GPUs", message="; ".join(words))
+    return HostFinding(id="gpus", status="ok", title="GPUs", message="; ".join(words))
 
 
-def _toolkit(toolkit: nvidia.Toolkit, facts: EngineFacts | None, *, wanted: bool) -> Finding:
+def _toolkit(toolkit: nvidia.Toolkit, facts: EngineFacts | None, *, wanted: bool) -> HostFinding:
     title = "NVIDIA container toolkit"
     parts = [word for word in (toolkit.version, toolkit.runtime, toolkit.hook, *toolkit.cdi) if word]
     installed = bool(toolkit.runtime or toolkit.hook or toolkit.cdi)
     hint = "Install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`, restart the engine."
     if not installed:
         if not wanted:
-            return Finding(id="toolkit", status="info", title=title, message="none, and no GPU that would need it")
-        return Finding(id="toolkit", status="missing", title=title, message="none: containers get no GPU", hint=hint)
+            return HostFinding(id="toolkit", status="info", title=title, message="none, and no GPU that would need it")
+        return HostFinding(id="toolkit", status="missing", title=title, message="none: containers get no GPU", hint=hint)
     if wanted and facts is not None and "nvidia" not in facts.runtimes and not toolkit.hook:
-        return Finding(
+        return HostFinding(
             id="toolkit", status="warn", title=title, message="installed, and the engine does not know its runtime", hint=hint
         )
-    return Finding(id="toolkit", status="ok", title=title, message=", ".join(parts))
+    return HostFinding(id="toolkit", status="ok", title=title, message=", ".join(parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envbuild.errors import EnvbuildError
-from envbuild.host.doctor import Finding
+from envbuild.host.doctor import HostFinding
 from envbuild.host.nvidia import Driver, Gpu
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.catalogue import Filters, catalogue
@@ -22,14 +22,14 @@ def equal_sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
     return sorted((tuple(alike) for alike in found.values()), key=lambda alike: (-len(alike), alike[0].index))
 
 
-def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[Finding]:
+def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[HostFinding]:
     """One finding for each set of equal GPUs, and one where there are several; nothing without a GPU."""
     sets = equal_sets(gpus)
     found = [_fits(matrix, driver, alike) for alike in sets]
     if len(sets) > 1:
         words = ", ".join(f"{len(alike)} x {alike[0].name} (GPU {_numbers(alike)})" for alike in sets)
         hint = "Put equal GPUs into one queue: a job on unlike ones waits for the slowest. The smoke test uses the largest set."
-        found.append(Finding(id="mixed-gpus", status="warn", title="unlike GPUs", message=words, hint=hint))
+        found.append(HostFinding(id="mixed-gpus", status="warn", title="unlike GPUs", message=words, hint=hint))
     return found
 
 
@@ -37,19 +37,19 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
     return ", ".join(str(gpu.index) for gpu in gpus)
 
 
-def _fits(matrix: Matrix, driver: Driver | None, alike: Sequence[Gpu]) -> Finding:
+def _fits(matrix: Matrix, driver: Driver | None, alike: Sequence[Gpu]) -> HostFinding:
     gpu = alike[0]
     capability = f"sm_{gpu.capability.replace('.', '')}"
     title = f"{len(alike)} x {gpu.name}"
     known, doubts = find_gpu(matrix, capability)
     if known.architecture is None:
-        return Finding(id="fits", status="info", title=title, message=" ".join(doubts))
+        return HostFinding(id="fits", status="info", title=title, message=" ".join(doubts))
     here = Filters(gpu=capability, driver=driver.version if driver else "")
     rows = [row for row in catalogue(matrix, here) if row.cuda is not None and row.name]
     parts = [f"{len(rows)} builds of the matrix run on it", *_window([row.cuda for row in rows if row.cuda])]
     words = "; ".join([*parts, *_nominal(matrix, gpu)])
     if not rows:
-        return Finding(
+        return HostFinding(
             id="fits",
             status="warn",
             title=title,
@@ -57,7 +57,7 @@ def _fits(matrix: Matrix, driver: Driver | None, alike: Sequence[Gpu]) -> Findin
             hint=f"A newer driver may serve more: envbuild list --gpu {capability}",
         )
     asked = f" --driver {driver.version}" if driver else ""
-    return Finding(
+    return HostFinding(
         id="fits", status="ok", title=title, message=words, hint=f"envbuild list --gpu {capability}{asked} lists them."
     )
 

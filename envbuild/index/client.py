@@ -162,18 +162,6 @@ class Index:
         _ = self._transport
         return [future.result() for future in [self._pool.submit(self.size_of, file) for file in files]]
 
-    def uv_environment(self) -> dict[str, str]:
-        """Variables that make uv on this machine use the same indexes, certificates and proxies."""
-        from envbuild.index.tool_settings import uv_variables
-
-        return uv_variables(self.settings, ca_bundle=self.settings.ca_bundle)
-
-    def pip_environment(self) -> dict[str, str]:
-        """Variables that make any pip on this machine use the same indexes, certificates and proxies, and nothing local."""
-        from envbuild.index.tool_settings import pip_variables
-
-        return pip_variables(self.settings, ca_bundle=self.settings.ca_bundle)
-
     def build_secrets(self) -> dict[str, bytes]:
         """What a build needs to reach the index: secret id → content. Never write these where they could be kept."""
         from envbuild.index.tool_settings import build_secrets

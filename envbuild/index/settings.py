@@ -1,28 +1,35 @@
-"""How this machine reaches package indexes: pip's own configuration, read by pip's own code."""
+"""How this machine reaches package indexes: pip's configuration, proxies, certificates, mirrors.
+
+Only this module of ``index`` reads environment variables.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import ssl
 from dataclasses import dataclass
-from optparse import Values
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from envbuild import mirrors
 from envbuild.errors import UsageError
+from envbuild.index import pip_internals
 
 # Where distributions keep the bundle that their ca-certificates package makes, private authorities included.
 _SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What pip would use here. ``notes`` says what was left out, and why; URLs may hold credentials: never show them raw."""
+    """What pip would use here, and what else builds need to reach their sources.
+
+    ``proxies`` and ``mirrors`` are environment variables by name (of proxies in lower case; see :mod:`envbuild.mirrors`).
+    ``notes`` says what was left out, and why. URLs may hold credentials: never show them raw.
+    """
 
     index_url: str
     is_default: bool
@@ -30,6 +37,8 @@ class Settings:
     ca_bundle: str
     client_cert: str
     proxy: str
+    proxies: dict[str, str]
+    mirrors: dict[str, str]
     trusted_hosts: tuple[str, ...]
     timeout_s: float
     keyring_provider: str
@@ -47,7 +56,7 @@ def read_settings() -> Settings:
     Sources that only this machine has (``file:`` indexes, find-links) are left out with a note: a lock made from them would
     be worthless elsewhere. Raises :class:`UsageError` where nothing usable is left.
     """
-    options = _pip_options()
+    options = pip_internals.read_options()
     if options.no_index:
         raise UsageError(
             "pip is configured with no-index on this machine, so no package index may be asked.",
@@ -72,11 +81,13 @@ def read_settings() -> Settings:
     )
     settings = Settings(
         index_url=options.index_url,
-        is_default=options.index_url.rstrip("/") == _builtin_index().rstrip("/"),
+        is_default=options.index_url.rstrip("/") == pip_internals.default_index().rstrip("/"),
         extra_index_urls=tuple(extra),
         ca_bundle=_ca_bundle(options.cert),
         client_cert=options.client_cert or "",
         proxy=options.proxy or "",
+        proxies={name: value for name in _PROXY_VARIABLES if (value := os.environ.get(name) or os.environ.get(name.upper()))},
+        mirrors={name: value.rstrip("/") for name in mirrors.PREFIXES if (value := os.environ.get(name))},
         trusted_hosts=tuple(options.trusted_hosts),
         timeout_s=float(options.timeout),
         keyring_provider=getattr(options, "keyring_provider", "auto"),
@@ -101,31 +112,6 @@ def host_of(url: str) -> str:
 def is_trusted(url: str, trusted_hosts: tuple[str, ...]) -> bool:
     """Whether pip's trusted-host covers ``url``, with or without its port."""
     return host_of(url) in trusted_hosts or (urlsplit(url).hostname or "") in trusted_hosts
-
-
-def _pip_options() -> Values:
-    # pip has no public interface for its configuration; its command-line parser applies files, sections and PIP_* variables
-    # in the right order, and has been where it is since 19.3. https://pip.pypa.io/en/stable/topics/configuration/
-    from pip._internal.commands import create_command
-
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
-            options, _ = create_command("download").parser.parse_args([])
-    except (SystemExit, Exception) as error:
-        said = complaint.getvalue().strip().splitlines()
-        raise UsageError(
-            f"pip's configuration on this machine cannot be read: {said[-1] if said else error}",
-            code="pip-configuration",
-            hint="`pip config debug` shows which file or PIP_* variable it comes from.",
-        ) from error
-    return options
-
-
-def _builtin_index() -> str:
-    from pip._internal.models.index import PyPI
-
-    return PyPI.simple_url
 
 
 def _is_local(url: str) -> bool:

@@ -1,13 +1,14 @@
-"""The index settings in the words of uv, of pip, and of a build's secrets. Pure but for reading the CA bundle."""
+"""The index settings as uv, pip and builds take them: environment variables and build secrets. Reads only the CA bundle."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
-from envbuild import build_secret, files, mirrors
+from envbuild import build_secret, files
 from envbuild.errors import UsageError
 from envbuild.index.settings import Settings
 
@@ -15,11 +16,10 @@ ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
 CA_SECRET = "envbuild-ca"  # noqa: S105
 # BuildKit takes 500 KiB for one secret (session/secrets/secrets.go, MaxSecretSize), which holds the variables, too.
 MAX_SECRET = 480 * 1024
-_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
 
-def uv_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
+def uv_variables(settings: Settings) -> dict[str, str]:
     """Variables for uv. One of its indexes is as good as another: files are chosen by the locked hash."""
     values = {
         "UV_NO_CONFIG": "1",
@@ -37,10 +37,10 @@ def uv_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
         values["UV_INSECURE_HOST"] = " ".join(settings.trusted_hosts)
     if settings.client_cert:
         values["SSL_CLIENT_CERT"] = settings.client_cert
-    return values | _bundle_variables(ca_bundle) | _proxies(settings)
+    return values | _bundle_variables(settings.ca_bundle) | _proxies(settings)
 
 
-def pip_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
+def pip_variables(settings: Settings) -> dict[str, str]:
     """Variables for any pip. Those that would bring in sources of this machine alone are set to nothing."""
     values = {
         "PIP_CONFIG_FILE": os.devnull,
@@ -56,9 +56,9 @@ def pip_variables(settings: Settings, *, ca_bundle: str) -> dict[str, str]:
         values["PIP_TRUSTED_HOST"] = " ".join(settings.trusted_hosts)
     if settings.client_cert:
         values["PIP_CLIENT_CERT"] = settings.client_cert
-    if ca_bundle:
-        values["PIP_CERT"] = ca_bundle
-    return values | _bundle_variables(ca_bundle) | _proxies(settings)
+    if settings.ca_bundle:
+        values["PIP_CERT"] = settings.ca_bundle
+    return values | _bundle_variables(settings.ca_bundle) | _proxies(settings)
 
 
 def build_secrets(settings: Settings) -> dict[str, bytes]:
@@ -74,10 +74,10 @@ def build_secrets(settings: Settings) -> dict[str, bytes]:
         )
     secrets = {}
     bundle = _small_bundle(Path(settings.ca_bundle)) if settings.ca_bundle else b""
-    inside = build_secret.CA if bundle else ""
+    inside = replace(settings, ca_bundle=build_secret.CA if bundle else "")
     if bundle:
         secrets[CA_SECRET] = bundle
-    variables = pip_variables(settings, ca_bundle=inside) | uv_variables(settings, ca_bundle=inside) | _mirrors()
+    variables = pip_variables(inside) | uv_variables(inside) | settings.mirrors
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     secrets[ENV_SECRET] = "".join(lines).encode()
     return secrets
@@ -90,19 +90,8 @@ def _bundle_variables(path: str) -> dict[str, str]:
 
 
 def _proxies(settings: Settings) -> dict[str, str]:
-    values = {}
-    for name in _PROXY_VARIABLES:
-        value = os.environ.get(name) or os.environ.get(name.upper())
-        if settings.proxy and name in ("http_proxy", "https_proxy"):
-            value = settings.proxy
-        if value:
-            values[name] = values[name.upper()] = value
-    return values
-
-
-def _mirrors() -> dict[str, str]:
-    """Where this machine is told to fetch interpreters from, in place of their publishers."""
-    return {name: value.rstrip("/") for name in mirrors.PREFIXES if (value := os.environ.get(name, ""))}
+    named = settings.proxies | (dict.fromkeys(("http_proxy", "https_proxy"), settings.proxy) if settings.proxy else {})
+    return named | {name.upper(): value for name, value in named.items()}
 
 
 def _small_bundle(path: Path) -> bytes:

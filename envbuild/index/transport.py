@@ -279,18 +279,15 @@ def number(text: str) -> int | None:
 def _make_session(settings: Settings) -> requests.Session:
     import requests
     import urllib3
-    from pip._internal.network.auth import MultiDomainBasicAuth
 
+    from envbuild.index import pip_internals
     from envbuild.index.http_adapter import BoundedAdapter
 
     session = requests.Session()
     session.max_redirects = 10
     for scheme in ("https://", "http://"):
         session.mount(scheme, BoundedAdapter(note_socket))
-    # pip's own rules for credentials: in the URL, in netrc, in the keyring, per index.
-    session.auth = MultiDomainBasicAuth(  # type: ignore[assignment]
-        prompting=False, index_urls=list(settings.indexes), keyring_provider=settings.keyring_provider
-    )
+    session.auth = pip_internals.credentials(settings.indexes, settings.keyring_provider)
     if settings.proxy:
         session.proxies = {"http": settings.proxy, "https": settings.proxy}
         session.trust_env = False

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from envbuild.host.doctor import Finding
+from envbuild.host.doctor import HostFinding
 from envbuild.launch.hosts import Host
 from envbuild.launch.launchers import Kind
-from envbuild.launch.rendering import Order
+from envbuild.launch.rendering import LaunchOrder
 
 SCRIPT = "preflight.sh"
 _LITTLE_SHM_KIB = 1024 * 1024
@@ -36,7 +36,7 @@ class HostReport:
     """What is known of one host; ``findings`` with the status ``missing`` keep the launch from working."""
 
     host: Host
-    findings: tuple[Finding, ...]
+    findings: tuple[HostFinding, ...]
 
     @property
     def is_ready(self) -> bool:
@@ -44,7 +44,7 @@ class HostReport:
         return all(each.status != "missing" for each in self.findings)
 
 
-def questions(kind: Kind, order: Order, host: Host) -> list[str]:
+def questions(kind: Kind, order: LaunchOrder, host: Host) -> list[str]:
     """The words for the script on ``host``."""
     is_first = host == order.hosts[0]
     asked = {
@@ -62,7 +62,7 @@ def questions(kind: Kind, order: Order, host: Host) -> list[str]:
     return [f"{name}={value}" for name, value in asked.items() if value]
 
 
-def judge(order: Order, looked: Sequence[Looked], fits: Fits) -> list[HostReport]:
+def judge(order: LaunchOrder, looked: Sequence[Looked], fits: Fits) -> list[HostReport]:
     """A report for each host, in their order."""
     facts = [_facts(each.lines) for each in looked]
     reports = []
@@ -76,7 +76,7 @@ def _plain(image: str) -> str:
     return image.removeprefix("file://")
 
 
-def _runtime(kind: Kind, order: Order) -> str:
+def _runtime(kind: Kind, order: LaunchOrder) -> str:
     if not kind.pulls:
         return ""
     if "docker" in kind.on_hosts:
@@ -92,7 +92,7 @@ def _facts(lines: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _alone(order: Order, looked: Looked, facts: Mapping[str, list[str]], fits: Fits) -> Iterator[Finding]:
+def _alone(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]], fits: Fits) -> Iterator[HostFinding]:
     if looked.failure or _LAST not in facts:
         why = looked.failure or "the check ended early: " + " ".join(looked.lines[-1:] or ["it wrote nothing"])
         hint = f"Make `ssh {looked.host.name} true` work without a password, or set ENVBUILD_RSH to what enters a host."
@@ -105,32 +105,32 @@ def _alone(order: Order, looked: Looked, facts: Mapping[str, list[str]], fits: F
     yield from _rest(order, looked, facts)
 
 
-def _programs(facts: Mapping[str, list[str]]) -> Iterator[Finding]:
+def _programs(facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     for name in facts.get("no-program", ()):
         hint = f"Install what brings {name}, or put its folder on the PATH of a shell that ssh starts without a login."
         yield _missing("program", name, "not on this host", hint)
     for said in facts.get("no-engine", ()):
         yield _missing("engine", "Docker", said, "Start the engine there, and add the user to the group `docker`.")
     for version in facts.get("engine", ()):
-        yield Finding(id="engine", status="ok", title="Docker", message=version)
+        yield HostFinding(id="engine", status="ok", title="Docker", message=version)
 
 
-def _image(order: Order, facts: Mapping[str, list[str]]) -> Iterator[Finding]:
+def _image(order: LaunchOrder, facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     if "image" in facts:
-        yield Finding(id="image", status="ok", title="image", message="there")
+        yield HostFinding(id="image", status="ok", title="image", message="there")
     elif "image-pullable" in facts:
-        yield Finding(id="image", status="ok", title="image", message="not there yet; the registry has it")
+        yield HostFinding(id="image", status="ok", title="image", message="not there yet; the registry has it")
         free = int(facts.get("engine-free-kib", ["0"])[0])
         if 0 < free < _LITTLE_DISK_KIB:
             message = f"{free / 1024**2:.1f} GiB free for images"
             hint = "Free some with `docker system prune`, or move the engine's data root."
-            yield Finding(id="engine-disk", status="warn", title="disk", message=message, hint=hint)
+            yield HostFinding(id="engine-disk", status="warn", title="disk", message=message, hint=hint)
     for said in facts.get("no-image", ()):
         hint = f"Pull it there: docker pull {order.image}. A private registry needs `docker login` first."
         yield _missing("image", "image", f"not there, and it cannot be pulled: {said}", hint)
 
 
-def _gpus(order: Order, host: Host, facts: Mapping[str, list[str]], fits: Fits) -> Iterator[Finding]:
+def _gpus(order: LaunchOrder, host: Host, facts: Mapping[str, list[str]], fits: Fits) -> Iterator[HostFinding]:
     if not order.gpus:
         return
     for said in facts.get("no-gpu", ()):
@@ -141,7 +141,7 @@ def _gpus(order: Order, host: Host, facts: Mapping[str, list[str]], fits: Fits) 
     names = Counter(name for _, name in found)
     driver = found[0][0]
     message = f"driver {driver}, " + ", ".join(f"{count} x {name}" for name, count in names.items())
-    yield Finding(id="gpu", status="ok", title="GPUs", message=message)
+    yield HostFinding(id="gpu", status="ok", title="GPUs", message=message)
     if len(found) < host.slots:
         hint = f"Ask for {host.name}:{len(found)}, or leave this host out."
         yield _missing("gpu-count", "GPUs", f"{len(found)} of the {host.slots} that it shall bring", hint)
@@ -154,7 +154,7 @@ def _gpus(order: Order, host: Host, facts: Mapping[str, list[str]], fits: Fits) 
         yield _missing("toolkit", "NVIDIA container toolkit", "none: containers get no GPU", hint)
 
 
-def _network(order: Order, facts: Mapping[str, list[str]]) -> Iterator[Finding]:
+def _network(order: LaunchOrder, facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     first = order.hosts[0].name
     for state in facts.get("interface", ()):
         if state == "down":
@@ -176,7 +176,7 @@ def _network(order: Order, facts: Mapping[str, list[str]]) -> Iterator[Finding]:
         yield _missing("port", "network", f"{first}, port {order.port}, is not reached from here: {said}", hint)
 
 
-def _rest(order: Order, looked: Looked, facts: Mapping[str, list[str]]) -> Iterator[Finding]:
+def _rest(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     for said in facts.get("no-folder", ()):
         hint = f"Make it there, writable for you: mkdir -p {order.report}"
         yield _missing("folder", "report folder", f"{order.report}: {said}", hint)
@@ -184,17 +184,17 @@ def _rest(order: Order, looked: Looked, facts: Mapping[str, list[str]]) -> Itera
     if 0 < shm < _LITTLE_SHM_KIB:
         message = f"{shm / 1024:.0f} MiB at /dev/shm, and containers use it"
         hint = "Mount a larger one: mount -o remount,size=2G /dev/shm"
-        yield Finding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
+        yield HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
     for text in facts.get("clock", ()):
         off = float(text) - looked.at
         if abs(off) > _CLOCK_S:
             message = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} this machine"
-            yield Finding(id="clock", status="warn", title="clock", message=message, hint="Let it follow a time server.")
+            yield HostFinding(id="clock", status="warn", title="clock", message=message, hint="Let it follow a time server.")
 
 
 def _beside_others(
     looked: Looked, own: Mapping[str, list[str]], all_facts: Sequence[Mapping[str, list[str]]]
-) -> Iterator[Finding]:
+) -> Iterator[HostFinding]:
     """What differs from most hosts, said of those in the minority."""
     told = {
         "machine": ("processor", "the image runs on one kind of processor only", "missing"),
@@ -206,10 +206,10 @@ def _beside_others(
             if usual and value != usual[0][0]:
                 message = f"{value}, and {usual[0][0]} on the other hosts; {why}"
                 hint = f"Leave {looked.host.name} out, or make it like the others."
-                yield Finding(
+                yield HostFinding(
                     id=key, status="missing" if status == "missing" else "warn", title=title, message=message, hint=hint
                 )
 
 
-def _missing(id_: str, title: str, message: str, hint: str) -> Finding:
-    return Finding(id=id_, status="missing", title=title, message=message, hint=hint)
+def _missing(id_: str, title: str, message: str, hint: str) -> HostFinding:
+    return HostFinding(id=id_, status="missing", title=title, message=message, hint=hint)

@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class LaunchOrder:
     """What shall run where.
 
     ``name`` is the environment's; ``gpus`` says whether its image has use for them. ``variables`` are set in every process;
@@ -42,7 +42,7 @@ class Order:
     user: str = USER
 
 
-def render(launcher: Launcher, kind: Kind, order: Order, templates: Mapping[str, str]) -> str:
+def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mapping[str, str]) -> str:
     """The script or manifest; :class:`UsageError` where this launcher cannot do what is asked."""
     import jinja2
 
@@ -76,7 +76,7 @@ def _clock(seconds: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-def _variables(order: Order) -> dict[str, str]:
+def _variables(order: LaunchOrder) -> dict[str, str]:
     """For every process: what the user named, then what follows from the other options."""
     found = dict(order.variables)
     if order.interface:
@@ -87,7 +87,7 @@ def _variables(order: Order) -> dict[str, str]:
     return found
 
 
-def _check(launcher: Launcher, kind: Kind, order: Order) -> None:
+def _check(launcher: Launcher, kind: Kind, order: LaunchOrder) -> None:
     where = f"{launcher.name} ({kind.name})"
     if kind.named and not all(host.name for host in order.hosts):
         raise UsageError(f"{where} must be told the names of the hosts.", code="hosts-unnamed", hint="For example a:4,b:4.")

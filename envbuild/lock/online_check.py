@@ -26,7 +26,7 @@ _HOST_PYTHON = "3.11"  # a program is taken out of its wheel here, by envbuild, 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class PinFinding:
     """One thing that an index says against a pin of the lock of ``environment``; ``project`` is the page that says it."""
 
     environment: str
@@ -37,7 +37,7 @@ class Finding:
     message: str
 
 
-def ask(locks: Iterable[Lock], index: Index, on_progress: OnProgress = ignore_progress) -> list[Finding]:
+def ask(locks: Iterable[Lock], index: Index, on_progress: OnProgress = ignore_progress) -> list[PinFinding]:
     """Everything that the indexes say against ``locks``, each project's page read once for all of them.
 
     An index that cannot be asked is a finding of each file that only it could tell of.
@@ -109,11 +109,11 @@ def _page(index: Index, place: str, project: str) -> _Page:
     return _Page(files={name: tuple(same) for name, same in named.items()})
 
 
-def _judge(pin: _Pin, page: _Page) -> Iterator[Finding]:
+def _judge(pin: _Pin, page: _Page) -> Iterator[PinFinding]:
     artifact = pin.artifact
 
-    def found(kind: Kind, message: str) -> Finding:
-        return Finding(
+    def found(kind: Kind, message: str) -> PinFinding:
+        return PinFinding(
             environment=pin.environment,
             kind=kind,
             index=artifact.index,

@@ -15,7 +15,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.launch.image_programs import Contents
     from envbuild.launch.launchers import Kind, Launcher
-    from envbuild.launch.rendering import Order
+    from envbuild.launch.rendering import LaunchOrder
     from envbuild.model import Environment
 
 _REPORT = "report.json"
@@ -27,7 +27,7 @@ class Launch:
 
     launcher: Launcher
     kind: Kind
-    order: Order
+    order: LaunchOrder
     text: str
 
     @property
@@ -71,7 +71,7 @@ def launch_text(
     tools: Tools,
     via: str,
     kind: str,
-    order: Order,
+    order: LaunchOrder,
     environment: Environment,
     *,
     shared: bool = False,

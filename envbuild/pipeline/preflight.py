@@ -12,7 +12,7 @@ from envbuild.errors import ConflictError, EnvbuildError, TimedOutError, Unknown
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.host.doctor import Finding
+    from envbuild.host.doctor import HostFinding
     from envbuild.launch.hosts import Host
     from envbuild.launch.preflight import HostReport, Looked
     from envbuild.pipeline.launching import Launch
@@ -46,10 +46,10 @@ def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport
     return preflight.judge(plan.order, looked, fits)
 
 
-def rehearse(plan: Launch) -> Finding | None:
+def rehearse(plan: Launch) -> HostFinding | None:
     """What the batch system says of the job without starting it; None where it has no such check."""
     from envbuild import procs
-    from envbuild.host.doctor import Finding
+    from envbuild.host.doctor import HostFinding
 
     argv = plan.kind.rehearse
     if not argv:
@@ -64,9 +64,9 @@ def rehearse(plan: Launch) -> Finding | None:
     result = procs.run(argv, input_text=plan.text, timeout_s=_TIMEOUT_S)
     said = " ".join(line.strip() for line in result.output.splitlines() if line.strip())[:600]
     if result.code == 0:
-        return Finding(id="rehearsal", status="ok", title=title, message=said or "would be accepted")
+        return HostFinding(id="rehearsal", status="ok", title=title, message=said or "would be accepted")
     hint = "Correct what it names: the partition, the account, the number of hosts, their devices, cores or memory."
-    return Finding(id="rehearsal", status="missing", title=title, message=said or f"status {result.code}", hint=hint)
+    return HostFinding(id="rehearsal", status="missing", title=title, message=said or f"status {result.code}", hint=hint)
 
 
 def _look(plan: Launch, host: Host, script: str, remote_shell: str) -> Looked:

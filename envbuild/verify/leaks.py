@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from envbuild.index.pip_internals import public_hosts
 from envbuild.model import OnProgress, Progress
 from envbuild.verify.findings import Findings
 from envbuild.verify.lists import Layers
@@ -39,7 +40,7 @@ def _of_url(name: str, url: str) -> dict[str, str]:
     parts = urlsplit(url)
     host = parts.hostname or ""
     # Half of all packages name the public index in their own texts; only its credentials would be somebody's.
-    public = host in _public_hosts()
+    public = host in public_hosts()
     found = {} if public and not parts.password else {name: url.rstrip("/")}
     if host and not public and host != "localhost" and not host.startswith("127."):
         found[f"{name} (host)"] = host
@@ -47,13 +48,6 @@ def _of_url(name: str, url: str) -> dict[str, str]:
         if len(word) > 5:  # a shorter one is found by chance everywhere
             found[f"{name} (password)"] = word
     return found
-
-
-def _public_hosts() -> tuple[str, str]:
-    """The hosts of pip's built-in default, in pip's own words."""
-    from pip._internal.models.index import PyPI
-
-    return PyPI.netloc, PyPI.file_storage_domain
 
 
 def search(  # noqa: PLR0917 - what is searched, for what, and where the answer goes

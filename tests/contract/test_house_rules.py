@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from pip._internal.models.index import PyPI
 
 from envbuild import errors, matrix, model, procs
+from envbuild.index import pip_internals
 from envbuild.matrix import Matrix
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def registry_hosts(*settings: str) -> set[str]:
     found = (re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text) for text in settings)
     hosts = {host for each in found for host in each if not f".{host}".endswith(_PUBLIC)}
     known = [repository.url for repository in facts().repositories] + [row.snapshot for row in facts().systems]
-    return {PyPI.netloc, PyPI.file_storage_domain} | hosts - {urlsplit(url).netloc for url in known}
+    return set(pip_internals.public_hosts()) | hosts - {urlsplit(url).netloc for url in known}
 
 
 def settings_of_this_machine() -> list[str]:
@@ -252,3 +252,25 @@ def test_each_decision_has_a_number_of_its_own():
     numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
     assert len(numbers) > 10
     assert sorted(numbers) == sorted(set(numbers))
+
+
+def test_pips_internal_modules_are_imported_in_one_place_only():
+    users = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"\b(from|import) pip\._internal", path.read_text())]
+    assert users == ["pip_internals.py"]
+
+
+def test_only_the_edge_reads_environment_variables():
+    """procs and guard hand the whole environment to the programs that they start; cli, workspace and the settings read it."""
+    edge = {
+        "cli",
+        "workspace.py",
+        "index/settings.py",
+        "engine/choice.py",
+        "engine/container_cleanup.py",
+        "procs.py",
+        "guard.py",
+    }
+    edge |= {"pipeline/preflight.py"}
+    readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "os.environ" in path.read_text()}
+    inner = {name for name in readers if not name.startswith(("smoke/", "cli/"))}
+    assert inner <= edge, sorted(inner - edge)

@@ -153,7 +153,6 @@ def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror,
     until = time.monotonic() + 60
     while not mirror.asked and time.monotonic() < until:
         time.sleep(0.1)
-    time.sleep(0.5)
     process.kill()
     process.wait()
     assert not store.holds(wanted)

@@ -64,6 +64,8 @@ def test_podman_is_named_podman_runs_what_it_holds_and_says_that_it_cannot_build
     base = bases.provide(pinned, environment(), engine, workspace, ignore_progress)  # type: ignore[arg-type]
     done = engine.run(base.reference, ["sh", "-c", "echo hi; echo x > /tmp/out; exit 3"], network="none", collect=["/tmp/out"])
     assert (done.code, done.output, done.files) == (3, "hi\n", {"/tmp/out": b"x\n"})
+    for number in range(3):  # a line that comes at once is neither lost nor repeated
+        assert engine.run(base.reference, ["echo", str(number)], network="none").output == f"{number}\n"
     assert "/etc/debian_version" in {entry.path for entry in engine.layer_files(base.reference)}, "a search sees its layers"
     (tmp_path / "Dockerfile").write_text(f"FROM {base.reference}\nRUN true\n")
     with pytest.raises(EngineError, match=r"Podman at .* cannot build") as caught:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def test_code_output_and_lines(engine, image):
     assert result.code == 7
     assert sorted(lines) == ["err", "no newline", "out"]
     assert result.output.splitlines() == lines
+    assert ours(engine) == []
+
+
+def test_each_line_of_containers_that_end_at_once_comes_exactly_once(engine, image):
+    """Several at a time: under load, output once came before the attachment, and again from the log."""
+
+    def run(number: int) -> list[str]:
+        lines: list[str] = []
+        engine.run(
+            image, ["sh", "-c", f"echo {number} first; echo {number} second >&2; echo {number} last"], on_line=lines.append
+        )
+        return sorted(lines)
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, lines in enumerate(pool.map(run, range(12))):
+            assert lines == [f"{number} {word}" for word in ("first", "last", "second")]
     assert ours(engine) == []
 
 

@@ -82,8 +82,8 @@ class Site:
         self.asked: list[str] = server.asked
         self.url = f"http://127.0.0.1:{server.server_port}/simple"
         self.settings = Settings(
-            index_url=self.url, is_default=False, extra_index_urls=(), ca_bundle="", client_cert="", proxy="",
-            trusted_hosts=(), timeout_s=5.0, keyring_provider="disabled", notes=(),
+            index_url=self.url, is_default=False, extra_index_urls=(), ca_bundle="", client_cert="",
+            proxy="", proxies={}, mirrors={}, trusted_hosts=(), timeout_s=5.0, keyring_provider="disabled", notes=(),
         )  # fmt: skip
 
     def offer(self, *files: tuple[str, bytes]) -> None:
@@ -241,7 +241,7 @@ MEASURED = """
     import test_hostile_index as this
     class Here:
         url = sys.argv[1]
-        settings = this.replace(this.Settings(index_url=url, is_default=False, extra_index_urls=(), ca_bundle="", client_cert="",
+        settings = this.replace(this.Settings(index_url=url, is_default=False, extra_index_urls=(), ca_bundle="", client_cert="", proxies={}, mirrors={},
             proxy="", trusted_hosts=(), timeout_s=5.0, keyring_provider="disabled", notes=()))
     made = this.lock(Here, Path(sys.argv[2]))
     # Not ru_maxrss: that of a new process begins with what the process that forked it held.
@@ -312,7 +312,8 @@ def test_a_broken_server_is_an_error_within_the_limits(site, tmp_path, monkeypat
     assert took < 8
     assert caught.value.code == "index-unreachable"
     assert "127.0.0.1" in caught.value.message
-    if took > 1 and "redirect" not in fault and "gzip" not in fault:
+    # Some answers come whole and are then read: on a loaded machine, that alone takes seconds.
+    if took > 1 and not any(word in fault for word in ("redirect", "gzip", "nested")):
         assert [line for line in said if line.startswith("waiting for 127.0.0.1")], said
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024
     again = time.monotonic()

@@ -94,11 +94,12 @@ def test_network_and_folder_are_looked_at(machines: Machines, programs: Path, tm
     env = {"PATH": f"{programs}:{os.environ['PATH']}", "ENVBUILD_RSH": str(machines.remote_shell(tmp_path))}
     ant, bee = (machines.address(name) for name in ("ant", "bee"))
     words = ("tf-2.21-cpu", "--hosts", f"{ant}:2,{bee}:2", "--via", "torchrun", "--has", "torchrun", "--image", IMAGE)
-    listen = "import socket, time; s = socket.create_server(('0.0.0.0', 29700)); time.sleep(60)"
-    listener = subprocess.Popen([*machines.enter("ant"), sys.executable, "-c", listen])
+    listen = "import socket, time; s = socket.create_server(('0.0.0.0', 29700)); print('listens', flush=True); time.sleep(60)"
+    listener = subprocess.Popen([*machines.enter("ant"), sys.executable, "-c", listen], stdout=subprocess.PIPE, text=True)
+    assert listener.stdout is not None
     machines.cut("bee")
     try:
-        time.sleep(1)
+        assert listener.stdout.readline() == "listens\n"
         code, hosts, said = preflight(
             *words, "--port", "29700", "--interface", "ib0", "--report", str(tmp_path / "none"), env=env
         )

@@ -22,6 +22,7 @@ import pytest
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
+from envbuild.index.tool_settings import pip_variables, uv_variables
 from envbuild.model import Artifact
 
 CONTENT = bytes(range(256)) * 4096
@@ -258,7 +259,6 @@ def test_killed_while_downloading_leaves_no_file_and_the_next_run_has_it(site, t
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "d")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    time.sleep(0.1)
     deadline = time.monotonic() + 20
     part = tmp_path / "d" / f".{NAME}.part"
     while not (part.exists() and any("files" in path for _, path in site["asked"])) and time.monotonic() < deadline:
@@ -288,7 +288,8 @@ def test_ctrl_c_does_not_wait_for_questions_that_are_still_open(tmp_path):
             [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert child.stdout.readline() == "asked\n"
-        time.sleep(0.3)
+        silent.settimeout(20)
+        silent.accept()[0].close()
         started = time.monotonic()
         child.send_signal(signal.SIGINT)
         assert child.wait(20) != 0
@@ -306,6 +307,6 @@ def test_uv_and_pip_reach_the_same_index_by_what_they_are_handed(site, tmp_path)
         assert ("GET", "/simple/demo/") in site["asked"], done.stdout + done.stderr
         assert all("/demo" in path for _, path in site["asked"])
 
-    asks([sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(tmp_path), "demo"], index.pip_environment())
+    asks([sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(tmp_path), "demo"], pip_variables(index.settings))
     uv = Path(sys.executable).with_name("uv")
-    asks([str(uv), "pip", "compile", "-", "--no-cache"], index.uv_environment())
+    asks([str(uv), "pip", "compile", "-", "--no-cache"], uv_variables(index.settings))

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 import envbuild
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
+from envbuild.index.tool_settings import uv_variables
 from envbuild.lock import checking, lock_file, making
 from envbuild.model import Base, Environment, Framework, Missing, Python, System, ignore_progress
 
@@ -156,7 +157,7 @@ def test_another_resolver_chooses_the_same_versions(locks, tmp_path, name):
             "--only-binary", ":all:", "--no-header", "--no-annotate", "--constraints", str(tmp_path / "constraints.txt"),
         ],
         input="\n".join([*framework.requirements, "numpy"]),
-        env={**os.environ, **Index().uv_environment()}, capture_output=True, text=True, check=True,
+        env={**os.environ, **uv_variables(Index().settings)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     theirs = dict(line.split("==") for line in done.stdout.splitlines() if "==" in line)
     assert {canonicalize_name(n): v for n, v in theirs.items()} == versions(made)
@@ -195,7 +196,7 @@ def test_killed_at_any_moment_the_next_run_goes_on(locks, tmp_path, after_s):
     place, cache = tmp_path / ENVIRONMENTS["tf-py27"].name / "lock.json", tmp_path / "cache"
     program = (
         "import sys; from pathlib import Path; from test_lock_real import *\n"
-        "lock.write(Path(sys.argv[1]), make(ENVIRONMENTS['tf-py27'], Path(sys.argv[2])))"
+        "lock_file.write(Path(sys.argv[1]), make(ENVIRONMENTS['tf-py27'], Path(sys.argv[2])))"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(place), str(cache)], env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)}

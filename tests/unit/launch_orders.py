@@ -5,13 +5,13 @@ import dataclasses
 from envbuild import workspace
 from envbuild.launch.hosts import read_hosts
 from envbuild.launch.launchers import load_launchers
-from envbuild.launch.rendering import Order, render
+from envbuild.launch.rendering import LaunchOrder, render
 
 HERE = workspace.find()
 LAUNCHERS = load_launchers(HERE)
 KINDS = [(launcher, kind) for launcher in LAUNCHERS.values() for kind in launcher.kinds]
 TEMPLATES = {str(path.relative_to(HERE.launchers)): path.read_text() for path in HERE.launchers.glob("*/*.j2")}
-PLAIN = Order(name="x-1.0", image="registry/x:1", hosts=read_hosts("a:4,b:4"), gpus=True, port=29617)
+PLAIN = LaunchOrder(name="x-1.0", image="registry/x:1", hosts=read_hosts("a:4,b:4"), gpus=True, port=29617)
 FULL = dataclasses.replace(
     PLAIN,
     rdma=True,

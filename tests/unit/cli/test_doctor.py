@@ -22,7 +22,7 @@ V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"
 
 @pytest.mark.parametrize(("status", "code", "ok"), [("missing", 6, False), ("warn", 0, True)])
 def test_what_building_lacks_is_the_exit_code_too(monkeypatch, capsys, status, code, ok):
-    found = [doctor.Finding(id="engine", status=status, title="engine", message="told")]
+    found = [doctor.HostFinding(id="engine", status=status, title="engine", message="told")]
     monkeypatch.setattr(doctor, "doctor", lambda *_: found)
     assert frame.run(["doctor", "--json"]) == code
     answer = json.loads(capsys.readouterr().out)
@@ -30,8 +30,10 @@ def test_what_building_lacks_is_the_exit_code_too(monkeypatch, capsys, status, c
 
 
 def test_doctor_says_what_fits_only_where_there_are_gpus(monkeypatch, capsys):
-    fit = doctor.Finding(id="fits", status="ok", title="1 x A", message="told")
-    monkeypatch.setattr(doctor, "doctor", lambda *_: [doctor.Finding(id="python", status="ok", title="Python", message="told")])
+    fit = doctor.HostFinding(id="fits", status="ok", title="1 x A", message="told")
+    monkeypatch.setattr(
+        doctor, "doctor", lambda *_: [doctor.HostFinding(id="python", status="ok", title="Python", message="told")]
+    )
     monkeypatch.setattr(nvidia, "driver", lambda: None)
     monkeypatch.setattr(fits, "fits", lambda *_: [fit])
     for cards, ids in (((), ["python"]), ((card(0, V100, "7.0"),), ["python", "fits"])):

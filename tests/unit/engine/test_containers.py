@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -25,3 +27,49 @@ def test_gpus_are_asked_for_as_devices(gpus, request_):
     assert request_.items() <= wanted.items()
     assert wanted["Capabilities"] == [["gpu"]]
     assert containers.device_requests(None) is None
+
+
+class SlowEngine:
+    """An engine that reads a container's log for ``logs=True`` only after the container has run, as one under load does."""
+
+    def __init__(self) -> None:
+        self.api = self
+        self._written: list[bytes] = []
+
+    def attach(self, _container: str, *, logs: bool = False, **_: object) -> Iterator[tuple[bytes | None, bytes | None]]:
+        def read() -> Iterator[tuple[bytes | None, bytes | None]]:
+            yield from ((piece, None) for piece in (self._written if logs else ()))
+            yield from ((piece, None) for piece in self._written)
+
+        return read()
+
+    def start(self, _container: str) -> None:
+        self._written += [b"first\n", b"last\n"]
+
+    def create_host_config(self, **_: object) -> dict[str, str]:
+        return {}
+
+    def create_container(self, _image: str, **_: object) -> dict[str, str]:
+        return {"Id": "1"}
+
+    def wait(self, _container: str) -> dict[str, int]:
+        return {"StatusCode": 0}
+
+    def inspect_container(self, _container: str) -> dict[str, dict[str, bool]]:
+        return {"State": {}}
+
+    def containers(self, **_: object) -> list[dict[str, str]]:
+        return []
+
+    def remove_container(self, _container: str, **_: object) -> None:
+        return
+
+
+def test_the_engine_is_not_asked_for_the_log_of_what_is_attached_to():
+    lines: list[str] = []
+    spec = containers.ContainerSpec(
+        image="x", argv=(), mounts=(), env={}, gpus=None, shm_size=None, ulimits={}, network=None, user=None, read_only=False,
+        timeout_s=None, stdin=None, entrypoint=None, collect=(), deliver=(),
+    )  # fmt: skip
+    result = containers.run(cast(Any, SlowEngine()), spec, lines.append)
+    assert lines == result.output.splitlines() == ["first", "last"]

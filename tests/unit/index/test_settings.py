@@ -3,6 +3,7 @@
 import pytest
 
 from envbuild.errors import UsageError
+from envbuild.index.pip_internals import default_index
 from envbuild.index.settings import host_of, is_trusted, read_settings, without_credentials
 from envbuild.index.tool_settings import pip_variables, uv_variables
 
@@ -41,11 +42,9 @@ def test_sections_and_variables_win_in_pips_order(configure, monkeypatch):
 
 def test_without_configuration_it_is_pips_own_default(configure):
     configure("[global]\n")
-    from pip._internal.models.index import PyPI
-
     settings = read_settings()
     assert settings.is_default
-    assert settings.index_url == PyPI.simple_url
+    assert settings.index_url == default_index()
 
 
 def test_local_sources_are_left_out_with_a_note_and_reach_nobody(configure, tmp_path):
@@ -57,7 +56,7 @@ def test_local_sources_are_left_out_with_a_note_and_reach_nobody(configure, tmp_
     assert settings.extra_index_urls == ("https://user:secret@b.example/simple",)
     assert len(settings.notes) == 2
     assert all("not used" in note for note in settings.notes)
-    handed = [*uv_variables(settings, ca_bundle="").values(), *pip_variables(settings, ca_bundle="").values()]
+    handed = [*uv_variables(settings).values(), *pip_variables(settings).values()]
     assert not [value for value in handed if "/opt/" in value or "file:" in value]
 
 

@@ -1,5 +1,7 @@
 """Index settings for uv, for pip and for builds."""
 
+from dataclasses import replace
+
 import pytest
 
 from envbuild.errors import UsageError
@@ -34,7 +36,8 @@ def test_variables_say_the_same_to_uv_and_pip(configure, monkeypatch, tmp_path):
         "proxy = http://proxy.example:3128\ntimeout = 42\ntrusted-host = a.example\n"
     )
     settings = read_settings()
-    uv, pip = uv_variables(settings, ca_bundle="/ca"), pip_variables(settings, ca_bundle="/ca")
+    settings = replace(settings, ca_bundle="/ca")
+    uv, pip = uv_variables(settings), pip_variables(settings)
     assert uv["UV_DEFAULT_INDEX"] == pip["PIP_INDEX_URL"] == "https://a.example/simple"
     assert uv["UV_INDEX"] == pip["PIP_EXTRA_INDEX_URL"] == "https://b.example/simple"
     assert uv["UV_HTTP_TIMEOUT"] == pip["PIP_TIMEOUT"] == "42"

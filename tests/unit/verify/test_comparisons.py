@@ -189,13 +189,11 @@ def test_thousands_of_broken_files_are_counted_not_printed() -> None:
 IMAGE = ImageInfo(
     id="sha256:1",
     tags=(),
-    digests=(),
     labels={},
     env=("PATH=/opt/env/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_REQUIRE_CUDA=cuda>=9.0"),
     entrypoint=("/usr/bin/tini", "--", "/bin/sh", "/opt/envbuild/smoke/enter.sh"),
     cmd=("bash",),
     user="1000",
-    working_dir="/workspace",
     layers=(),
     size=1,
     created="",

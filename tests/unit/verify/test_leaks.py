@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuild.index.pip_internals import default_index, public_hosts
 from envbuild.verify.leaks import find_strings, secret_strings
 
 pieces = st.lists(st.binary(max_size=12), max_size=6)
@@ -36,11 +37,9 @@ def test_proxies_of_apts_own_are_looked_for_too() -> None:
 
 
 def test_the_public_index_is_no_secret_but_a_password_for_it_is() -> None:
-    from pip._internal.models.index import PyPI
-
-    script = f"export PIP_INDEX_URL={PyPI.simple_url}\nexport UV_INDEX=https://me:hunter22@{PyPI.netloc}/simple/\n"
+    script = f"export PIP_INDEX_URL={default_index()}\nexport UV_INDEX=https://me:hunter22@{public_hosts()[0]}/simple/\n"
     assert secret_strings({"envbuild-env": script.encode()}) == {
-        "UV_INDEX": f"https://me:hunter22@{PyPI.netloc}/simple",
+        "UV_INDEX": f"https://me:hunter22@{public_hosts()[0]}/simple",
         "UV_INDEX (password)": "hunter22",
     }
 

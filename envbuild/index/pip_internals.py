@@ -1,0 +1,66 @@
+"""The parts of pip's own code that envbuild uses. No other module imports ``pip._internal``.
+
+None of pip's modules is public: https://pip.pypa.io/en/stable/user_guide/#using-pip-from-your-program. So pyproject bounds
+pip from above. Raise the bound once the unit tests of ``index`` pass with the new release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from optparse import Values
+from typing import TYPE_CHECKING
+
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from requests.auth import AuthBase
+
+
+def read_options() -> Values:
+    """The options of ``pip download`` on this machine, from configuration files and ``PIP_*`` variables.
+
+    ``pip config list`` is the public way to read them. It shows them unparsed and unmerged: which section, file or variable
+    wins, and how a list or a boolean is written, is known only to the parser.
+    """
+    from pip._internal.commands import create_command
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+            options, _ = create_command("download").parser.parse_args([])
+    except (SystemExit, Exception) as error:
+        said = complaint.getvalue().strip().splitlines()
+        raise UsageError(
+            f"pip's configuration on this machine cannot be read: {said[-1] if said else error}",
+            code="pip-configuration",
+            hint="`pip config debug` shows which file or PIP_* variable it comes from.",
+        ) from error
+    return options
+
+
+def default_index() -> str:
+    """The URL of the index that pip asks where nothing is configured. pip shows it only in its help text."""
+    from pip._internal.models.index import PyPI
+
+    return PyPI.simple_url
+
+
+def public_hosts() -> tuple[str, str]:
+    """The hosts of pip's default index and of its files. pip shows only the first, in its help text."""
+    from pip._internal.models.index import PyPI
+
+    return PyPI.netloc, PyPI.file_storage_domain
+
+
+def credentials(index_urls: Sequence[str], keyring_provider: str) -> AuthBase:
+    """How ``requests`` finds user and password, as pip does: in the URL, in netrc, in the keyring, for each index by itself.
+
+    ``requests`` alone knows URL and netrc; the rules for indexes and keyrings exist only inside pip.
+    """
+    from pip._internal.network.auth import MultiDomainBasicAuth
+
+    return MultiDomainBasicAuth(  # type: ignore[return-value]  # it derives from pip's own copy of requests
+        prompting=False, index_urls=list(index_urls), keyring_provider=keyring_provider
+    )
