@@ -6,20 +6,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from envbuild.engine import docker_program, private_engine
 from envbuild.engine.client import Engine
+from envbuild.engine.docker_client import NO_PARAMIKO, open_client, reason_of
 from envbuild.engine.model import EngineInfo, Origin
 from envbuild.errors import EngineError
 from envbuild.workspace import Workspace
 
-if TYPE_CHECKING:
-    from docker import DockerClient
-
 DEFAULT_SOCKET = "/var/run/docker.sock"
-_HANDSHAKE_S = 10
-_NO_PARAMIKO = "the Python package paramiko is not installed"
 _ABSENT = ("the socket does not exist", "connection refused")  # a stopped engine leaves its socket behind
 
 
@@ -41,7 +36,7 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):
         try:
-            found = client(endpoint, environ if origin == "DOCKER_HOST" else {})
+            found = open_client(endpoint, environ if origin == "DOCKER_HOST" else {})
         except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
             refusals.append(Refusal(origin=origin, endpoint=endpoint, reason=reason_of(error, endpoint)))
             continue
@@ -68,50 +63,12 @@ def endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tupl
         yield f"unix://{private.socket}", "private engine"
 
 
-def client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
-    """A client of the engine at ``endpoint``, which has answered; raises errors of several libraries where it does not."""
-    import docker
-
-    if endpoint.startswith("ssh://"):
-        # The ssh program rather than paramiko's own: it knows the user's configuration, agent and jump hosts. docker-py imports
-        # paramiko all the same.
-        found = docker.DockerClient(base_url=endpoint, timeout=_HANDSHAKE_S, use_ssh_client=True)
-    elif environ.get("DOCKER_TLS_VERIFY"):
-        found = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
-    else:
-        found = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
-    found.ping()
-    return found
-
-
-def reason_of(error: Exception, endpoint: str) -> str:
-    """Why ``endpoint`` gave no connection, in words."""
-    text = " ".join(str(error).split())
-    if "paramiko" in text:
-        return _NO_PARAMIKO
-    broken = ("Broken pipe", "Connection aborted", "Connection reset")
-    if endpoint.startswith("ssh://") and any(each in text for each in broken):
-        return "ssh cannot connect, or docker does not answer there; see what ssh printed above"
-    for phrase, meaning in (
-        ("PermissionError", "permission denied"),
-        ("Permission denied", "permission denied"),
-        ("FileNotFoundError", "the socket does not exist"),
-        ("No such file", "the socket does not exist"),
-        ("Connection refused", "connection refused"),
-        ("ConnectionRefusedError", "connection refused"),
-        ("timed out", "no answer in time"),
-    ):
-        if phrase in text:
-            return meaning
-    return text
-
-
 def no_engine_error(refusals: Sequence[Refusal]) -> EngineError:
     """The error for a machine on which every engine that was tried gave one of ``refusals``."""
     named = next((each for each in refusals if each.origin == "DOCKER_HOST"), None)
-    if named is not None and named.reason == _NO_PARAMIKO:
+    if named is not None and named.reason == NO_PARAMIKO:
         return EngineError(
-            f"Cannot connect to the engine in DOCKER_HOST ({named.endpoint}): {_NO_PARAMIKO}, which ssh needs.",
+            f"Cannot connect to the engine in DOCKER_HOST ({named.endpoint}): {NO_PARAMIKO}, which ssh needs.",
             code="missing-program",
             hint="Install it: pip install 'envbuild[ssh]'. The ssh program must reach the host without asking a question, and "
             "docker must be installed there.",

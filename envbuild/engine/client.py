@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild.engine import buildkit, container_cleanup, containers, docker_program, image_tar, registry
+from envbuild.engine import buildkit, containers, docker_program, image_tar, registry
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, ignore_progress
@@ -158,7 +158,7 @@ class Engine:
         is on another machine. The container is removed in every case, Ctrl-C included. Raises
         :class:`TimedOutError` after ``timeout_s``, its ``details`` holding the last lines.
         """
-        container_cleanup.watch(self.endpoint)
+        containers.remove_if_killed(self.endpoint)
         return containers.run(
             self.client,
             containers.ContainerSpec(

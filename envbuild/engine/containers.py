@@ -7,15 +7,18 @@ import dataclasses
 import io
 import os
 import socket
+import sys
 import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envbuild import guard
+from envbuild.engine.docker_client import open_client
 from envbuild.engine.model import Mount, RunResult
 from envbuild.errors import EngineError, TimedOutError
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
 _OWNER = "org.envbuild.owner"
 _TAIL = 40
+# A container that was being made when the process died appears a moment later.
+_LOOKS_S = (0.0, 1.0, 4.0)
+_PROGRAM = "import os, sys; from envbuild.engine import containers; containers.clear(sys.argv[1], os.environ)"
+_watched: set[tuple[int, str]] = set()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +117,22 @@ def sweep(client: DockerClient) -> int:
                 client.api.remove_container(found["Id"], force=True, v=True)
                 removed += 1
     return removed
+
+
+def remove_if_killed(endpoint: str) -> None:
+    """Have the guard clear the engine at ``endpoint`` once this process is killed; one entry however often it is asked for."""
+    if (os.getpid(), endpoint) not in _watched:
+        _watched.add((os.getpid(), endpoint))
+        # -P: nothing in the working folder may take the place of this package
+        guard.run_if_killed([sys.executable, "-P", "-c", _PROGRAM, endpoint])
+
+
+def clear(endpoint: str, environ: Mapping[str, str]) -> None:
+    """Remove the containers on ``endpoint`` whose process is gone; looks more than once."""
+    client = open_client(endpoint, environ)
+    for pause in _LOOKS_S:
+        time.sleep(pause)
+        sweep(client)
 
 
 def _create(client: DockerClient, spec: ContainerSpec) -> str:

@@ -266,7 +266,7 @@ def test_only_the_edge_reads_environment_variables():
         "workspace.py",
         "index/settings.py",
         "engine/choice.py",
-        "engine/container_cleanup.py",
+        "engine/containers.py",
         "procs.py",
         "guard.py",
     }

@@ -1,4 +1,7 @@
-"""Two builds from scratch of a real environment have the same layers: one for each way in which files get into an image."""
+"""Two builds of a real environment have the same layers: one for each way in which files get into an image.
+
+The first build may take steps that another test left in the builder's cache; the second one makes every layer again.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engine import choice, private_engine
+from envbuild.engine import choice, docker_client, private_engine
 from envbuild.errors import EngineError
 from envbuild.workspace import Workspace
 
@@ -62,4 +62,4 @@ def test_a_socket_that_nobody_serves_is_no_refusal(reason, code):
     ],
 )
 def test_refusals_in_words(words, meaning):
-    assert choice.reason_of(Exception(words), "unix:///s") == meaning
+    assert docker_client.reason_of(Exception(words), "unix:///s") == meaning

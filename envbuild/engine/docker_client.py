@@ -1,0 +1,50 @@
+"""Connects the docker SDK to one engine, and says in words why that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+NO_PARAMIKO = "the Python package paramiko is not installed"
+_HANDSHAKE_S = 10
+
+
+def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
+    """A client of the engine at ``endpoint``, which has answered; raises errors of several libraries where it does not."""
+    import docker
+
+    if endpoint.startswith("ssh://"):
+        # The ssh program rather than paramiko's own: it knows the user's configuration, agent and jump hosts. docker-py imports
+        # paramiko all the same.
+        found = docker.DockerClient(base_url=endpoint, timeout=_HANDSHAKE_S, use_ssh_client=True)
+    elif environ.get("DOCKER_TLS_VERIFY"):
+        found = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
+    else:
+        found = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
+    found.ping()
+    return found
+
+
+def reason_of(error: Exception, endpoint: str) -> str:
+    """Why ``endpoint`` gave no connection, in words."""
+    text = " ".join(str(error).split())
+    if "paramiko" in text:
+        return NO_PARAMIKO
+    broken = ("Broken pipe", "Connection aborted", "Connection reset")
+    if endpoint.startswith("ssh://") and any(each in text for each in broken):
+        return "ssh cannot connect, or docker does not answer there; see what ssh printed above"
+    for phrase, meaning in (
+        ("PermissionError", "permission denied"),
+        ("Permission denied", "permission denied"),
+        ("FileNotFoundError", "the socket does not exist"),
+        ("No such file", "the socket does not exist"),
+        ("Connection refused", "connection refused"),
+        ("ConnectionRefusedError", "connection refused"),
+        ("timed out", "no answer in time"),
+    ):
+        if phrase in text:
+            return meaning
+    return text
