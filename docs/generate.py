@@ -88,7 +88,7 @@ def _command(command: click.Command, context: click.Context, line: str, common: 
         yield from (*_listed(own), "")
     if shared:
         names = ", ".join(_code(name.split(",")[-1].split()[0]) for name, _ in shared)
-        yield from (f"And of the [options of most commands](#options-of-most-commands): {names}.", "")
+        yield from (f"It also takes these [options of most commands](#options-of-most-commands): {names}.", "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)

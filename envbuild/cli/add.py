@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @options.naming("name")
 @click.argument("packages", nargs=-1, metavar="PACKAGE…")
 @click.option("--apt", multiple=True, metavar="PACKAGE", help="Also a package of the operating system; may be repeated.")
-@click.option("--newer", is_flag=True, help="The PACKAGEs may be newer than the framework's own time.")
+@click.option("--newer", is_flag=True, help="Allow PACKAGEs that are newer than the framework's own time.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def command(
     session: Session, /, name: str, folder: Path, *, packages: tuple[str, ...], apt: tuple[str, ...], newer: bool
 ) -> int:
-    """Add each PACKAGE to the envbuild.yaml of NAME, and pin it by hash with what it needs.
+    """Add each PACKAGE to the envbuild.yaml of NAME, and pin it and its dependencies by hash.
 
     NAME is the path of an envbuild.yaml, or a request as in `envbuild list`: then the file is begun here. A PACKAGE is a
     requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep their versions

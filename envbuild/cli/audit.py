@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     "May be repeated.",
 )
 @click.option("--service", type=click.Choice(["osv", "pypi"]), default="osv", help="Without --database: which service to ask.")
-@click.option("--strict", is_flag=True, help="Exit with 12 where anything is known, and where anything could not be checked.")
+@click.option("--strict", is_flag=True, help="Exit with 12 if a vulnerability is known or something could not be checked.")
 @options.constraints
 @options.common
 @click.pass_obj
 def command(
     session: Session, /, name: str, databases: tuple[Path, ...], service: str, strict: bool, **constraints: str | None
 ) -> int:
-    """List the known vulnerabilities of the packages of NAME: what its lock pins, and what its image here holds.
+    """List known vulnerabilities of the packages that NAME's lock pins and that its local image contains.
 
     An old environment is old on purpose, so that findings alone are no failure. A service that does not answer is one.
     What could not be checked is listed; with --strict it is not clean.

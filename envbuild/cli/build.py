@@ -11,15 +11,15 @@ from envbuild.cli.session import Session
 
 @click.command("build")
 @options.naming()
-@click.option("--no-cache", is_flag=True, help="Build every layer again, whatever the engine holds.")
+@click.option("--no-cache", is_flag=True, help="Build every layer again, without the engine's cache.")
 @options.engine
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, no_cache: bool, start_engine: bool, **constraints: str | None) -> int:
-    """Build the image of NAME from its lock and verify it; an image built from the same inputs is not built again.
+    """Build the image of NAME from its lock and verify it. An image with unchanged inputs is not built again.
 
-    The image gets its tags when it is verified, so that no tag ever names one that differs from its lock.
+    The image gets its tags only after it was verified.
     """
     from envbuild import codec
     from envbuild.pipeline import building, locking, rendering, resolving

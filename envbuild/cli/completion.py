@@ -15,7 +15,7 @@ SHELLS = ("bash", "zsh", "fish")
 @options.common
 @click.pass_obj
 def command(session: Session, shell: str) -> int:
-    """Print the completion script for SHELL; load it with, e.g.: eval "$(envbuild completion bash)"."""
+    """Print the completion script for SHELL. Load it with, for example: eval "$(envbuild completion bash)"."""
     from click.shell_completion import ShellComplete, get_completion_class
 
     from envbuild.cli.frame import app

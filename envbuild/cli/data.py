@@ -16,15 +16,17 @@ from envbuild.cli.session import Session
 @click.group("data")
 @options.common
 def command() -> None:
-    """MNIST and CIFAR-10 for `envbuild smoke NAME --data DIR`; without them the smoke test generates images."""
+    """MNIST and CIFAR-10, for `envbuild smoke NAME --data FOLDER`. Without them the smoke test generates images."""
 
 
 @command.command("list")
-@click.option("--in", "folder", type=click.Path(path_type=Path, file_okay=False), help="Look there (default: our own folder).")
+@click.option(
+    "--in", "folder", type=click.Path(path_type=Path, file_okay=False), help="Look there; default envbuild's cache folder."
+)
 @options.common
 @click.pass_obj
 def list_command(session: Session, folder: Path | None) -> int:
-    """The data sets, their sizes, and whether their files are here, each verified."""
+    """List the data sets, their sizes, and which of their files are here and intact."""
     from envbuild import datasets
 
     folder = folder or session.workspace.data
@@ -51,12 +53,12 @@ def list_command(session: Session, folder: Path | None) -> int:
 @command.command("fetch")
 @click.argument("names", nargs=-1, required=True, metavar="mnist|cifar10…")
 @click.option(
-    "--to", "folder", type=click.Path(path_type=Path, file_okay=False), help="Put them there (default: our own folder)."
+    "--to", "folder", type=click.Path(path_type=Path, file_okay=False), help="Put them there; default envbuild's cache folder."
 )
 @options.common
 @click.pass_obj
 def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
-    """Download data sets and verify every file by its checksum; exit 11 where no mirror can be reached.
+    """Download data sets and check every file by its checksum. Exit code 11: no mirror can be reached.
 
     Files that are there are left alone, and a download that was stopped goes on where it was.
     """

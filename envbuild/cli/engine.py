@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.group("engine")
 @options.common
 def command() -> None:
-    """The private container engine: a Docker daemon of our own, for machines where none answers."""
+    """The private container engine is a Docker daemon of envbuild's own, for machines without one."""
 
 
 @command.command("up")
 @options.common
 @click.pass_obj
 def up(session: Session) -> int:
-    """Start the private engine (as root); one that runs is left alone."""
+    """Start the private engine, as root. If it runs already, nothing happens."""
     from envbuild.engine import private_engine
 
     with display(session) as shown:
@@ -54,7 +54,7 @@ def down(session: Session, purge: bool) -> int:
 @options.common
 @click.pass_obj
 def status(session: Session) -> int:
-    """Say which engine would be used, and how the private one stands; exit 6 where none answers."""
+    """Show which engine would be used and the state of the private one. Exit code 6: no engine answers."""
     from envbuild import codec
     from envbuild.engine import choice, private_engine
 

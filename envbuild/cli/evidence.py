@@ -31,12 +31,14 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 @options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder, or committed evidence.")
 @click.option("--match", "pattern", default="", metavar="GLOB", help="Only those whose canonical name matches; implies --all.")
-@click.option("--prove", is_flag=True, help="Prove what they lack by running the stages; resumable.")
+@click.option("--prove", is_flag=True, help="Run the stages whose proofs are missing. Can be interrupted and continued.")
 @click.option("--kinds", default="", metavar="WORD,…", callback=_kinds, help="What --prove proves; default all kinds.")
-@click.option("--keep-images", is_flag=True, help="Keep the images that --prove builds; else each is removed once judged.")
+@click.option(
+    "--keep-images", is_flag=True, help="Keep the images that --prove builds; by default each is removed after its test."
+)
 @click.option("--prune", is_flag=True, help="Remove stale proofs, from the repository and from the cache folder.")
 @click.option("--record", is_flag=True, help="Copy what this machine proved from the cache folder to images/evidence/.")
-@click.option("--check", is_flag=True, help="Write nothing; exit 5 where the repository holds stale proofs.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 5 if the repository has stale proofs.")
 @options.engine
 @options.constraints
 @options.common
@@ -56,9 +58,9 @@ def command(  # noqa: PLR0917 - click's signature
     start_engine: bool,
     **constraints: str | None,
 ) -> int:
-    """Show what was proved of each NAME, and mark proofs that are stale because the lock, rendering or guest has changed.
+    """Show what was proved of each NAME, and mark proofs that are stale because the lock, rendering or smoke test has changed.
 
-    Every verb keeps what it proves in the cache folder. --record copies it to images/evidence/, to be committed.
+    Every command stores what it proves in the cache folder. --record copies it to images/evidence/, to be committed.
     """
     from envbuild.pipeline import evidence_records, missing_proofs
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("fetch")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder, those with the least to fetch first.")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder, the smallest downloads first.")
 @click.option("--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep the files there, in one folder.")
 @options.constraints
 @options.common
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path | None, **constraints: str | None) -> int:
     """Download every file that the lock of each NAME pins, check it by its hash, and record that as evidence.
 
-    Debian packages are kept in the cache folder, for builds to come. Of all else only the notes of what was checked are kept: a
-    run that was stopped goes on from there, and no file is read twice.
-    With --to the files stay, for a machine without network: `pip install --no-index --find-links FOLDER` takes them.
+    Debian packages are kept in the cache folder for later builds. Other files are checked and not kept. A run that was stopped
+    continues where it was.
+    --to keeps all files in one folder, for a machine without a network: `pip install --no-index --find-links FOLDER`.
     """
     from envbuild import codec
     from envbuild.pipeline import committed, fetching, resolving

@@ -13,17 +13,23 @@ from envbuild.cli.session import Session
 
 @click.command("init")
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False), default=Path())
-@click.option("--framework", "frameworks", multiple=True, metavar="REQUEST", help="What it holds, as `resolve` takes it.")
-@click.option("--name", default="", help="Its name; the folder's where nothing is said.")
-@click.option("--python", default="", metavar="VERSION", help="Insist on a Python, e.g. 3.11.")
+@click.option("--framework", "frameworks", multiple=True, metavar="REQUEST", help="The framework, as a request for `resolve`.")
+@click.option("--name", default="", help="Its name; default the name of the folder.")
+@click.option("--python", default="", metavar="VERSION", help="Use this Python, e.g. 3.11.")
 @click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package of the package index; may be repeated.")
 @click.option("--apt", multiple=True, metavar="PACKAGE", help="A package of the operating system; may be repeated.")
-@click.option("--service", "services", multiple=True, metavar="NAME", help="What the image can start, e.g. jupyter.")
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    metavar="NAME",
+    help="A service that the image can start, e.g. jupyter; may be repeated.",
+)
 @click.option("--force", is_flag=True, help="Overwrite the file that is there.")
 @options.common
 @click.pass_obj
 def command(session: Session, /, folder: Path, force: bool, **wishes: str | tuple[str, ...]) -> int:
-    """Write an envbuild.yaml into FOLDER (else here): an environment of your own, with every key explained.
+    """Write a commented envbuild.yaml, the description of your own environment, into FOLDER or the current folder.
 
     Nothing is written unless what it asks for resolves and its packages can be locked together; that asks the package index.
     `envbuild make ./envbuild.yaml` builds it; edit it before that or at any time after.

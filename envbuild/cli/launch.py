@@ -27,37 +27,35 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 @options.naming()
 @click.argument("arguments", nargs=-1)
 @click.option("--hosts", "text", metavar="a:4,b:4", required=True, help="Hosts and their devices; 2x4: any two with four each.")
-@click.option(
-    "--via", metavar="LAUNCHER", required=True, help="mpirun, torchrun, slurm, kubernetes: a folder of images/launchers."
-)
+@click.option("--via", metavar="LAUNCHER", required=True, help="The launcher: mpirun, torchrun, slurm, kubernetes.")
 @click.option("--kind", default="", metavar="KIND", help="How the launcher starts the image; default its usual way.")
 @click.option("--run/--print", "run", default=False, help="Run it from here; --print, the default, shows what to run.")
 @click.option(
-    "--preflight", is_flag=True, help="Start nothing: say what each host lacks, or what the batch system says of the job."
+    "--preflight",
+    is_flag=True,
+    help="Start nothing. Show what each host lacks, or whether the batch system would accept the job.",
 )
-@click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not look at the hosts before.")
+@click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not check the hosts first.")
 @click.option("--image", default="", metavar="REFERENCE", help="The image as the hosts know it.")
 @click.option(
     "--registry", default="", metavar="HOST/REPOSITORY", help="Where the hosts pull the image; the tag is the name's."
 )
-@click.option(
-    "--has", "vouched", multiple=True, metavar="PROGRAM", help="The image holds this program, whatever its lock says."
-)
+@click.option("--has", "vouched", multiple=True, metavar="PROGRAM", help="Assume that the image has this program.")
 @click.option("--cpu", is_flag=True, help="Ask for no GPUs, even where the image can use them.")
 @click.option("--interface", default="", metavar="IF", help="The network interface between the hosts.")
 @click.option("--rdma", is_flag=True, help="Give the processes the InfiniBand or RoCE adapters.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set in every process; may be repeated.")
-@click.option("--port", type=click.IntRange(1024, 65535), default=29617, show_default=True, help="Where rank 0 is met.")
+@click.option("--port", type=click.IntRange(1024, 65535), default=29617, show_default=True, help="The port of rank 0.")
 @click.option("--report", default="", metavar="FOLDER", help="Where rank 0's host keeps the report (a full path).")
 @click.option("--partition", default="", metavar="NAME", help="Slurm: the partition.")
-@click.option("--account", default="", metavar="NAME", help="Slurm: who is charged.")
+@click.option("--account", default="", metavar="NAME", help="Slurm: the account to charge.")
 @click.option(
     "--time", "--time-limit", "time", default="", metavar="2h", help="How long the whole job may take; also HH:MM:SS."
 )
 @click.option("--cpus", "--cpus-per-task", "cpus", type=click.IntRange(1, 4096), metavar="N", help="CPU cores for each device.")
 @click.option("--memory", "--mem", "memory", default="", metavar="64G", help="Memory of each host; Slurm: default all of it.")
 @click.option(
-    "--exclusive/--shared", "exclusive", default=True, help="Slurm: whole hosts, the default, or leave the rest to others."
+    "--exclusive/--shared", "exclusive", default=True, help="Slurm: use whole hosts (default), or share them with other jobs."
 )
 @click.option("--sbatch", multiple=True, metavar="OPTION", help="Slurm: another option of sbatch; may be repeated.")
 @click.option("--namespace", default="", metavar="NAME", help="Kubernetes: the namespace.")

@@ -28,7 +28,7 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     multiple=True,
     metavar="WORD,…",
     callback=_statuses,
-    help="Only these, by commas or repeated: ok, unknown, known-bad, base-deleted, end-of-life, unserved.",
+    help="Only these states, separated by commas or repeated: ok, unknown, known-bad, base-deleted, end-of-life, unserved.",
 )
 @options.constraints
 @options.common

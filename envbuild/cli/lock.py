@@ -15,26 +15,28 @@ from envbuild.cli.session import Session
 @click.command("lock")
 @options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--check", is_flag=True, help="Only check that locks are present and that the matrix accepts them; offline.")
-@click.option("--online", is_flag=True, help="With --check: ask the indexes too whether each file is there, and the same.")
-@click.option("--relock", is_flag=True, help="Make the lock anew, whatever is there.")
-@click.option("--upgrade", is_flag=True, help="Choose the pins of a lock anew and show what changes; see --package.")
+@click.option(
+    "--online", is_flag=True, help="With --check: also ask the indexes whether each file is still there and unchanged."
+)
+@click.option("--relock", is_flag=True, help="Make a new lock, even if there is one.")
+@click.option("--upgrade", is_flag=True, help="Choose new versions and show what changes; see --package.")
 @click.option(
     "--package",
     "packages",
     multiple=True,
     metavar="X",
-    help="Upgrade X and what it needs alone; X==1.2 and its needs whatever their date.",
+    help="Upgrade only X and its dependencies; with X==1.2, of any date.",
 )
-@click.option("--base-image", is_flag=True, help="Upgrade the pin of the base image alone (with --package: it too).")
+@click.option("--base-image", is_flag=True, help="Upgrade only the base image; with --package, the base image too.")
 @click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder or stands in images/environments.yaml.")
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, **values: Any) -> int:
-    """Pin the Python packages and the base of each NAME by hash, as of the framework's own time.
+    """Pin the packages and the base of each NAME by hash, using releases from the framework's own time.
 
-    A lock that is present is kept; what it could not pin then is completed where that is possible now.
+    An existing lock is kept. Files that it could not pin earlier are pinned now if possible.
     """
     asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
     _refuse_contradictions(asked)

@@ -26,7 +26,8 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 def command(session: Session, /, name: str, start_engine: bool, **values: Any) -> int:
     """Resolve, lock, render, build, verify, smoke-test and report NAME.
 
-    What is already done and unchanged is kept, and the stored verdict replayed; interrupted at any point, the next run goes on.
+    Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
+    run continues.
     """
     from envbuild import codec
     from envbuild.pipeline import make

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from envbuild.matrix.online.wheel_metadata import Reader
 
 _framework = click.option(
-    "--framework", metavar="NAME", multiple=True, help="Ask the index of this framework alone; may be given several times."
+    "--framework", metavar="NAME", multiple=True, help="Ask the index for this framework only; may be repeated."
 )
 
 
@@ -43,7 +43,7 @@ command.add_command(matrix_show.command)
 @options.common
 @click.pass_obj
 def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
-    """Read matrix.yaml and what it includes, and list every problem at once, with file and line.
+    """Read matrix.yaml and the files it includes, and list every problem with file and line.
 
     Rows are compared with each other once all of them can be read.
     """
@@ -90,7 +90,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 @options.common
 @click.pass_obj
 def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
-    """Propose rows for releases that the package index has and the matrix lacks, as a diff. Nothing is ever taken away.
+    """Propose rows for releases that the package index has and the matrix lacks, as a diff. Rows are never removed.
 
     CUDA, cuDNN and NCCL are read from what the wheels ask for. What neither they nor the index tell is taken over from the
     series and marked unknown. Overlays are left out.

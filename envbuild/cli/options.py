@@ -40,7 +40,7 @@ def common(function: F) -> F:
         click.option(
             "--root",
             metavar="FOLDER",
-            help="Where matrix.yaml and images/ are.",
+            help="The folder with matrix.yaml and images/.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -50,7 +50,7 @@ def common(function: F) -> F:
             "overlays",
             multiple=True,
             metavar="FILE",
-            help="Rows of your own over those of the matrix; may be repeated. Also ENVBUILD_MATRIX.",
+            help="Your own rows, laid over the matrix; may be repeated. Also ENVBUILD_MATRIX.",
             callback=_add_overlays,
             expose_value=False,
         ),
@@ -62,13 +62,19 @@ def common(function: F) -> F:
             expose_value=False,
         ),
         click.option(
-            "-q", "--quiet", is_flag=True, help="Results and errors only.", callback=_note, expose_value=False, is_eager=True
+            "-q",
+            "--quiet",
+            is_flag=True,
+            help="Show results and errors only.",
+            callback=_note,
+            expose_value=False,
+            is_eager=True,
         ),
         click.option(
             "-v",
             "--verbose",
             count=True,
-            help="More: the output of builds, tracebacks of bugs.",
+            help="Show more: the output of builds, tracebacks of bugs.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -76,7 +82,7 @@ def common(function: F) -> F:
         click.option(
             "--json",
             is_flag=True,
-            help="One JSON document on standard output.",
+            help="Print one JSON document on standard output.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -89,10 +95,10 @@ def common(function: F) -> F:
 def constraints(function: F) -> F:
     """``--driver --gpu --python --python-from --os --base``: what a request leaves open, said apart from its name."""
     for option in (
-        click.option("--base", metavar="PROVIDER|IMAGE", help="Insist on a base provider, or on a base image."),
-        click.option("--os", "system", metavar="NAME", help="Insist on an operating system, e.g. debian12."),
-        click.option("--python-from", type=click.Choice(SUPPLIES), help="Insist on where Python comes from."),
-        click.option("--python", metavar="VERSION", help="Insist on a Python, e.g. 3.11."),
+        click.option("--base", metavar="PROVIDER|IMAGE", help="Use this base provider or base image."),
+        click.option("--os", "system", metavar="NAME", help="Use this operating system, e.g. debian12."),
+        click.option("--python-from", type=click.Choice(SUPPLIES), help="Take Python from here."),
+        click.option("--python", metavar="VERSION", help="Use this Python, e.g. 3.11."),
         click.option("--gpu", metavar="NAME|sm_XX", help="The GPU it must run on, e.g. 'GTX 1080 Ti' or sm_61."),
         click.option("--driver", metavar="VERSION", help="The NVIDIA driver it must run on, e.g. 384.130."),
     ):
@@ -128,7 +134,7 @@ def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...
 def judging(function: F) -> F:
     """The options of the smoke test, as ``smoke`` and ``make`` take them."""
     for option in (
-        click.option("--strict", is_flag=True, help="Warnings of the smoke test fail it."),
+        click.option("--strict", is_flag=True, help="Treat warnings of the smoke test as failures."),
         click.option(
             "--timeout", "timeout_s", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop the smoke test after this."
         ),
@@ -141,7 +147,12 @@ def judging(function: F) -> F:
         click.option(
             "--workload", default="", metavar="mnist,cifar", help="What to train; default mnist on the CPU, both on GPUs."
         ),
-        click.option("--min-speedup", default="", metavar="N:X,…", help="Fail below this speedup, e.g. 2:1.2."),
+        click.option(
+            "--min-speedup",
+            default="",
+            metavar="N:X,…",
+            help="Fail if N devices have a speedup below R; written N:R, e.g. 2:1.2.",
+        ),
         click.option("--devices", "gpus", default="", metavar="0,1", help="The GPUs to use, by index or UUID; default all."),
         click.option(
             "--counts",
@@ -152,7 +163,10 @@ def judging(function: F) -> F:
         ),
         click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail unless N GPUs are usable."),
         click.option(
-            "--expect", type=click.Choice(["cpu", "gpu"]), default=None, help="Where it must run; cpu lets --allow-cpu pass."
+            "--expect",
+            type=click.Choice(["cpu", "gpu"]),
+            default=None,
+            help="Where the test must run; with cpu, --allow-cpu may pass.",
         ),
         click.option("--allow-cpu", is_flag=True, help="Run a GPU image on the CPU where there is no GPU, and label it so."),
     ):
@@ -167,19 +181,30 @@ def measuring(function: F) -> F:
             "--tolerance",
             type=click.FloatRange(min=0, max=1, max_open=True),
             metavar="SHARE",
-            help="Fail where speed is lower than the baseline's by more; without it, a tenth only warns.",
+            help="Fail if speed is below the baseline by more than this share. Without it, a loss of 0.1 only warns.",
         ),
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="An earlier JSON report that this run must not fall behind.",
         ),
-        click.option("--min-efficiency", default="", metavar="N:X,…", help="Fail below this speedup per device, e.g. 2:0.8."),
         click.option(
-            "--sync", default="", metavar="SCHEME,…", help="Beside averaging gradients also parameters:K or async:S, compared."
+            "--min-efficiency",
+            default="",
+            metavar="N:X,…",
+            help="Fail if N devices have a speedup per device below R; N:R, e.g. 2:0.8.",
         ),
         click.option(
-            "--scaling", default="", metavar="weak,strong", help="Fix the batch per device (weak), or of all; default weak."
+            "--sync",
+            default="",
+            metavar="SCHEME,…",
+            help="Also train by parameters:K or async:S, and compare with averaged gradients.",
+        ),
+        click.option(
+            "--scaling",
+            default="",
+            metavar="weak,strong",
+            help="Keep the batch per device (weak) or the total batch (strong); default weak.",
         ),
     ):
         function = option(function)

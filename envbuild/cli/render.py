@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("render")
 @options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
-@click.option("--check", is_flag=True, help="Recompute in memory and list what is missing, orphan or different; write nothing.")
+@click.option("--check", is_flag=True, help="Write nothing; list files that are missing, different, or belong to no lock.")
 @click.option(
     "--context",
     "folder",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def command(
     session: Session, /, names: tuple[str, ...], every: bool, check: bool, folder: Path | None, **constraints: str | None
 ) -> int:
-    """Write what the lock of each NAME renders to: the same lock gives the same bytes, on every machine.
+    """Write the Dockerfile and requirements of each NAME from its lock. The same lock gives the same files on every machine.
 
     In a checkout the files lie beside the lock. With an installed package they are written to ./NAME, with the lock.
     """

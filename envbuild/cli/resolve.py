@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
-    """Say which environment REQUEST means, choosing what it leaves open; nothing is written.
+    """Show which environment REQUEST means. Anything it leaves out is chosen. Nothing is written.
 
     REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +,
     requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.

@@ -12,7 +12,9 @@ from envbuild.cli.session import Session
 
 @click.command("sbom")
 @options.naming()
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it there, not to standard output.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead of standard output."
+)
 @click.option(
     "--image", "built", is_flag=True, help="Of the image built from it, with the packages that its distribution gave."
 )

@@ -18,7 +18,7 @@ _SHOWN = 5
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
-    """Show every version of NAME, why it was chosen, and what exists of it here: lock, rendering, image, reports."""
+    """Show every version of NAME, why it was chosen, and which of its files exist: lock, rendering, image, reports."""
     from envbuild.pipeline import proofs, resolving, status
     from envbuild.resolve.answer_json import answer_json
 

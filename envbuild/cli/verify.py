@@ -15,7 +15,7 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
-    """Look into the image of NAME and compare it with the lock; exit 8 lists every difference.
+    """Compare the image of NAME with its lock. Exit code 8: they differ; every difference is listed.
 
     It imports the packages that the request names, and checks that the installed packages meet each other's requirements.
     """
