@@ -3,8 +3,12 @@
 It knows nothing of the smoke test.
 
     PYTHON_WITH_TORCH benchmarks/plain_loop.py DATA.npz [--batch 64] [--threads 1] [--laps 9] [--lap-seconds 0.25]
+        [--freed BYTES]
 
 DATA.npz holds `images` (uint8), `labels`, and the starting weights (`conv1_w`, `conv1_b` …). Prints one number.
+
+--freed allocates and frees one block first. glibc then keeps freed memory of that size, where by default it may give it
+back in every step: https://man7.org/linux/man-pages/man3/mallopt.3.html (M_MMAP_THRESHOLD).
 """
 
 import argparse
@@ -37,7 +41,9 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--laps", type=int, default=9)
 parser.add_argument("--lap-seconds", type=float, default=0.25)
+parser.add_argument("--freed", type=int, default=0, metavar="BYTES")
 options = parser.parse_args()
+np.ones(options.freed, "uint8")
 
 torch.set_num_threads(options.threads)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -186,7 +186,7 @@ def faults() -> dict[str, tuple[str, Callable[[Any], None] | None]]:
         "no momentum": ("no-momentum", _group(momentum=lambda _: 0.0)),
         "Nesterov": ("nesterov", _group(nesterov=lambda _: True)),
         "weight decay 1e-3": ("weight-decay", _group(weight_decay=lambda _: 1e-3)),
-        "gradients with noise of 1e-3": ("", _every_gradient(noise)),
+        "gradients with noise of 1e-3": ("noise", _every_gradient(noise)),
         "gradients as fp16": ("gradients-in-float16", _every_gradient(halves)),
         "a bias without a gradient": ("frozen-conv1_b", _every_gradient(no_bias)),
         "late gradients": ("late-gradients", late),

@@ -2,7 +2,9 @@
 
 The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a third slower than the next. A
 script that a user starts has no such settings. So the largest launch is repeated once in short without them, and its images a
-second stand beside the others.
+second stand beside the others, with the page faults of a step: where there are hundreds, the C library gives memory back in each
+step and has to get it again. glibc stops that by itself once the process has freed one block of 8 MB or so
+(https://man7.org/linux/man-pages/man3/mallopt.3.html, M_MMAP_THRESHOLD: the dynamic threshold), as the smoke test has by then.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -50,7 +52,8 @@ def entry(n, measured, allocator):
     return {'n': n, 'workload': measured['workload'], 'net': measured['net'], 'scaling': measured['scaling'],
             'batch_per_device': measured['batch_per_device'], 'allocator': allocator, 'rounds': len(measured['rounds']),
             'step_ms': dict((mode, s and 1e3 * s) for mode, s in step_s.items()),
-            'images_per_s': dict((mode, s and images[mode] / s) for mode, s in step_s.items())}
+            'images_per_s': dict((mode, s and images[mode] / s) for mode, s in step_s.items()),
+            'page_faults_per_step': measured['page_faults']}
 
 
 def words(report):
@@ -59,6 +62,6 @@ def words(report):
     for each in report.get('plain_runs', ()):
         rates = each['images_per_s']
         together = ', %.0f on %d' % (rates['dp'], each['n']) if rates['dp'] else ''
-        out.append('  a plain script, without %s: %.0f images/s on 1 device%s' % (
-            ' and '.join(report['allocator']['set_by_test']), rates['solo'], together))
+        out.append('  a plain script, without %s: %.0f images/s on 1 device%s (%.0f page faults a step)' % (
+            ' and '.join(report['allocator']['set_by_test']), rates['solo'], together, each['page_faults_per_step']))
     return out

@@ -16,7 +16,7 @@ AVERAGING = {
     "labels": ({"ORACLE"}, "labels-plus-one"),
     "one-label": ({"ORACLE"}, "wrong-labels"),
     "learning-rate=1.01": ({"ORACLE"}, "learning-rate"),
-    "noise=1e-4": ({"ORACLE"}, ""),
+    "noise=1e-4": ({"ORACLE"}, "noise"),
 }
 
 

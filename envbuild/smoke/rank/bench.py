@@ -12,6 +12,8 @@ those of indep must not, and each step must have averaged the gradients of all d
 """
 from __future__ import absolute_import, division, print_function
 
+import resource
+
 from .. import stats
 from ..clock import now
 from ..machine import gpuwatch
@@ -44,6 +46,7 @@ class Mode(object):
     def __init__(self, name, handle=None, feed=None):
         self.name, self.handle, self.feed, self.clocks_settled = name, handle, feed, None
         self.first_s, self.warmup_steps, self.busy = None, 0, []
+        self.page_faults = []                   # of this process in each lap, for one step
         self.token, self.losses = None, []      # of the last step of a lap, and of all measured laps
 
     def warmed(self):
@@ -103,14 +106,21 @@ def _mode(session, name, handle, size, own=False):
 def lap(group, adapter, mode, steps):
     """Seconds of `steps` steps between two barriers. How long this process was busy goes to the mode."""
     group.barrier()
-    start = now()
+    start, faults = now(), _page_faults()
     if mode.handle is not None:
         for i in range(steps):
             mode.token = adapter.step(mode.handle, mode.feed(i), LR)
         adapter.drain()
     mode.busy.append(now() - start)
     group.barrier()
-    return now() - start
+    seconds = now() - start
+    mode.page_faults.append((_page_faults() - faults) / steps)
+    return seconds
+
+
+def _page_faults():
+    """How many pages this process has been given that were in memory or zeroed: what freed memory costs to have again."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _warm(session, mode, watch):
@@ -158,6 +168,7 @@ def _scaling(session, scaling, watch):
         if len(rounds) == plan['rounds'] and plan['double_if_noisy']:
             noisy = stats.relative_iqr([r['solo_s'] for r in rounds]) > NOISY
             wanted = plan['rounds'] * (2 if ctx.group.broadcast(noisy) else 1)
+    page_faults = stats.median(modes[0].page_faults[-len(rounds):]) if ctx.rank == 0 else 0
     empty = Mode('empty', _Nothing(), lambda i: None)
     harness_s = stats.median([lap(ctx.group, empty.handle, empty, steps) for _ in range(EMPTY_LAPS)])
     busy_s = dict((mode.name, ctx.group.gather(stats.median(mode.busy) / steps)) for mode in modes if mode.name != 'solo')
@@ -171,7 +182,7 @@ def _scaling(session, scaling, watch):
         'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
         'warmup': dict((mode.name, mode.warmed()) for mode in modes),
         'warmup_rule': WARM_UP % plan + (ON_GPUS if ctx.kind == 'cuda' else ''),
-        'harness_s': harness_s, 'busy_s': busy_s,
+        'harness_s': harness_s, 'busy_s': busy_s, 'page_faults': page_faults,
     }
 
 

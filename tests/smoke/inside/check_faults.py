@@ -42,7 +42,7 @@ TABLE = {
     'momentum=0.95': ('fail', 'momentum', 'pass'),
     'weight-decay=0.001': ('fail', 'weight-decay', 'pass'),
     'weight-decay=0.005': ('fail', 'weight-decay', 'pass'),
-    'noise=1e-4': ('fail', '', 'pass'),
+    'noise=1e-4': ('fail', 'noise', 'pass'),
     'skipped-fc2_b-on-rank-1': ('fail', 'silent-fc2_b-rank-1', 'pass'),
     'frozen-conv1_b-on-rank-1': ('fail', 'frozen-conv1_b-rank-1', 'fail'),
 }
