@@ -14,6 +14,8 @@ _STACKS = ["STACK", "WHAT IT IS"]
 
 
 def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        return ()
     from envbuild.resolve.catalogue import STATES
 
     words = (word.strip() for text in values for word in text.split(","))
@@ -40,9 +42,11 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     proved of each, as `envbuild evidence` does.
     """
     from envbuild.pipeline import listing
-    from envbuild.resolve.request.bases import provider_named
 
-    base = provider_named(base) if base else None
+    if base:
+        from envbuild.resolve.request.bases import provider_named
+
+        base = provider_named(base)
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
     tools = session.tools()
     found = listing.catalogue(tools, **wanted)

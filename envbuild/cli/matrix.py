@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from envbuild.index.project_pages import IndexFile
-    from envbuild.matrix import Matrix
     from envbuild.matrix.online.differences import Finding
     from envbuild.matrix.online.published import Published
     from envbuild.matrix.online.wheel_metadata import Reader
+    from envbuild.matrix.types import Matrix
 
 _framework = click.option(
     "--framework", metavar="NAME", multiple=True, help="Ask the index for this framework only; may be repeated."

@@ -1,14 +1,17 @@
-"""The facts: strict loading, a compiled cache, and checks that look across tables."""
+"""The matrix: strict loading, a compiled copy, and checks that look across tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envbuild.errors import Problem
 from envbuild.matrix.cache import load, load_files
-from envbuild.matrix.types import Matrix
 
-__all__ = ["Matrix", "check", "load", "load_files", "unnamed_files", "unused"]
+if TYPE_CHECKING:
+    from envbuild.matrix.types import Matrix
+
+__all__ = ["check", "load", "load_files", "unnamed_files", "unused"]
 
 
 def check(matrix: Matrix) -> list[Problem]:

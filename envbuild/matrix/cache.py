@@ -6,6 +6,7 @@ from it when they are first looked at: most requests look at one or two framewor
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import json
@@ -13,21 +14,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envbuild import disk_cache, files
-from envbuild.matrix import platform, types
+from envbuild.disk_cache import Kept
 from envbuild.matrix.lazy_rows import Later
-from envbuild.matrix.platform import ArchiveRow
-from envbuild.matrix.types import Matrix, Release
 from envbuild.workspace import Workspace
 
-_CLASSES: tuple[type, ...] = tuple(
-    value
-    for module in (platform, types)
-    for value in vars(module).values()
-    if isinstance(value, type) and value.__module__ == module.__name__
-)
+if TYPE_CHECKING:
+    from envbuild.matrix.types import Matrix
+
+
+@functools.cache
+def _classes() -> tuple[type, ...]:
+    """The classes of rows, in an order that does not change while the program does not."""
+    from envbuild.matrix import platform, types
+
+    return tuple(
+        value
+        for module in (platform, types)
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    )
 
 
 def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
@@ -35,17 +43,30 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
 
     Raises :class:`InvalidInputError` with all problems of all files, among them what rows of overlays contradict.
     """
-    entry = workspace.matrix
     overlays = [*workspace.overlays, *overlays]
-    program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
-    identity = json.dumps([program, str(entry), *(str(path.absolute()) for path in overlays)])
-    cache = workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
-    found = _compiled(cache, entry, program)
+    cache, program = _copy_of(workspace, overlays)
+    copy = _believed(cache, workspace.matrix, program)
+    found = _unpacked(copy) if copy is not None else None
     if found is None:
-        found, sources = _compile(entry, overlays)
+        found, sources = _compile(workspace.matrix, overlays)
         _require_sound(found, overlays)
-        disk_cache.keep(cache, program, _parts(found), {name: _digest(content) for name, content in sources.items()})
+        hashes = {name: _digest(content) for name, content in sources.items()}
+        disk_cache.keep(cache, program, _parts(found), {"fingerprint": found.fingerprint, "sources": hashes})
     return found
+
+
+def fingerprint(workspace: Workspace) -> str:
+    """:attr:`Matrix.fingerprint` of the matrix of ``workspace``; its rows are not read if there is a compiled copy."""
+    cache, program = _copy_of(workspace, workspace.overlays)
+    copy = _believed(cache, workspace.matrix, program)
+    return str(copy.about["fingerprint"]) if copy is not None else load(workspace).fingerprint
+
+
+def _copy_of(workspace: Workspace, overlays: Sequence[Path]) -> tuple[Path, str]:
+    """The file of the compiled copy, and the program that must have made it."""
+    program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
+    identity = json.dumps([program, str(workspace.matrix), *(str(path.absolute()) for path in overlays)])
+    return workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json", program
 
 
 def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
@@ -85,17 +106,24 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
         yield pack(tuple(table.releases))
 
 
-def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
-    """The cached matrix, or None if there is none that can be believed."""
+def _believed(cache: Path, entry: Path, program: str) -> Kept | None:
+    """The compiled copy, or None if there is none made from what the sources hold now."""
     found = disk_cache.recall(cache, program)
     if found is None:
         return None
     try:
-        for name, digest in found.about.items():
-            if _digest(files.read_bytes(entry.parent / name)) != digest:
-                return None
+        sources = found.about["sources"].items()
+        is_current = all(_digest(files.read_bytes(entry.parent / name)) == digest for name, digest in sources)
+    except (OSError, LookupError, TypeError, AttributeError):
+        return None
+    return found if is_current else None
+
+
+def _unpacked(found: Kept) -> Matrix | None:
+    """The matrix of a compiled copy; None if the copy is damaged."""
+    try:
         matrix: Matrix = unpack(found.part(0))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
     def rows(number: int) -> tuple[Any, ...]:
@@ -104,8 +132,8 @@ def _compiled(cache: Path, entry: Path, program: str) -> Matrix | None:
         return read
 
     tables = enumerate(matrix.frameworks, 2)
-    frameworks = tuple(replace(table, releases=Later[Release](rows, number)) for number, table in tables)
-    return replace(matrix, frameworks=frameworks, archives=Later[ArchiveRow](rows, 1))
+    frameworks = tuple(replace(table, releases=Later(rows, number)) for number, table in tables)
+    return replace(matrix, frameworks=frameworks, archives=Later(rows, 1))
 
 
 @contextmanager
@@ -127,16 +155,17 @@ def pack(value: Any) -> list[Any]:
     """
     objects: list[Any] = []
     seen: dict[Any, int] = {}
+    classes = {kind: number for number, kind in enumerate(_classes())}
 
     def place(item: Any) -> Any:
         if isinstance(item, tuple):
             return [place(part) for part in item]
         kind = type(item)
-        if kind not in _CLASSES:
+        if kind not in classes:
             return item
         if item not in seen:
             fields = [place(getattr(item, name)) for name in kind.__slots__]
-            objects.append([_CLASSES.index(kind), *fields])
+            objects.append([classes[kind], *fields])
             seen[item] = len(objects) - 1
         return {"": seen[item]}
 
@@ -147,14 +176,15 @@ def pack(value: Any) -> list[Any]:
 def unpack(objects: list[Any]) -> Any:
     """The value that :func:`pack` was given. Raises one of the usual errors of Python where the list is not such a value."""
     built: list[Any] = []
+    classes = _classes()
 
     def restore(item: Any) -> Any:
         if type(item) is list:
             return tuple([restore(part) for part in item])
         return built[item[""]] if type(item) is dict else item
 
-    names = [getattr(kind, "__slots__", ()) for kind in _CLASSES]
+    names = [getattr(kind, "__slots__", ()) for kind in classes]
     *rows, (_, whole) = objects
     for index, *fields in rows:
-        built.append(_CLASSES[index](**dict(zip(names[index], map(restore, fields), strict=True))))
+        built.append(classes[index](**dict(zip(names[index], map(restore, fields), strict=True))))
     return restore(whole)

@@ -27,7 +27,9 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     """
     if any(filters.values()):
         return _rows(tools, filters)
-    path = tools.workspace.list_cache / f"{tools.matrix.fingerprint}.json"
+    from envbuild.matrix.cache import fingerprint
+
+    path = tools.workspace.list_cache / f"{fingerprint(tools.workspace)}.json"
     program = disk_cache.program(*_PROGRAM)
     known = disk_cache.recall(path, program)
     if known is not None:

@@ -171,11 +171,13 @@ def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constra
 
 def _with_remarks(resolution: Resolution, read: Callable[[str], Locked | None]) -> Resolution:
     """``resolution`` with a warning for what its lock holds of another CUDA; ``read`` finds the lock, if there is one."""
-    from envbuild.lock import cuda_mismatch
-
     try:
         held = read(resolution.environment.name)
     except EnvbuildError:
         return resolution  # whoever needs the lock says what is wrong with it
-    remarks = cuda_mismatch.other_cuda(held.lock) if held is not None else ()
+    if held is None:
+        return resolution
+    from envbuild.lock import cuda_mismatch
+
+    remarks = cuda_mismatch.other_cuda(held.lock)
     return replace(resolution, warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))

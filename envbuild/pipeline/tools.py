@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
     from envbuild.engine.client import Engine
     from envbuild.index.client import Index
-    from envbuild.matrix import Matrix
     from envbuild.matrix.platform import BuildTool
+    from envbuild.matrix.types import Matrix
     from envbuild.model import Artifact, OnProgress, SourceArchive
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
@@ -55,10 +55,12 @@ class Tools:
     @functools.cached_property
     def user_recipe(self) -> UserRecipe | None:
         """The user's recipe, or None."""
+        path = self.workspace.user_recipe
+        if path is None:
+            return None
         from envbuild.custom import reading, services
 
-        path = self.workspace.user_recipe
-        return None if path is None else reading.load(path, services.load_services(self.workspace))
+        return reading.load(path, services.load_services(self.workspace))
 
     def cli_name(self, name: str) -> str:
         """What a command line calls ``name``: the path, for a user's own recipe."""

@@ -17,7 +17,7 @@ import pytest
 
 from envbuild import errors, matrix, model, procs
 from envbuild.index import pip_internals
-from envbuild.matrix import Matrix
+from envbuild.matrix.types import Matrix
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "envbuild"

@@ -16,7 +16,6 @@ from envbuild.matrix.versions import around, newest_first, version_matches, vers
 from envbuild.resolve.request import addon_names, names
 from envbuild.resolve.request.bases import read_base
 from envbuild.resolve.request.draft import Draft, Piece
-from envbuild.resolve.request.gpus import find_gpu
 from envbuild.resolve.request.model import GpuWanted, Request, Wanted
 
 
@@ -68,6 +67,8 @@ def _hardware(matrix: Matrix, driver: str | None, gpus: list[str]) -> tuple[str,
     found, warnings = names.find_driver(matrix, driver) if driver is not None else ("", [])
     wanted = []
     for text in gpus:
+        from envbuild.resolve.request.gpus import find_gpu  # compiles many patterns
+
         gpu, doubts = find_gpu(matrix, text)
         wanted.append(gpu)
         warnings.extend(doubts)

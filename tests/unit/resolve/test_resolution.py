@@ -15,6 +15,7 @@ import yaml
 from envbuild import matrix
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
+from envbuild.matrix.types import Matrix
 from envbuild.resolve.explanation import explain
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
@@ -47,7 +48,7 @@ def test_case(path: Path) -> None:
     _check_refusal(caught.value, case["refuse"], options)
 
 
-def _check_decision(toy: matrix.Matrix, resolution: Any, expected: dict[str, Any]) -> None:
+def _check_decision(toy: Matrix, resolution: Any, expected: dict[str, Any]) -> None:
     environment = resolution.environment
     framework = environment.frameworks[0]
     found = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import ConflictError
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.matrix.types import Matrix
 from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
 from envbuild.resolve.explanation import explain
 from envbuild.resolve.request.model import BASE, Request
@@ -21,7 +21,7 @@ SOURCES = read_sources(Path(__file__).parents[3] / "golden" / "toy" / "matrix.ya
 TOY = compile_matrix(SOURCES)
 
 
-def refused(found: matrix.Matrix, *words: str, **options: str) -> ConflictError:
+def refused(found: Matrix, *words: str, **options: str) -> ConflictError:
     with pytest.raises(ConflictError) as caught:
         resolve(found, parse(words, matrix=found, **options))
     return caught.value

@@ -9,6 +9,7 @@ import pytest
 from envbuild import matrix
 from envbuild.cli.session import describe
 from envbuild.errors import ConflictError
+from envbuild.matrix.types import Matrix
 from envbuild.resolve.explanation import explain, explanation_json
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
@@ -25,12 +26,12 @@ BAD = HEAD + (
 OLD_GPU = HEAD + 'architectures:\n  - {name: Bee, capabilities: ["6.0", "6.1"], first_cuda: "8.0", last_cuda: "8.0"}\n'
 
 
-def laid_over(folder: Path, text: str, entry: str = "matrix.yaml") -> matrix.Matrix:
+def laid_over(folder: Path, text: str, entry: str = "matrix.yaml") -> Matrix:
     (folder / "site.yaml").write_text(text)
     return matrix.load_files(TOY / entry, [folder / "site.yaml"])
 
 
-def refused(found: matrix.Matrix, *words: str, **options: str) -> ConflictError:
+def refused(found: Matrix, *words: str, **options: str) -> ConflictError:
     with pytest.raises(ConflictError) as caught:
         resolve(found, parse(words, matrix=found, **options))
     return caught.value

@@ -10,6 +10,7 @@ from overlay_files import HEAD, TOY_ENTRY, overlay
 from envbuild import codec, matrix
 from envbuild.errors import ConflictError, Problem
 from envbuild.matrix import checks
+from envbuild.matrix.types import Matrix
 from envbuild.model import Environment
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
@@ -30,7 +31,7 @@ cuda:
 )
 
 
-def toy(tmp_path: Path, text: str = ROWS) -> matrix.Matrix:
+def toy(tmp_path: Path, text: str = ROWS) -> Matrix:
     return matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
 
 
