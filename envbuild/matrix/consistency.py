@@ -1,4 +1,4 @@
-"""What contradicts itself across tables, and what serves nothing: rows that no environment could ever use."""
+"""Finds rows that contradict each other, and rows that no environment can use."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _idle_repositories(matrix: Matrix) -> Iterator[Problem]:
 
 
 def unused(matrix: Matrix) -> list[Problem]:
-    """Facts of the world that no build of the matrix uses: no mistakes, yet worth knowing."""
+    """Rows that no build of the matrix uses: not wrong, but worth knowing."""
     used = _Used(matrix, Serving(matrix))
     found = [*_unused_platforms(matrix, used), *_unused_libraries(matrix, used)]
     return sorted(set(found), key=lambda item: (item.where, item.line, item.message))

@@ -1,4 +1,4 @@
-"""Rows that are read when they are first looked at."""
+"""Rows that are read when they are first used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Row = TypeVar("Row")
 
 
 class Later(Sequence[Row]):
-    """What ``read(number)`` returns, asked for once, by the first who looks at it."""
+    """The rows that ``read(number)`` returns, read when they are first used."""
 
     __slots__ = ("_number", "_read", "_rows")
 

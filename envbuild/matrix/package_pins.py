@@ -1,4 +1,4 @@
-"""Whether several builds' requirements on the same packages can be met at all, as far as the matrix states them.
+"""Which packages builds require, and whether requirements of several builds can be met together.
 
 What packages say in their own metadata is known only when an environment is locked, but for what rows repeat of it: which cuDNN
 and which NCCL a build takes from the vendor's wheels, of which one set of packages holds one.

@@ -1,4 +1,4 @@
-"""Which releases of two frameworks go together, of which one stands upon the other, and the builds of such a pair.
+"""Which releases of a base framework an add-on goes with, and the builds of such a pair.
 
 Three words, never mixed: *tested* by upstream, *allowed* but not tested (chosen with a warning), *known bad* (refused).
 """
@@ -21,12 +21,12 @@ DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 
 def pairs_with(release: Release, framework: str) -> Pairs | None:
-    """What ``release`` says of the releases of ``framework``; None where it does not stand upon it."""
+    """What an add-on's release says of the releases of its base framework; None if ``framework`` is no base of it."""
     return next((pairs for pairs in release.pairs if pairs.framework == framework), None)
 
 
 def word_of(release: Release, variant: Variant) -> Word | None:
-    """What upstream says of the pair that a build of ``release`` is; None for a build that stands upon nothing."""
+    """What upstream says of the pair that a build is; None for a build that is no add-on's."""
     if not variant.upon:
         return None
     name, version, _ = variant.upon[0]

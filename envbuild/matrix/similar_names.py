@@ -1,4 +1,4 @@
-"""The known names and versions nearest to one that nobody knows."""
+"""The known names and versions nearest to an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases that upstream published and that have no row on purpose: asking for one is answered with the reason."""
+"""Published releases that have no row on purpose, and why: a request for one gets the reason."""
 
 from __future__ import annotations
 

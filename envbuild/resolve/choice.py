@@ -16,8 +16,8 @@ from envbuild.resolve.search.search import Search
 def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
     """The first candidate for a request, with the search that found it.
 
-    Where what a framework takes by itself does not do, another release of what it stands upon may: that one is then part of
-    the environment, so that its name says which.
+    If an add-on's default base framework does not fit, another release of it may. That release then becomes part of the
+    environment, so that the name shows it.
     """
     search = Search(lookup_of(matrix), request)
     chosen = choose(search)

@@ -1,4 +1,4 @@
-"""From a chosen candidate to the environment: every field, the canonical name, and the reasons."""
+"""From a chosen candidate to the environment: every field, and the canonical name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from envbuild.resolve.search.vendor_pins import choices_of
 def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Environment:
     """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request.
 
-    Its frameworks stand in the matrix's order, in whichever they were asked for.
+    Its frameworks are in the order of the matrix, not of the request.
     """
     order = {table.name: index for index, table in enumerate(lookup.matrix.frameworks)}
     builds = sorted(chosen.builds, key=lambda build: order[build.framework.name])
@@ -77,7 +77,7 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
 def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
     """The name that spells every choice; the base, releases of libraries and Python's supply only where not the default.
 
-    The CUDA that it ends with is that of all builds for GPUs that name no other.
+    The CUDA at the end is that of all GPU builds that name no other.
     """
     cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
     named = []

@@ -1,7 +1,7 @@
 """Which frameworks of a stack share one set of packages: as few sets as taking the first that fits gives.
 
 All sets are in one image: one system, one base, one CUDA in it, one release of each library that is installed there. What
-builds of one set need of each other besides (a Python, packages, what they stand upon) is the set's own affair.
+builds of one set need of each other besides (a Python, packages, base frameworks) does not concern other sets.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Grouping:
                     yield (option.build, *others)
 
     def _options(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework that nothing speaks against alone."""
+        """The builds of a framework without objections of their own."""
         name = wanted.framework.name
         if name not in self._levels:
             self._levels[name] = [option for option in self._search.options(wanted) if not option.objections]

@@ -177,7 +177,7 @@ def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
 
 
 def _base(lookup: Lookup, shares: Shares, base: Base) -> Base:
-    """The base by its stack's name: what else would serve all prefixes, and nobody can insist on."""
+    """The base under the stack's name, with the other providers that would serve all prefixes."""
     variant = together([build.variant for build in shares.whole.builds])
     offers, _ = offers_on(lookup, variant, shares.place.system, "")
     ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))

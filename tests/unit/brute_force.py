@@ -310,7 +310,7 @@ class Judge:
                 yield build
 
     def fits(self, place: Place, wish: Wish) -> bool:
-        """Whether a place is one that was asked for. A deleted image serves only who insists on it."""
+        """Whether a place is one that was asked for. A deleted image is used only if it is named."""
         if wish.systems and place.system not in wish.systems:
             return False
         if not satisfies(place.python, wish.python):

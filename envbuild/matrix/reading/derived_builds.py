@@ -1,4 +1,4 @@
-"""Releases that stand on another framework: their builds are the builds of what they stand on, with one package more.
+"""Reads the releases of add-ons: their builds are those of the base framework with one more package.
 
 Python, CUDA, cuDNN, NCCL, GPU code and everything else about such a build is that framework's row, so that it is written once.
 """

@@ -1,4 +1,4 @@
-"""What nearly satisfies a request that nothing satisfies: for each way of changing it the least, the nearest environment."""
+"""Finds and ranks the alternatives of a refused request: the least change first, then the nearest environment."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from envbuild.resolve.search.search import Only, Option, Search
 
 _SHOWN = 5
 _SHOWN_OF_SEVERAL = 8
-_MOST_CHANGED = 3  # what changes more is another request altogether, unless nothing less works
+_MOST_CHANGED = 3  # more changes make another request; they are offered only if nothing less works
 _TRIED = 600
-_EFFORT = 200_000  # after which what was found has to do; seconds
+_EFFORT = 200_000  # joins of needs, some seconds; then the alternatives found so far are taken
 # How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
 _WEIGHTS: dict[str, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
@@ -52,10 +52,10 @@ def _weight(changed: _Changed) -> int:
 
 
 def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
-    """Requests that would work, the least change first; of those that change the same parts the nearest one.
+    """Requests that would work, the least change first; one for each set of changed parts.
 
-    ``cores`` are parts that do not go together: what would work changes something of each. Who asked for a GPU is offered the
-    same request on the CPU, too, as the last one, where there is such an environment.
+    ``cores`` are sets of parts that conflict, so every alternative changes a part of each. A request for a GPU also gets the
+    same request on the CPU as its last alternative, if there is such an environment.
     """
     request = search.request
     shown = _SHOWN if len(request.wanted) == 1 else _SHOWN_OF_SEVERAL
@@ -68,7 +68,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
         if found and (len(changed) > _MOST_CHANGED or (len(found) >= shown and _weight(changed) > found[shown - 1].rank[0])):
             break
         if any(set(near.changed) < set(changed) for near in found):
-            continue  # it gives up more than another does
+            continue  # a smaller change already works
         found = sorted([*found, *nearest.of(changed)], key=lambda near: near.rank)
     made: dict[str, Alternative] = {}
     for near in found:
@@ -84,7 +84,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
-    """Sets of parts to change, few and light ones first, each of which changes something of every core."""
+    """Sets of parts to change, the least change first; each changes a part of every core."""
     parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(part.kind))
     sizes = [
         sorted(
@@ -100,7 +100,7 @@ def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
 
 
 def _is_plain(changed: _Changed) -> bool:
-    """Whether it does not change a part of a framework that it leaves out."""
+    """Whether it changes no part of a framework that it leaves out."""
     return not any(part.owner in changed for part in changed)
 
 
@@ -119,7 +119,7 @@ class _Nearest:
         self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
-        """The nearest, if any; who asked for another CUDA may also be helped by none."""
+        """The nearest candidate, if any. A change of CUDA may also lead to a CPU build."""
         request = self._search.request
         free = freed(request, [part for part in asked(request) if part not in changed and part.owner not in changed])
         kinds = [self._useful(changed)]
@@ -133,7 +133,7 @@ class _Nearest:
                 yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
 
     def _useful(self, changed: _Changed) -> Only:
-        """Who asks for a GPU is not helped by a build without it, nor by one for which there is no driver."""
+        """Leave out CPU builds for a GPU request, and builds that no driver serves."""
         request, lookup = self._search.request, self._search.lookup
 
         def useful(build: Build) -> bool:
@@ -147,7 +147,7 @@ class _Nearest:
         return self._distance(option.build, gpus)
 
     def _distance(self, build: Build, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
-        """Native code comes before PTX, then what is nearest."""
+        """Native code comes before PTX, then the nearest version, then the nearest CUDA."""
         wanted = self._search.request.wanted_of(build.framework)
         cuda = _cuda_distance(wanted.cuda or self._search.request.cuda, build.variant)
         return (*uneasy(build, gpus), *self._away[build.framework.name][build.release.version], cuda)

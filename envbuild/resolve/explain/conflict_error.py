@@ -1,4 +1,4 @@
-"""Why nothing satisfies a request: the facts of the fewest parts that cannot stand together."""
+"""The error of a request that nothing satisfies: its conflicts, and its alternatives."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refusal(search: Search) -> ConflictError:
 
 
 def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part, ...], list[Conflict]]:
-    """Of the ``found`` smallest sets of parts that do not go together, the one against which the fewest facts stand."""
+    """Of the smallest conflicting sets of parts, the one that takes the fewest facts to explain."""
     request = search.request
     # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
     always = [part for part in asked(request) if part.kind in ("version", "cuda")]
@@ -60,7 +60,7 @@ def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part
 
 
 def _common_bases(request: Request, names: Collection[str]) -> set[str]:
-    """The named frameworks upon which two or more of ``names`` stand: without them, each would stand upon its own default."""
+    """The named base frameworks of two or more add-ons in ``names``: without them, each add-on would take its own default."""
     found: list[str] = []
     for wanted in request.wanted:
         if wanted.framework.name in names:
@@ -69,7 +69,7 @@ def _common_bases(request: Request, names: Collection[str]) -> set[str]:
 
 
 def _change(core: tuple[Part, ...]) -> str:
-    """Which parts stand against each other, in words."""
+    """Say which parts conflict."""
     words = [f"{part.framework} (any version)" if part.kind == "framework" else f"the {_word(part)}" for part in core]
     if not words:
         return "No environment of it can be made at all."
@@ -83,9 +83,9 @@ def _word(part: Part) -> str:
 
 
 def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Conflict]:
-    """The facts against the candidate that has the fewest of them, among those that the request names.
+    """The conflicts of the requested candidate that has the fewest.
 
-    With what would help against them, where ``has_remedy`` says that the GPUs take it: a narrowed request names them no more.
+    ``has_remedy``: the GPUs of the whole request accept the remedies of objections, so these are told too.
     """
     best = fewest(Search(lookup, request))
     if best is None:
@@ -101,7 +101,7 @@ def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Confli
 
 
 def _demands(build: Build) -> Conflict:
-    """What a build asks of the place where it lives."""
+    """What a build needs of its place."""
     variant = build.variant
     wants = [f"Python {', '.join(variant.python)}", f"glibc {variant.glibc}"]
     wants += [f"CUDA {variant.cuda} in the image"] if variant.cuda_libraries == "system" else []
@@ -110,7 +110,7 @@ def _demands(build: Build) -> Conflict:
 
 
 def _supporting_facts(request: Request, build: Build, against: Sequence[Objection]) -> list[Conflict]:
-    """What the build's own row says that the objections of other rows rest on; not what the request itself says."""
+    """The fields of the build's own row that other rows object to; not those that the request itself states."""
     variant = build.variant
     known: dict[str, str] = {
         "cuda": "" if request.cuda.startswith("==") else f"is built for CUDA {variant.cuda}",

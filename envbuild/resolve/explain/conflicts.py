@@ -1,4 +1,4 @@
-"""The facts against builds that were asked for: alone, beside each other, and in every place where they could live."""
+"""What stands against the requested builds: alone, together, and in every place where they could run."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Case:
 
 
 def fewest(search: Search) -> Case | None:
-    """The builds with the fewest facts against them, among those whose versions were asked for; the first of several.
+    """The requested builds with the fewest conflicts; the first of several such.
 
-    Where there are too many combinations, one that no other build in the place of one would better.
+    If there are too many combinations to try, one that replacing a single build does not improve.
     """
     scorer = _CaseScorer(search)
     levels = [scorer.kinds(wanted) for wanted in search.request.wanted]
@@ -73,7 +73,7 @@ class _CaseScorer:
         self._clashes: dict[tuple[object, ...], list[Objection]] = {}
 
     def kinds(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework: beside others, one of those that are alike in all that can keep something out."""
+        """The builds of a framework; in a request for several, one of each group with equal needs and objections."""
         options = list(self._search.options(wanted))
         if len(self._search.request.wanted) == 1:
             return options
@@ -83,9 +83,9 @@ class _CaseScorer:
         return list(kinds.values())
 
     def better(self, options: Sequence[Option], best: Case | None) -> Case | None:
-        """The case of ``options`` where it scores lower than ``best``.
+        """The case of ``options`` if it scores lower than ``best``.
 
-        The places are looked at last, since that takes longest: facts against them can only make a score higher.
+        Places are checked last, since that takes longest and can only raise the score.
         """
         request, lookup = self._search.request, self._search.lookup
         builds = tuple(option.build for option in options)
@@ -117,7 +117,7 @@ def _no_gpu(build: Build) -> Objection:
 
 
 def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) -> list[Objection]:
-    """The fewest facts against putting builds where the request wants them."""
+    """The fewest conflicts with the place that the request names."""
     variant = together([build.variant for build in builds])
     possible = places(
         lookup, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
@@ -138,7 +138,7 @@ def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) 
 
 
 def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:
-    """The builds that have no Python of those asked for, else all: they have none of them in common."""
+    """The builds without a requested Python; all of them, if each has one but they have none in common."""
     without = [build for build in builds if not any(within(version, request.python) for version in build.variant.python)]
     for build in without or builds:
         variant = build.variant
@@ -149,7 +149,7 @@ def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objectio
 def _system_conflicts(
     lookup: Lookup, request: Request, variant: Variant, system: SystemRow, pythons: list[str]
 ) -> list[Objection]:
-    """What speaks against one system, with any of ``pythons``."""
+    """The conflicts with one system, whichever of ``pythons`` is used."""
     found = system_objections(variant, system)
     supplied = [python_on(lookup, version, system, request.image, request.python_from) for version in pythons]
     bad = [item for item in supplied if isinstance(item, Objection) and item.conflict.row != system.key]
@@ -179,7 +179,7 @@ def _offer_conflicts(lookup: Lookup, request: Request, variant: Variant, system:
     elif not request.base and all(offer.deleted for offer in offers):
         row = offers[0].row
         image, source = (row.image, row.origin.source) if row else ("", "")
-        reason = f"{image} was deleted upstream, and nothing else serves; --base {offers[0].provider} insists on it"
+        reason = f"{image} was deleted upstream and no other base supports this build; --base {offers[0].provider} forces it"
         found.append(objection(BASE, f"cuda {variant.cuda} {offers[0].provider} {system.name}", reason, source))
     for part, wanted in ((CUDNN, request.cudnn), (NCCL, request.nccl)):
         versions = dict.fromkeys(library.version for offer in offers if (library := getattr(offer, part.kind)))

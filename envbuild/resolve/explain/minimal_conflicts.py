@@ -1,4 +1,4 @@
-"""Which parts of a request cannot stand together: the fewest that already have no solution between them."""
+"""The smallest sets of parts of a request that have no solution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRIED = 20_000  # sets of parts; where that does not do, one set that lacks not
 
 
 def asked(request: Request) -> tuple[Part, ...]:
-    """The parts that the request does not leave open. Hardware that a CPU environment does not use was not asked for."""
+    """The parts that the request states. A CPU environment does not use the hardware, so that is not one."""
     hardware = request.device != "cpu"
     stated: dict[Part, object] = {
         CUDA: said_of_cuda(request),
@@ -41,7 +41,7 @@ def _of_frameworks(request: Request) -> Iterator[Part]:
 
 
 def closed(parts: Collection[Part]) -> frozenset[Part]:
-    """The parts with those that they are of: who keeps a framework's version keeps the framework."""
+    """The parts and their owners: keeping a framework's version keeps the framework."""
     return frozenset(itertools.chain.from_iterable((part, part.owner or part) for part in parts))
 
 
@@ -51,7 +51,7 @@ def freed(request: Request, keep: Collection[Part]) -> frozenset[Part]:
 
 
 def restricted(request: Request, keep: Collection[Part]) -> Request:
-    """The request with all other parts left open, and the frameworks left out of which nothing is kept."""
+    """The request with only these parts stated; frameworks of which nothing is kept are left out."""
     kept = closed(keep)
     alone = len(request.wanted) == 1
     wanted = [
@@ -83,9 +83,9 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
 
 
 def cores(search: Search) -> list[tuple[Part, ...]]:
-    """All smallest sets of parts that no solution satisfies, of a request that has none.
+    """All smallest sets of parts that no solution satisfies, for a request that has no solution.
 
-    Naming a base also allows: a deleted image serves who insists on it. A set without the base must fail with it too.
+    Naming a base can also allow more: a deleted image is used only if it is named. A set must fail with and without the base.
     """
     parts = asked(search.request)
     question = _Question(search, parts)
@@ -104,7 +104,7 @@ def cores(search: Search) -> list[tuple[Part, ...]]:
 
 
 def _is_plain(keep: tuple[Part, ...]) -> bool:
-    """Whether it does not name a framework beside its version, which implies it."""
+    """Whether it names no framework together with one of its parts, which implies the framework."""
     return not any(part.owner in keep for part in keep)
 
 
@@ -123,7 +123,7 @@ def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ..
 
 
 class _Question:
-    """Whether parts can be satisfied together. Every solution that is found answers for all sets of parts that it satisfies."""
+    """Answers whether sets of parts have a solution. Each solution found answers for all sets that it satisfies."""
 
     def __init__(self, search: Search, parts: tuple[Part, ...]) -> None:
         self._search = search
@@ -148,7 +148,7 @@ class _Question:
 
     @staticmethod
     def _faults(option: Option) -> tuple[object, ...]:
-        """Builds that satisfy most come first: their solutions answer for most sets."""
+        """Try the builds with the fewest objections first: their solutions answer for most sets."""
         return (not option.accepted, len(option.objections))
 
     def _satisfied_by(self, candidate: Candidate, free: Collection[Part]) -> frozenset[Part]:

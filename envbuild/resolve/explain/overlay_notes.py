@@ -1,4 +1,4 @@
-"""Which of the rows behind a decision the user added: facts that nobody else has checked."""
+"""Name the rows of the user's overlays that a decision uses: nobody else has checked them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[R
         release = build.release
         if said := request.wanted_of(build.framework).said:
             beside = build.framework.beside
-            because = f"{said} beside {beside}, and not beside what {said} stands upon by itself"
+            because = f"{said} was asked for with {beside}, so the {said} for {beside} is taken"
             yield Reason(choice=build.framework.title, because=because, source=build.framework.origin.source)
         yield Reason(
             choice=f"{build.framework.name} {release.version}",
@@ -73,7 +73,7 @@ def of_place(request: Request, chosen: Candidate, environment: Environment) -> I
     place, need = chosen.place, together([build.variant for build in chosen.builds])
     yield Reason(
         choice=f"os {place.system.name}",
-        because=("asked for" if request.systems else "the best system that serves the choices above")
+        because=("asked for" if request.systems else "the preferred system that supports the choices above")
         + f"; glibc {place.system.glibc} is enough for {need.glibc}",
         source=place.system.origin.source,
     )
@@ -81,33 +81,36 @@ def of_place(request: Request, chosen: Candidate, environment: Environment) -> I
 
 
 def of_dependencies(chosen: Candidate) -> Reason:
-    """Whose day bounds the dependencies."""
+    """Until which day packages are used, and for which framework's sake."""
     latest = max(chosen.builds, key=lambda build: build.release.exclude_newer)
     release = latest.release
-    because = f"{latest.framework.title} {release.version} is from {release.released}; its row takes what came until this day"
+    because = (
+        f"{latest.framework.title} {release.version} was released on {release.released}; "
+        f"only packages published by {release.exclude_newer} are used"
+    )
     return Reason(
         choice=f"dependencies until {release.exclude_newer}",
-        because=because + ("; the latest day of all counts" if len(chosen.builds) > 1 else ""),
+        because=because + ("; the latest such day of all frameworks counts" if len(chosen.builds) > 1 else ""),
         source=release.origin.source_of("released"),
     )
 
 
 def _processor(build: Build) -> Iterator[Reason]:
-    """What the binaries ask of the processor: nothing else tells of it before they are run."""
+    """Name the processor features that the binaries need: no package index tells them."""
     variant = build.variant
     if variant.cpu_features:
         yield Reason(
             choice=f"processor with {', '.join(feature.upper() for feature in variant.cpu_features)}",
-            because=f'{_built(build)} built with it; without, it ends with "Illegal instruction"',
+            because=f'{_built(build)} built for it; on a processor without it the program stops with "Illegal instruction"',
             source=variant.origin.source_of("cpu_features"),
         )
 
 
 def _built(build: Build) -> str:
-    """Whose binaries tell of CUDA and the processor, with the verb: those of what it stands upon, where it does."""
+    """The binaries that CUDA and the processor matter to, with a verb: an add-on's are those of its base framework."""
     if build.variant.upon:
         name, version, _ = build.variant.upon[-1]
-        return f"{name} {version}, upon which it stands, is"
+        return f"{name} {version}, its base framework, is"
     return f"{build.variant.package} {build.release.version} is"
 
 
@@ -136,7 +139,7 @@ def _is_native(request: Request, variant: Variant) -> bool:
 
 
 def _narrowed(request: Request, build: Build) -> str:
-    """The newer patches of the minor that were put behind, since they have native code for far fewer GPUs."""
+    """The newer patch releases that were passed over: they have native code for far fewer GPUs."""
     if request.device == "cpu":
         return ""
     releases = build.framework.releases
@@ -160,7 +163,7 @@ def _comes_from(build: Build, place: Place) -> str:
 
 
 def no_gpu_build(lookup: Lookup, chosen: Candidate, build: Build) -> str:
-    """Why none of a release's builds for GPUs was taken: what keeps all of them from those of another, if something does."""
+    """Why no GPU build of a release was taken: a conflict with every GPU build of another framework, if there is one."""
     ours = _for_gpus(lookup, build)
     for other in chosen.builds:
         pairs = [(one, another) for one in ours for another in _for_gpus(lookup, other)] if other is not build else []
@@ -182,7 +185,7 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
     if len(builds) == 1:
         return "the only build of this version"
     if build.beside_gpus:
-        return "nothing that was asked for is for GPUs"
+        return "no requested version has a GPU build"
     if not variant.cuda:
         return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}")
     if clauses := request.wanted_of(build.framework).cuda or request.cuda:
@@ -191,7 +194,7 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
 
 
 def _older_cuda(build: Build, clauses: str) -> str:
-    """The other CUDA versions that the request's words name, where the build for the newest was taken."""
+    """The older CUDA versions that the request also allows."""
     fitting = {each.cuda: each for each in build.release.variants if each.cuda and within(each.cuda, clauses)}
     others = [each for each in fitting.values() if numbers(each.cuda) < numbers(build.variant.cuda)]
     if not others:

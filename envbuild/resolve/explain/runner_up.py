@@ -1,4 +1,4 @@
-"""What each choice was made over: the next best, and why it comes after. The order is the matrix's, as in choose.py."""
+"""The runner-up of each choice, and why it lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hardware that a build would run on, for requests whose own it does not."""
+"""Drivers and GPUs on which a build runs, to offer in place of the requested ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
 
 
 def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
-    """Whether a build runs by PTX, and whether its libraries do too since they are older than a GPU: worse than without."""
+    """Whether a build runs by PTX, and whether its libraries do as well, being older than a GPU: that is worse."""
     compiled = list(by_ptx(build, gpus))
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 

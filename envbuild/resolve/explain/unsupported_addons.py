@@ -1,4 +1,4 @@
-"""Refuses an add-on release that does not stand upon the framework named beside it, and would need one that nobody named."""
+"""Refuse an add-on release that does not support the framework named with it, and needs one that was not named."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TRIED = 3  # releases of the add-on, the nearest first
 
 
 def refuse_unsupported(matrix: Matrix, request: Request) -> None:
-    """Raise where an add-on supports a named framework in other releases only, and what it stands upon was not named.
+    """Raise if only other releases of an add-on support the named framework, and its base framework was not named.
 
-    Without this, the add-on would bring a framework of its own and leave the named one unused beside it.
+    Otherwise the add-on would bring its own base framework and leave the named one unused.
     """
     named = {wanted.framework.name for wanted in request.wanted}
     for wanted in request.wanted:
@@ -31,7 +31,7 @@ def refuse_unsupported(matrix: Matrix, request: Request) -> None:
 
 
 def _bases(wanted: Wanted) -> list[str]:
-    """What the accepted releases of an add-on stand upon."""
+    """The base frameworks of the accepted releases of an add-on."""
     accepted = (release for release in wanted.framework.releases if wanted.accepts(release))
     return list(dict.fromkeys(pairs.framework for release in accepted for pairs in release.pairs))
 

@@ -1,4 +1,4 @@
-"""What a person should know of an accepted candidate."""
+"""Warnings about an environment that satisfies the request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuild.resolve.search.search import Search
 
 
 def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
-    """Each once: of the request, the hardware, the builds together, and the rows that nobody has proved."""
+    """All warnings, each once: the request, the hardware, the packages, and rows without proof."""
     lookup, request = search.lookup, search.request
     found = list(request.warnings)
     for build in chosen.builds:
@@ -66,7 +66,7 @@ def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[s
 
 
 def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[str]:
-    """Why a build uses no GPU where its release has builds for GPUs, and nobody asked for the CPU build."""
+    """Why the CPU build was taken although the release has GPU builds and the request leaves the device open."""
     if build.variant.cuda or search.request.device:
         return
     bad = list(_known_bad(search, build))
@@ -92,7 +92,7 @@ def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
 
 
 def status_warnings(lookup: Lookup, request: Request, chosen: Candidate) -> list[str]:
-    """The rows behind a candidate that nobody has proved, or that are gone upstream."""
+    """Name the rows that are unproved, and those that upstream deleted."""
     place = chosen.place
     rows = [(build.row, build.variant.origin) for build in chosen.builds]
     rows.append((place.system.key, place.system.origin))

@@ -1,6 +1,6 @@
-"""Which framework an add-on's name means: one add-on has a table for each framework that it can stand upon.
+"""Which table an add-on's name means: an add-on has one table for each of its base frameworks.
 
-Its usual name is that of one table. Beside the framework that another table stands upon, it means that other one.
+By default the name means one of them. With the base framework of another table in the request, it means that other table.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from envbuild.resolve.request.draft import Draft, Piece
 
 
 def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
-    """Put the right table in the place of an add-on's usual one, and say for each what the request called it.
+    """Replace an add-on's default table by the right one; return the name that the request used for each replaced table.
 
-    Who names the usual table by a longer name of its own means it: what it stands upon then becomes a part of the request, so
-    that the environment's name says it.
+    A longer name of the default table means that table itself. Its base framework is then added to the request, so that the
+    name of the environment shows it.
     """
     said: dict[str, str] = {}
     for piece in list(draft.pieces):

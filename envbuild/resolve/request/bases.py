@@ -1,4 +1,4 @@
-"""The base that a request insists on: a provider, or an image of the user's own."""
+"""The base that a request names: a provider, or the user's own image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
 def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple[str, str]:
-    """The provider that was insisted on, and the image of a local base."""
+    """The provider that was named, and the image of a local base."""
     said = draft.get("base")
     text = (base or "").strip()
     slug = draft.get("image")

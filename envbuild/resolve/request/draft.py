@@ -1,4 +1,4 @@
-"""The parts of a request as they are found. A part said twice in different words is refused: one would be ignored."""
+"""The parts of a request while it is read. A part stated twice with different values is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds what people's names mean: frameworks and their aliases, systems, drivers, GPUs. Unknown ones get the nearest known."""
+"""Finds frameworks, systems and drivers by the names that people use; errors for unknown names suggest the nearest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages in a request: frameworks by their distribution names, and others, which go into an environment of one's own."""
+"""Package names in a request: those of frameworks, and others, which belong into an envbuild.yaml."""
 
 from __future__ import annotations
 

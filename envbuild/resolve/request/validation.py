@@ -1,4 +1,4 @@
-"""From what was said to a request: every version, CUDA, Python and system that was named is one that the matrix knows."""
+"""Turns a draft into a request, and refuses versions, CUDA, Python and systems that the matrix does not know."""
 
 from __future__ import annotations
 

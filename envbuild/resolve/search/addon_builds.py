@@ -1,4 +1,4 @@
-"""Pairs of frameworks of which one stands upon the other, as the resolver sees them."""
+"""The builds of add-ons upon releases of their base framework, and what upstream says of such pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, 
 
 
 def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
-    """The builds of the same release upon the same release of what it stands upon."""
+    """The builds of the same release, upon the same release of the base framework."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
@@ -49,7 +49,7 @@ def _pinned(lookup: Lookup, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
 
 
 def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
-    """What asks a package index for the build that ``variant`` stands upon, where it is a package beside it."""
+    """The requirements that install the base framework of an add-on, if that is a package of its own."""
     name, version, build = variant.upon[0]
     below = _release(matrix, name, version)
     theirs = next((each for each in below.variants if each.name == build), None) if below else None
@@ -110,7 +110,7 @@ def _pair(build: Build) -> str:
 
 
 def with_bases(matrix: Matrix, request: Request) -> Request | None:
-    """The request with what its frameworks stand upon named too, in any release; None where that names nothing more."""
+    """The request with the base frameworks of its add-ons named too, in any release; None if all are named."""
     named = {wanted.framework.name for wanted in request.wanted}
     missing: dict[str, FrameworkTable] = {}
     for wanted in request.wanted:

@@ -1,4 +1,4 @@
-"""What speaks for and against a candidate: one build of each framework, and the place where they live."""
+"""Candidates: one build of each framework and their place; which parts of a request they do not satisfy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection, status_objection
 from envbuild.resolve.search.placement import Place
 
-# Who names one of these wants to use a GPU.
+# Naming one of these asks for a GPU.
 IMPLY_GPU = (DRIVER, GPU, CUDNN, NCCL)
 
 
@@ -26,7 +26,7 @@ class Candidate:
 
 
 def build_objections(lookup: Lookup, request: Request, build: Build) -> list[Objection]:
-    """What speaks against one build of a release, wherever it is put and whatever stands beside it."""
+    """The objections to one build by itself, in any place."""
     found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
     if (cuda := lookup.cuda.get(build.variant.cuda)) is not None:
         found.append(status_objection(cuda.key, cuda.origin))
@@ -68,7 +68,7 @@ def implying_gpu(request: Request) -> list[Part]:
 
 
 def mismatches(request: Request, place: Place) -> tuple[Part, ...]:
-    """The parts of the request that a possible place does not satisfy. A deleted image satisfies only who insists on it."""
+    """The parts of the request that a possible place does not satisfy. A deleted image is used only if it is asked for."""
     offer = place.offer
     found: list[Part] = []
     if request.python and not within(place.python.version, request.python):

@@ -29,7 +29,7 @@ LIBRARIES = ("cudnn", "nccl")
 
 
 class Held(NamedTuple):
-    """A very build of a framework: the one itself, or one that it stands upon."""
+    """A build that an environment holds: one that was chosen, or a base framework of an add-on."""
 
     framework: str
     version: str
@@ -74,7 +74,7 @@ def _need_of(lookup: Lookup, build: Build) -> Need:
 
 
 def holds(build: Build) -> frozenset[Held]:
-    """The builds that come with one: itself, and those that it stands upon."""
+    """A build and the builds of its base frameworks."""
     below = (Held(*under) for under in build.variant.upon)
     return frozenset((Held(build.framework.name, build.release.version, build.variant.name), *below))
 
@@ -130,7 +130,7 @@ _Library = tuple[str, LibraryNeed] | None
 def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
     """What satisfies both needs of a library; an empty tuple where nothing does.
 
-    One in the image must serve all that use it. What comes with a framework is its own affair, and that of its packages.
+    A library in the image must satisfy all that use it. One that comes with a framework does not concern the others.
     """
     if one is None or other is None:
         return one or other
@@ -243,7 +243,7 @@ def clashes_with(lookup: Lookup, build: Build, others: Sequence[Build]) -> list[
 
 
 def image_clashes(lookup: Lookup, build: Build, others: Sequence[Build]) -> list[Objection]:
-    """What keeps ``build`` out of one image with each of the ``others``, in whichever prefixes."""
+    """What keeps ``build`` out of one image with each of the ``others``, even in prefixes of their own."""
     return _first_clashes(lookup, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
 
 

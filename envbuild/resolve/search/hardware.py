@@ -26,7 +26,7 @@ def newer_or_equal(driver: str, minimum: str) -> bool:
 
 
 def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Variant) -> list[Objection]:
-    """What speaks against running ``variant`` on the request's driver and GPUs."""
+    """The objections to running a build on the request's driver and GPUs."""
     if not variant.cuda:
         return []
     known = [status_objection(row.key, row.origin, part) for part, row in hardware_rows(lookup, request)]
@@ -60,7 +60,7 @@ def _driver_objections(lookup: Lookup, request: Request, variant: Variant) -> It
 
 
 def _forward(request: Request, row: CudaRow) -> str:
-    """What lets the request's driver run ``row`` all the same: a newer driver library over it."""
+    """The newer driver library with which the request's driver can run this CUDA; empty if there is none."""
     branch = request.driver.partition(".")[0]
     if branch not in row.forward_compat:
         return ""
@@ -70,7 +70,7 @@ def _forward(request: Request, row: CudaRow) -> str:
 
 
 def takes_compat(lookup: Lookup, request: Request) -> bool:
-    """Whether a newer driver library over the request's driver serves its GPUs: data-center boards that the driver knows."""
+    """Whether the GPUs may use a newer driver library: data-center boards that the installed driver knows."""
     branch = int(request.driver.partition(".")[0] or 0)
     return all(
         gpu.board is not None
@@ -168,7 +168,7 @@ def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Varia
 
 
 def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
-    """Who names a capability names no board, and so no processor either, but where all boards that have it come with one."""
+    """Infer the CPU only if every board with this capability shares it."""
     boards = [board for board in lookup.matrix.gpus if board.capability == gpu.capability]
     if boards and all(board.host for board in boards):
         names = ", ".join(f"{board.name} ({board.host})" for board in boards)

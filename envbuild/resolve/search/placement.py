@@ -1,7 +1,6 @@
-"""Where a build of a framework can live: operating system, Python, and where CUDA comes from.
+"""The places where a build can run: operating system, Python, and the base that brings CUDA.
 
-What is possible does not depend on the request, except for a base image of the user's own. The same functions find the possible
-places and explain the impossible ones, so that the two cannot disagree.
+The same functions find possible places and explain impossible ones. The rules themselves are in ``matrix.placement``.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Offer:
 
     @property
     def deleted(self) -> bool:
-        """Whether it serves only those who insist."""
+        """Whether it is used only if the request names it."""
         return self.row is not None and self.row.origin.status == "base-deleted"
 
     @property
@@ -139,7 +138,7 @@ def _rank(lookup: Lookup, place: Place) -> tuple[object, ...]:
 
 
 def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
-    """What speaks against ``variant`` on ``system``, whatever provides the rest."""
+    """The objections to a build on a system, whatever the Python and the base."""
     found = []
     if not has_glibc(system, variant):
         reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
@@ -161,7 +160,7 @@ def offers_on(
     *,
     gpus: tuple[str, ...] = (),
 ) -> tuple[list[Offer], dict[str, Objection]]:
-    """The providers that can serve ``variant`` on ``system``; what speaks against each that cannot (``""``: against all)."""
+    """The providers that can serve a build on a system, and the objection to each that cannot (``""``: to all)."""
     if image:
         return [_plain_offer(lookup, variant, "local")], {}
     if variant.cuda_libraries == "none":

@@ -1,8 +1,6 @@
-"""Finds candidates, best first: the first framework's newest release, the next one's newest beside it, GPU before CPU, the
-best place.
+"""Finds candidates, best first: the newest release of the first framework, then of the next one, GPU before CPU, best place.
 
-The same search answers for a request with parts left open (``free``): what stands against a request, and what is nearest to
-it, is found by what would satisfy it.
+Conflicts and alternatives are found by the same search, with some parts of the request left open (``free``).
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _LOOKED_AT = 500  # candidates of the chosen releases
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Option:
-    """A build, whether its version was asked for, what speaks against it alone, and what of its needs can keep others out."""
+    """A build, whether its version was asked for, the objections to it alone, and its needs that can keep other builds out."""
 
     build: Build
     accepted: bool
@@ -68,7 +66,7 @@ def _both(*conditions: Only | None) -> Only | None:
 
 
 class _Level:
-    """The builds of one framework that nothing speaks against alone."""
+    """The builds of one framework without objections of their own."""
 
     def __init__(self, options: Iterable[Option]) -> None:
         self.options = list(options)
@@ -125,10 +123,9 @@ class Search:
     ) -> Candidate | None:
         """The first solution, in the builds of its releases that go together best.
 
-        Of several frameworks an environment for GPUs comes before one for CPUs. Alone, a framework's newest release comes
-        before everything else; beside others the CPU builds of the newest would too often go together where the GPU builds of
-        releases hardly older do as well. Pairs that upstream tested come first, then the one that is taken by itself, then
-        others that upstream allows.
+        For one framework the newest release comes first. For several, GPU environments come before CPU environments: newest
+        releases often fit together only as CPU builds, while slightly older ones fit as GPU builds. Of add-ons, pairs that
+        upstream tested come first, then the default pair, then others that upstream allows.
         """
         devices: list[Only | None] = [for_gpus, None] if len(self.request.wanted) > 1 and not self.request.device else [None]
         words: list[Only | None] = [is_tested, is_usual, None] if self._has_pairs() else [None]
@@ -139,7 +136,7 @@ class Search:
         return None
 
     def _has_pairs(self) -> bool:
-        """Whether of two frameworks that were asked for one stands upon the other, or may."""
+        """Whether the request names an add-on and a base framework of it."""
         names = {wanted.framework.name for wanted in self.request.wanted}
         below = (
             pairs.framework
@@ -150,7 +147,7 @@ class Search:
         return len(names) > 1 and any(name in names for name in below)
 
     def _of_one_cuda(self, chosen: Candidate, free: Collection[Part], only: Only | None) -> Candidate:
-        """The same releases in builds for one CUDA, else in builds that do not bring different ones in packages of one name."""
+        """Prefer builds sharing one CUDA, else those without conflicting CUDA packages."""
         if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
             return chosen
         releases = {build.framework.name: build.release for build in chosen.builds}
@@ -183,7 +180,7 @@ class Search:
                 yield from options
 
     def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
-        """Whether a framework may stand upon any release of the others: the version of one is free, and its own is not."""
+        """Whether an add-on may use any release of a base framework: its own version is stated, that of another is free."""
         versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
         return not versions[wanted.framework.name] and any(versions.values())
 
@@ -205,7 +202,7 @@ class Search:
         return (option for option in options if option.build.release is build.release)
 
     def _in_order(self, wanted: Wanted) -> Sequence[Release]:
-        """The releases in the order of choice. It is about GPU code, which who asks for a CPU environment does not use."""
+        """The releases in the order of choice; for CPU environments simply the newest first, since GPU code does not matter."""
         releases = wanted.framework.releases
         if self.request.device == "cpu":
             return releases
@@ -300,7 +297,7 @@ class Search:
 
 
 class _Descent:
-    """One walk through the builds of each framework in turn. What was found to lead nowhere is not entered again."""
+    """One walk through the builds of each framework in turn, which never enters a dead end twice."""
 
     def __init__(self, search: Search, levels: Sequence[Iterable[Option]], free: Collection[Part]) -> None:
         self._search = search

@@ -40,8 +40,8 @@ def test_what_a_framework_stands_upon_is_named() -> None:
     assert found["frameworks"][0]["upon"] == [{"name": "widget", "version": "1.12.3", "variant": "gpu", "pair": "tested"}]
     assert rows(found)[:2] == ["shade 2.2.4", "upon widget 1.12.3"]
     because = {reason["choice"]: reason["because"] for reason in found["reasons"]}
-    assert because["cuda 9.0"].startswith("widget 1.12.3, upon which it stands, is built for it;")
-    assert because["processor with AVX"].startswith("widget 1.12.3, upon which it stands, is built with it;")
+    assert because["cuda 9.0"].startswith("widget 1.12.3, its base framework, is built for it;")
+    assert because["processor with AVX"].startswith("widget 1.12.3, its base framework, is built for it;")
 
 
 def test_what_is_in_the_environment_itself_is_named_once() -> None:
@@ -100,15 +100,19 @@ def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
         return f"{told.choice}: {told.because}"
 
     assert reason(SEVERAL, "wd-1.12.3") == (
-        "dependencies until 2019-07-21: Widget 1.12.3 is from 2019-06-21; its row takes what came until this day"
+        "dependencies until 2019-07-21: Widget 1.12.3 was released on 2019-06-21; "
+        "only packages published by 2019-07-21 are used"
     )
     joint = reason(SEVERAL, "shade-2.2.4", "lantern-1.0.0")
-    assert "Shade 2.2.4 is from 2019-06-28" in joint and joint.endswith("; the latest day of all counts")
+    assert "Shade 2.2.4 was released on 2019-06-28" in joint and joint.endswith(
+        "; the latest such day of all frameworks counts"
+    )
     name = "several/lantern.yaml"
     sources = read_sources(TOY / "several.yaml")
     later = sources[name].replace(b'released: "2018-12-07"}', b'released: "2018-12-07", exclude_newer: "2021-04-15"}')
     told = reason(compile_matrix({**sources, name: later}), "shade-2.2.4", "lantern-1.0.0")
     assert told == (
-        "dependencies until 2021-04-15: Lantern 1.0.0 is from 2018-12-07; its row takes what came until this day; "
-        "the latest day of all counts"
+        "dependencies until 2021-04-15: Lantern 1.0.0 was released on 2018-12-07; "
+        "only packages published by 2021-04-15 are used; "
+        "the latest such day of all frameworks counts"
     )

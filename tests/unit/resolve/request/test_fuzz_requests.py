@@ -133,6 +133,6 @@ def test_asking_for_less_never_loses_a_solution(asked: Asked, at: int) -> None:
     parts = [] if asked.wish.image else list(asked.options)
     if isinstance(found, Resolution) and parts:
         less = {name: value for name, value in asked.options.items() if name != parts[at % len(parts)]}
-        # Naming a base allows too: an image that was deleted upstream serves who insists on it.
+        # Naming a base allows too: an image that was deleted upstream is used if it is named.
         insisted = "base" in asked.options and "base" not in less
         assert insisted or isinstance(answer(asked.text, less), Resolution), (asked, less)
