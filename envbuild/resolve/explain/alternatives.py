@@ -11,7 +11,6 @@ from envbuild.errors import Alternative
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import version_parts
 from envbuild.resolve.environment import environment_of
-from envbuild.resolve.explain.cpu_fallback import on_cpu
 from envbuild.resolve.explain.minimal_conflicts import asked, freed
 from envbuild.resolve.explain.suitable_hardware import by_ptx, driver_window, nearest_board, uneasy
 from envbuild.resolve.request.model import BASE, DRIVER, GPU, GpuWanted, Part, Request, Wanted
@@ -77,10 +76,39 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
         )
         name = environment_of(search.lookup, free, near.candidate).name
         made.setdefault(name, Alternative(name=name, changes=_describe(search, near)))
-    fallback = on_cpu(search)
+    fallback = _on_cpu(search)
     if fallback is None or fallback.name in list(made)[:shown]:
         return list(made.values())[:shown]
     return [*list(made.values())[: shown - 1], fallback]
+
+
+def _on_cpu(search: Search) -> Alternative | None:
+    """The environment for CPUs of a request for GPUs that keeps all its other parts; None where there is none."""
+    request = search.request
+    if request.device != "gpu":
+        return None
+    without_gpu = replace(
+        request,
+        device="cpu",
+        cuda="",
+        cudnn="",
+        nccl="",
+        driver="",
+        gpus=(),
+        wanted=tuple(replace(wanted, cuda="") for wanted in request.wanted),
+    )
+    # A provider of CUDA is no base for CPUs.
+    for attempt in (without_gpu, replace(without_gpu, base="", image="")):
+        candidate = Search(search.lookup, attempt).first()
+        if candidate is not None:
+            name = environment_of(search.lookup, attempt, candidate).name
+            return Alternative(name=name, changes=f"CPU instead of {_instead_of_what(request)}")
+    return None
+
+
+def _instead_of_what(request: Request) -> str:
+    cuda = request.cuda or next((wanted.cuda for wanted in request.wanted if wanted.cuda), "")
+    return f"CUDA {cuda.lstrip('=')}" if cuda and not (request.driver or request.gpus) else "a GPU"
 
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:

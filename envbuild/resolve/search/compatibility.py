@@ -220,11 +220,15 @@ def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
     """Builds whose packages bring one major of CUDA in different versions. The packages are named after the major, and often
     asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
     """
-    bringing = [build for build in builds if build.variant.cuda_libraries == "wheels"]
-    for one, other in itertools.combinations(bringing, 2):
-        ours, theirs = one.variant.cuda, other.variant.cuda
-        if ours != theirs and ours.partition(".")[0] == theirs.partition(".")[0]:
-            yield one, other
+    pairs = itertools.combinations(builds, 2)
+    yield from ((one, other) for one, other in pairs if one.variant.cuda != other.variant.cuda and share_packages(one, other))
+
+
+def share_packages(one: Build, other: Build) -> bool:
+    """Whether both bring one major of CUDA, in packages of the same names."""
+    ours, theirs = one.variant, other.variant
+    wheels = ours.cuda_libraries == theirs.cuda_libraries == "wheels"
+    return wheels and ours.cuda.partition(".")[0] == theirs.cuda.partition(".")[0]
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

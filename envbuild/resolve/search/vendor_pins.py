@@ -8,6 +8,7 @@ from envbuild.matrix.package_pins import Pin, contradiction, own_pins, pins_of
 from envbuild.matrix.types import Requirement
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.search.build import Build
+from envbuild.resolve.search.compatibility import share_packages
 
 
 def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
@@ -16,7 +17,7 @@ def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]
     """
     if not build.variant.choices:
         return ()
-    others = [each for each in beside if each != build and _same_packages(build, each)]
+    others = [each for each in beside if each != build and share_packages(build, each)]
     if any(not each.variant.choices for each in others):
         return ()
     asked = {pin for each in others for pin in pins_of(each.release, each.variant)}
@@ -32,13 +33,6 @@ def _compatible(choices: Sequence[Requirement], python: str, asked: set[Pin]) ->
     for choice in choices:
         if not contradiction(asked | own_pins((choice,)), python):
             yield choice
-
-
-def _same_packages(one: Build, other: Build) -> bool:
-    """Whether both bring one major of CUDA in packages of the same names."""
-    ours, theirs = one.variant, other.variant
-    wheels = ours.cuda_libraries == theirs.cuda_libraries == "wheels"
-    return wheels and ours.cuda.partition(".")[0] == theirs.cuda.partition(".")[0]
 
 
 def _newness(build: Build) -> tuple[object, ...]:
