@@ -1,4 +1,4 @@
-"""One stage: lock and rendering to an image in the engine, with a record of what it was made from."""
+"""Builds an image from a lock and its rendering, and records what it was made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The build context of a lock: rendering, guest, adapters, tools and sources, whole and the same for the same inputs."""
+"""Assembles a build context: rendering, guest, adapters, tools and sources. The same inputs give the same bytes."""
 
 from __future__ import annotations
 

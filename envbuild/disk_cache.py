@@ -1,4 +1,4 @@
-"""Answers kept between runs, to save the work of finding them again: believed only where they provably are what was written.
+"""Answers cached between runs, and stamps of files. An answer is used only if its checksum proves it intact.
 
 They are JSON, which cannot execute anything, in one file each: a line that says what made them, then the answer in parts, each
 read when it is asked for. A file that is damaged, or made by another program, counts as absent.

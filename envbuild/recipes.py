@@ -1,4 +1,4 @@
-"""Recipes and Dockerfile templates, read strictly: how each framework is installed, as data and templates that people write."""
+"""Reads recipes and Dockerfile templates strictly: how each framework is installed and tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks, read strictly: a name for several frameworks that one image holds together, as data that people write."""
+"""Reads stacks strictly: names for several frameworks in one image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the facts and recipes, a writable place beside them, and names every path once."""
+"""Finds the folder of facts and recipes and a writable place for results, and names every path."""
 
 from __future__ import annotations
 

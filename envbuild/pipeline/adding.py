@@ -1,4 +1,4 @@
-"""Packages added to a user's own recipe: the recipe edited, and its lock made again around everything that it pins already."""
+"""``add``: adds packages to a user's own recipe, and makes its lock again around everything that is already pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a base cannot be had here: the environments of the same frameworks that this machine can build."""
+"""What this machine can build instead if a base is out of reach: other environments of the same frameworks."""
 
 from __future__ import annotations
 

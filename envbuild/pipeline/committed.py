@@ -1,4 +1,4 @@
-"""The environments that are kept committed: their list, and what differs between their files and their locks."""
+"""The committed environments: their list, and where their files differ from what their locks render to."""
 
 from __future__ import annotations
 

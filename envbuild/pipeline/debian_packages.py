@@ -1,4 +1,4 @@
-"""The Debian packages of a lock: every .deb that its build installs, pinned as the mirror has it on one day."""
+"""Pins the Debian packages of a lock: every .deb that its build installs, from the mirror's state on one day."""
 
 from __future__ import annotations
 

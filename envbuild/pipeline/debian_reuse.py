@@ -1,6 +1,6 @@
-"""The Debian packages of an earlier lock, taken again by another lock upon the same base, so that both share their layers.
+"""Reuses the Debian packages of an earlier lock on the same base, so that the images of both locks share layers.
 
-A mirror moves on within days. What an earlier lock pins can still be had from the store of this machine or from the snapshots.
+Mirrors drop old packages within days. This machine's store and the distribution's snapshots still have them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The form of evidence: what was proved of an environment, and what each proof rests on.
+"""The form of evidence: what was proved of an environment, and which hashes each proof depends on.
 
 Nothing here asks the matrix, a lock or an engine. :mod:`envbuild.pipeline.proofs` knows when something was proved.
 """

@@ -1,4 +1,4 @@
-"""Evidence of many environments: what holds, what is stale, and what of it goes into the repository."""
+"""``evidence``: which proofs of environments are valid, which are stale, and which are recorded in the repository."""
 
 from __future__ import annotations
 

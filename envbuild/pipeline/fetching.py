@@ -1,6 +1,6 @@
-"""Every file that locks pin, had once and checked by its hash: proof that a build can have them, or a folder to carry along.
+"""``fetch``: downloads every file that locks pin and checks its hash, as a proof or into a folder for offline machines.
 
-What was checked is noted by hash as it is done, so that an interrupted run goes on from there, and no file is read twice.
+Each checked hash is noted at once, so that an interrupted run continues and no file is read twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stages that look at a built image: verify and smoke, with their verdicts kept for the next run."""
+"""The stages that check a built image, verify and smoke. Their verdicts are stored for the next run."""
 
 from __future__ import annotations
 

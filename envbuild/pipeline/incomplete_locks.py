@@ -1,4 +1,4 @@
-"""Locks that pin no file of one of their frameworks: refused before anything is built, with the ways on."""
+"""Refuses to build from a lock that pins no file of one of its frameworks, and lists alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smoke test on several machines: which image, told to which launcher, and what came of it."""
+"""``launch``: runs the smoke test on several machines through a launcher, and reads the report."""
 
 from __future__ import annotations
 

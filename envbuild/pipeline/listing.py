@@ -1,4 +1,4 @@
-"""The list of everything, found once for a matrix and kept: it is the first thing that people ask, and the longest answer."""
+"""``list``: all environments of the matrix. The unfiltered list is cached, because computing it takes longest."""
 
 from __future__ import annotations
 

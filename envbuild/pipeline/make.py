@@ -1,4 +1,4 @@
-"""``make``: the stages in their order, each kept where nothing changed."""
+"""``make``: runs the stages in order, and skips those for which nothing has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs that environments lack, made by running the stages: resumable, since each proof is kept as soon as it is had."""
+"""``evidence --prove``: runs the stages that prove what is missing. Each proof is stored at once, so a run can be resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new recipe of the user's, checked before it is written: it resolves, and its packages can be locked."""
+"""``init``: writes a user's new recipe after checking that it resolves and that its packages can be locked."""
 
 from __future__ import annotations
 

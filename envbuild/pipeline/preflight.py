@@ -1,4 +1,4 @@
-"""Looking at the hosts before a launch: by ssh, or by a batch system that checks the job without starting it."""
+"""Checks hosts before a launch: through ssh, or through a batch system that validates the job without starting it."""
 
 from __future__ import annotations
 

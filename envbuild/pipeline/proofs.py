@@ -1,4 +1,4 @@
-"""When something counts as proved: proofs go to the cache folder, and into the repository by ``evidence --record`` alone."""
+"""Records proofs in the cache folder. Only ``evidence --record`` copies them into the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to an environment: the resolver's answer, or the decision of a lock that holds."""
+"""From a request to an environment: the resolver's answer, or the decision of a valid lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks among the requests: a name alone in the command line that has a file under ``images/stacks``."""
+"""Requests that name a stack: one word, with a file of that name in ``images/stacks``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of finished stages, kept so that the next run can replay them: a cache, safe to delete."""
+"""A cache of the results of finished stages, which the next run replays. It can be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment's lock chosen anew, all of it or some packages, and what that changes."""
+"""``lock --upgrade``: pins all or some packages of an environment anew, and tells what that changes."""
 
 from __future__ import annotations
 
