@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PARALLEL = 4  # downloads at a time; more only share the same line
 _TRIES = 3
-_WAIT_S = 2.0  # after the first download that broke off; longer after each
+WAIT_S = 2.0  # after the first download that broke off; longer after each
 _CONTRADICTS = ("hash-differs", "artifact-gone")  # not a network that is down
 _REASONS = {
     "index-unreachable": "its host could not be reached",
@@ -184,7 +184,7 @@ class _Run:
             except BuildError as error:
                 if error.code == "artifact-gone" or attempt == _TRIES or index.is_dead(pin.artifact, pin.url):
                     raise
-                time.sleep(_WAIT_S * attempt)
+                time.sleep(WAIT_S * attempt)
 
     def _note(self, pin: Pin, error: BaseException | None) -> None:
         if isinstance(error, EnvbuildError):

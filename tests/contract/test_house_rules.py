@@ -266,3 +266,34 @@ def test_only_the_edge_reads_environment_variables():
     readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "os.environ" in path.read_text()}
     inner = {name for name in readers if not name.startswith(("smoke/", "cli/"))}
     assert inner <= edge, sorted(inner - edge)
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """The private names of envbuild's modules that a test imports, reads or replaces."""
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("envbuild")
+    ]
+    ours = {alias.asname or alias.name for node in imports for alias in node.names}
+    yield from (name for name in ours if name.startswith("_"))
+    for node in ast.walk(tree):
+        owner = node
+        while isinstance(owner, ast.Attribute):
+            owner = owner.value
+        if isinstance(node, ast.Attribute) and isinstance(owner, ast.Name) and owner.id in ours:
+            yield from [ast.unparse(node)] * bool(re.match(r"_(?!_)", node.attr))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            yield from (
+                f"{each.value}" for each in node.args[:2] if re.search(r"^_(?!_)|\._(?!_)", str(getattr(each, "value", "")))
+            )
+
+
+def test_unit_tests_touch_no_private_names():
+    hits = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in tracked("tests/unit/*.py")
+        for name in private_names(ast.parse(path.read_text()))
+    ]
+    assert not hits, "\n".join(hits)
+    planted = "from envbuild.cli import frame\nfrom envbuild.codec import _read\nframe._signals()\n"
+    planted += "monkeypatch.setattr(frame, '_WAIT', 0)\nmonkeypatch.setattr('envbuild.cli.frame._WAIT', 0)\n"
+    assert len(list(private_names(ast.parse(planted)))) == 4

@@ -72,7 +72,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, lock in known.items():
         hold(tools, name, lock)
     tools.__dict__["recipes"] = {}
-    monkeypatch.setattr(fetching, "_WAIT_S", 0.0)
+    monkeypatch.setattr(fetching, "WAIT_S", 0.0)
     tools.__dict__["index"] = Index()
     return tools
 
