@@ -262,7 +262,6 @@ def test_pips_internal_modules_are_imported_in_one_place_only():
 def test_only_the_edge_reads_environment_variables():
     """procs and guard hand the whole environment to the programs that they start; cli, workspace and the settings read it."""
     edge = {"workspace.py", "index/settings.py", "engine/choice.py", "engine/containers.py", "procs.py", "guard.py"}
-    edge |= {"pipeline/preflight.py"}
     readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "os.environ" in path.read_text()}
     inner = {name for name in readers if not name.startswith(("smoke/", "cli/"))}
     assert inner <= edge, sorted(inner - edge)
