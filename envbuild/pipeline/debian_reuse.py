@@ -79,7 +79,7 @@ class _Archives:
         The smallest one that neither the store nor the mirror has stands for all of these: the snapshots have all or none.
         """
         store = debs.Store(self._tools.workspace)
-        absent = [package for package in packages if not store.path(package).is_file()]
+        absent = [package for package in packages if not store.holds(package)]
         if absent:
             mirror = self._mirror()
             absent = [package for package in absent if mirror is None or not mirror.lists(package)]

@@ -121,6 +121,7 @@ class _Run:
         self._had = frozenset(_read(self._notes)) if into is None else frozenset()
         self._store = debs.Store(tools.workspace)
         self._store.sweep()
+        self._whole: dict[str, bool] = {}
         self._failed: dict[str, EnvbuildError] = {}
         self._bytes: dict[str, float] = {}
         self.told: dict[str, Fetched] = {}
@@ -153,9 +154,11 @@ class _Run:
 
     def _is_known(self, pin: Pin) -> bool:
         """Whether it need not be read again. A .deb is kept, so that it must be there: a build takes it from the store."""
-        if pin.deb is not None and not self._store.path(pin.deb).is_file():
-            return False
-        return pin.sha256 in self._had
+        if pin.sha256 not in self._had or pin.deb is None:
+            return pin.sha256 in self._had
+        if pin.sha256 not in self._whole:
+            self._whole[pin.sha256] = self._store.holds(pin.deb)
+        return self._whole[pin.sha256]
 
     def _have(self, pin: Pin, count: int, total: float) -> None:
         """One file, in a thread of the pool; a download that broke off is tried again."""

@@ -39,6 +39,12 @@ def test_an_interrupted_run_goes_on_where_it_was_and_proves_what_it_had(program:
     for name in (SMALL, LARGER):
         evidence = json.loads((program.home / f"evidence/{name}.json").read_text())
         assert [proof["kind"] for proof in evidence["proofs"]] == ["downloaded"]
+    deb = min((program.home / "downloads/debs").glob("*.deb"), key=lambda path: path.stat().st_size)
+    content = deb.read_bytes()
+    deb.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    again = program.run("fetch", "--all", "--json").expect(0).document["fetched"]
+    assert max(done["files"] - done["known"] for done in again) == 1, "a damaged package of the store is had again"
+    assert deb.read_bytes() == content
 
 
 def test_a_folder_of_fetched_files_installs_without_an_index(program: Program, tmp_path: Path):
