@@ -66,6 +66,7 @@ def _context(session: Session, names: tuple[str, ...], folder: Path, constraints
     from envbuild.cli.progress_display import display
     from envbuild.pipeline import context_folder, locking, resolving
 
+    context_folder.require_free(folder)
     with display(session) as shown:
         tools = session.tools(names, on_progress=shown.news)
         name = resolving.resolve_buildable(tools, list(names), constraints).environment.name

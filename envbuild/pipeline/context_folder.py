@@ -20,8 +20,8 @@ _BASE = "base.tar"
 def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]:
     """Make ``folder`` the build context of a lock; lines that a user should know of it.
 
-    Where the lock pins the packages of its base, the folder holds the base, too, made of these packages. Raises
-    :class:`UsageError` (``folder-in-use``) for a folder that holds anything but an earlier context.
+    Where the lock pins the packages of its base, the folder holds the base, too, made of these packages. What
+    :func:`require_free` refuses must have been asked before.
     """
     from envbuild import build, build_context
     from envbuild.engine import debs
@@ -29,7 +29,6 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
     lock = locked.lock
     incomplete_locks.require_complete(tools, lock)
     build.require_complete(lock)
-    _require_free(folder)
     have = debs.collector(tools.workspace, lock, tools.on_progress)
     have(lock.step_debs())
     text = rendering.render_text(tools, lock)
@@ -40,7 +39,8 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
     return notes
 
 
-def _require_free(folder: Path) -> None:
+def require_free(folder: Path) -> None:
+    """Raise :class:`UsageError` (``folder-in-use``) for a folder that holds anything but an earlier context."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "step" / "step.sh").is_file():
         raise UsageError(
             f"{folder} holds other files, which a build context would replace.",
