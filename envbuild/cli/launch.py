@@ -67,10 +67,10 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, arguments: tuple[str, ...], **values: Any) -> int:
-    """Show, or run, the smoke test of NAME on several machines. What follows -- goes to the test: `-- --counts 1,8`.
+    """Print how to run the smoke test of NAME on several machines, or run it with --run.
 
-    Every host needs the image. Exit codes with --run are those of `envbuild smoke`. If --preflight, which --run does first by
-    itself where hosts are entered by ssh, finds that something is missing, the exit code is 6.
+    Options after -- are passed to the test: `-- --counts 1,8`. Every host needs the image. With --run the exit codes are those
+    of `envbuild smoke`. With ssh, --run first checks the hosts as --preflight does. Exit code 6: a host lacks something.
     """
     from envbuild.launch import rendering
     from envbuild.launch.hosts import read_hosts

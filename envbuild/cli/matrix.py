@@ -92,8 +92,8 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     """Propose rows for releases that the package index has and the matrix lacks, as a diff. Rows are never removed.
 
-    CUDA, cuDNN and NCCL are read from what the wheels ask for. What neither they nor the index tell is taken over from the
-    series and marked unknown. Overlays are left out.
+    CUDA, cuDNN and NCCL come from the requirements of the wheels. Facts that neither wheels nor index give are copied from the
+    series, and the row is marked unknown. Overlays are ignored.
     """
     from envbuild import files, matrix
     from envbuild.cli.progress_display import display
