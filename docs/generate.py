@@ -51,7 +51,7 @@ def commands() -> str:
     context = click.Context(group, info_name="envbuild")
     found = {verb: command for verb in group.list_commands(context) if (command := group.get_command(context, verb))}
     common = _common([_options(command, click.Context(command)) for command in found.values()])
-    lines = ["# Commands", "", "`envbuild COMMAND --help` prints the same text.", ""]
+    lines = ["# Commands", "", "The option `--help` of each command prints the same text.", ""]
     lines += ["## Options of most commands", "", *_listed(common), ""]
     for verb, command in found.items():
         lines += _command(command, click.Context(command, info_name=f"envbuild {verb}"), frame.VERBS[verb][1], common)
