@@ -1,6 +1,18 @@
 """PyTorch with one fault planted: ``envbuild-smoke run --adapter benchmarks/faulty_pytorch.py --option fault=NAME[=SIZE]``.
 
-The faults are in PyTorch's own parts: its optimizer, its exchange (DistributedDataParallel) and the labels it is given.
+The faults are in PyTorch's own parts: its optimizer, its exchange (DistributedDataParallel), the images and labels it is given.
+
+lr, momentum, weight_decay (=SIZE), nesterov      of the optimizer
+label           one label of each batch is wrong
+noise=SIZE      in each gradient; autocast: bfloat16
+silent-NAME, frozen-NAME      rank 1 gives no gradient of a parameter, or never updates it
+fp16, bf16      gradients are exchanged in 16 bits
+by-fewer        the sum of gradients is divided by one rank less
+kept-fp16       weights are rounded to float16 after each step
+state-lost      rank 1 loses its optimizer's state before each step
+unsynced-later, summed-later  from step 41 on gradients are not exchanged, or summed in place of averaged
+same-shard-later              from step 41 on every rank gets the images of rank 0; unsynced-same-later: and exchanges nothing
+unsynced-small-lr             nothing is exchanged where the learning rate is as small as in the benchmark
 """
 
 from pathlib import Path
@@ -9,6 +21,8 @@ import numpy as np
 
 from . import load
 
+LATER = 40  # steps
+HALVES = {"fp16": "fp16_compress_hook", "bf16": "bf16_compress_hook"}
 RECIPE = Path(__file__).resolve().parent.parent / "images" / "recipes" / "pytorch" / "smoke.py"
 
 
@@ -24,16 +38,37 @@ class Adapter(load(str(RECIPE))):
                 group[self.fault] = self.size
             if self.fault == "nesterov":
                 group["nesterov"] = True
-        if self.ctx.world > 1 and sync == "mean" and self.fault in ("fp16", "bf16"):
+        self.steps, self.rate = 0, 1.0
+        if handle["run"] is not handle["model"]:
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-            handle["run"].register_comm_hook(None, getattr(default_hooks, self.fault + "_compress_hook"))
+            # Without annotations, for PyTorch wants its own types there.
+            handle["run"].register_comm_hook(None, lambda _state, bucket: self.exchange(default_hooks, bucket))
         for name, tensor in handle["tensors"].items():
             if self.fault == "noise":
                 tensor.register_hook(self.noisy)
             if self.fault == "silent-" + name and self.ctx.rank == 1:
                 tensor.register_hook(self.torch.zeros_like)
         return handle
+
+    def exchange(self, hooks, bucket):
+        later = self.steps > LATER
+        if (later and self.fault in ("unsynced-later", "unsynced-same-later")) or (
+            self.fault == "unsynced-small-lr" and self.rate < 1e-3
+        ):
+            future = self.torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+        if self.fault in HALVES:
+            return getattr(hooks, HALVES[self.fault])(None, bucket)
+        done = hooks.allreduce_hook(None, bucket)
+        factor = {"by-fewer": self.ctx.world / (self.ctx.world - 1), "summed-later": self.ctx.world if later else 1}
+        return done.then(lambda got: self.tensor_of(got) * factor.get(self.fault, 1))
+
+    def tensor_of(self, done):
+        """The answer of a hook: a tensor in newer releases, a list of one before."""
+        found = done.value()
+        return found if isinstance(found, self.torch.Tensor) else found[0]
 
     def noisy(self, gradient):
         return gradient * (1 + self.size * self.torch.randn_like(gradient))
@@ -44,6 +79,12 @@ class Adapter(load(str(RECIPE))):
         return super().put(handle, images, labels)
 
     def step(self, handle, batch, lr):
+        self.steps, self.rate = self.steps + bool(handle["shard"]), lr
+        if handle["shard"] and self.steps > LATER and "same" in self.fault:
+            for tensor in batch:
+                self.torch.distributed.broadcast(tensor, 0)
+        if self.fault == "state-lost" and self.ctx.rank == 1:
+            handle["sgd"].state.clear()
         if self.fault == "lr":
             lr *= self.size
         skipped = handle["tensors"].get(self.fault[len("frozen-") :]) if self.fault.startswith("frozen-") else None
@@ -56,4 +97,8 @@ class Adapter(load(str(RECIPE))):
         if before is not None and self.ctx.rank == 1:
             with self.torch.no_grad():
                 skipped.copy_(before)
+        if self.fault == "kept-fp16":
+            with self.torch.no_grad():
+                for tensor in handle["tensors"].values():
+                    tensor.copy_(tensor.half().float())
         return token
