@@ -45,7 +45,7 @@ _TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
 
 
 class IndexLike(Protocol):
-    """What a build needs of :class:`envbuild.index.Index`."""
+    """What a build needs of :class:`envbuild.index.client.Index`."""
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
         """The file, downloaded or from an earlier run, checked against its sha256."""

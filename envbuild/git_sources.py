@@ -1,4 +1,4 @@
-"""The source of a framework that is on no package index: one commit of its repository, as one archive, fetched by git.
+"""Sources of frameworks that no package index has: one commit of a repository as one archive, fetched by git.
 
 Git checks every object by its hash, so that a commit pins its files and those of its submodules. A copy of one's own serves
 in git's own words, also without a network: ``git config --global url."/srv/x.git".insteadOf https://github.com/some/x``.

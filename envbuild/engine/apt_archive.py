@@ -1,4 +1,4 @@
-"""One suite of the archive as this machine's mirrors have it now: apt, in a folder of its own, says what it would install.
+"""Asks apt what it would install from one suite, as this machine's mirrors have it now. apt runs in a folder of its own.
 
 Nothing is installed and no root is needed. The lists are fetched once in a run, however many locks are made in it.
 """

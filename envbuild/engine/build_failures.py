@@ -1,4 +1,4 @@
-"""What a builder's words mean: a table from patterns in its output to an error code, and the error made from it."""
+"""Turns a builder's output into an error: a table of patterns in the output, each with an error code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads BuildKit's ``--progress=plain`` lines and turns them into news, keeping what a failure needs."""
+"""Reads BuildKit's ``--progress=plain`` lines and turns them into progress messages. Keeps the last lines for an error."""
 
 from __future__ import annotations
 

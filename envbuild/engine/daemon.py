@@ -1,4 +1,4 @@
-"""How the private engine's daemon is started: programs, configuration, command line."""
+"""The private engine's daemon: its programs, configuration and command line."""
 
 from __future__ import annotations
 

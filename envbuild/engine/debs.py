@@ -1,4 +1,4 @@
-"""The .debs that locks pin, kept by hash: from an earlier run, else from a mirror, else from the distribution's snapshots.
+"""Stores the .deb files that locks pin, named by hash. A missing file comes from a mirror, else from a snapshot archive.
 
 Whatever a server answers, only the file with the lock's hash gets in, and only whole: it is written under another name first.
 """

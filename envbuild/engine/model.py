@@ -1,4 +1,4 @@
-"""What the rest of the project learns from the engine: plain values, no SDK objects."""
+"""The values that the engine returns: plain dataclasses, no SDK objects."""
 
 from __future__ import annotations
 

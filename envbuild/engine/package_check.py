@@ -1,4 +1,4 @@
-"""Whether the distribution's packages in an image are those that its lock pins: asked before the image gets a tag."""
+"""Checks, before an image gets a tag, that it holds the distribution's packages that its lock pins."""
 
 from __future__ import annotations
 

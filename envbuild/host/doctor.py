@@ -38,7 +38,7 @@ class HostFinding:
 
 
 class EngineFacts(Protocol):
-    """What the doctor wants to know of an engine; :class:`envbuild.engine.EngineInfo` is one."""
+    """What the doctor wants to know of an engine; :class:`envbuild.engine.model.EngineInfo` is one."""
 
     @property
     def builder(self) -> str:
@@ -67,7 +67,7 @@ class EngineFacts(Protocol):
 def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
     """Look at everything and say it, needed things first. Asks no network.
 
-    ``describe_engine`` is :func:`envbuild.engine.describe`; without it the engine is left out.
+    ``describe_engine`` is :func:`envbuild.engine.choice.describe`; without it the engine is left out.
     """
     found = [_python(), _home_disk(workspace)]
     facts: EngineFacts | None = None

@@ -1,4 +1,4 @@
-"""An exchange with a server in a thread of its own, which whoever waits for it can break off."""
+"""Runs an exchange with a server in a thread, and breaks it off when its time is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what a package index sends is taken, and how long it is waited for: all limits of the network in one place.
+"""All limits on the network: how many bytes a package index may send, and how long to wait for them.
 
 An index may be slow, broken or hostile; none of these may take all memory, all disk or all day.
 """

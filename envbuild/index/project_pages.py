@@ -1,4 +1,4 @@
-"""Project pages of package indexes, in both forms that the standards know, to one form of ours."""
+"""Parses the project pages of package indexes, in HTML or JSON."""
 
 from __future__ import annotations
 

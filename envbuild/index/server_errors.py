@@ -1,4 +1,4 @@
-"""What went wrong with a server, as errors of ours: of a host that cannot be used, or of one file alone."""
+"""Errors for a host that cannot be used, and for a single file that a host does not give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to servers, each with an end: bounded in bytes and in time, and telling what they wait for.
+"""Asks servers, bounded in bytes and in time, and reports what it waits for.
 
 ``requests`` bounds the time between two bytes, not the time of an answer: a server that sends one byte every few seconds holds
 it for ever, in the headers as in the body. So each exchange runs in a thread, and whoever waits for it breaks the connection

@@ -1,4 +1,4 @@
-"""What each host of a launch lacks, judged from what images/launchers/preflight.sh wrote there. Pure."""
+"""Finds what each host of a launch lacks, from the output of images/launchers/preflight.sh there. Pure."""
 
 from __future__ import annotations
 

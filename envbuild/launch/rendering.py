@@ -1,4 +1,4 @@
-"""What a launcher is told, as text: a script or a manifest. Pure."""
+"""Renders the script or manifest for a launcher. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts out of wheels and source archives that anybody may have made: bounded in bytes, and nothing is unpacked to a disk.
+"""Reads text files from wheels and source archives of strangers: bounded in bytes, and nothing is unpacked to a disk.
 
 A wheel of 2 MB can claim a METADATA of 5 GB, a source archive of 1 kB can unpack to terabytes.
 """

@@ -1,4 +1,4 @@
-"""Which versions of a project could be locked for a target, and the one file that each would be locked as."""
+"""The versions of a project that can be locked for a target, with the file chosen for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failed download, told as what it is for the reader: which file of which lock is gone or is another one. Pure."""
+"""Explains a failed download: which file of which lock is gone or was replaced. Pure."""
 
 from __future__ import annotations
 

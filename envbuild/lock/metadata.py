@@ -1,4 +1,4 @@
-"""What a published file says of itself, read without running any of its code and, for wheels, without downloading it."""
+"""Reads the metadata of published files without running their code and, for wheels, without downloading them."""
 
 from __future__ import annotations
 

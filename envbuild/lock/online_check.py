@@ -1,4 +1,4 @@
-"""Whether the files that locks pin are still offered, and are still the same: what their indexes say today."""
+"""Asks the indexes whether they still offer the files that locks pin, unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packages of one prefix, each chosen and pinned by its file, and the tools that install or build them."""
+"""Locks one prefix: chooses its packages and pins their files and the tools that install or build them."""
 
 from __future__ import annotations
 

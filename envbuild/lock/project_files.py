@@ -1,4 +1,4 @@
-"""What is offered of each project of an environment: by the index that carries it, or by what the matrix pins of it."""
+"""The files that each project of an environment offers: on its index, or pinned by the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asks for: several frameworks and packages beside them, chosen together, and named where they do not fit. Pure."""
+"""Chooses the packages of all frameworks and of the user together, and names those that do not fit. Pure."""
 
 from __future__ import annotations
 
