@@ -20,7 +20,7 @@ demo: $(VENV)/.installed ## From a bare machine to a tested image: a current fra
 	@$(BIN)/envbuild make $(DEMO) --start-engine
 
 check: lint ## The quick part of `make test`: no root, no engine, no network, a few minutes
-	@$(BIN)/pytest -q -n auto -m "not prove and not engine and not network" tests/unit tests/cases tests/golden tests/contract $(ARGS)
+	@ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-0.1} $(BIN)/pytest -q -n auto -m "not prove and not engine and not network" tests/unit tests/cases tests/golden tests/contract $(ARGS)
 
 test: $(VENV)/.installed-dev machine ## Everything a change must pass, real builds included (60 minutes at most on 2 cores)
 	@$(MAKE) --no-print-directory lint

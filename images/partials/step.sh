@@ -186,9 +186,14 @@ pip-install() {
   compile "${prefix}"
 }
 
-# pip-install-built PREFIX: the wheels that an earlier stage built.
+# pip-install-built PREFIX: the wheels that an earlier stage built, by name: of a wheel given by its path, installers note the time.
 pip-install-built() {
-  installer "$1" --no-index --no-deps /mnt/wheels/*.whl
+  local file name version wanted=()
+  for file in /mnt/wheels/*.whl; do
+    IFS=- read -r name version _ <<< "${file##*/}"
+    wanted+=("${name}==${version}")
+  done
+  installer "$1" --no-index --find-links /mnt/wheels --no-deps "${wanted[@]}"
   compile "$1"
 }
 

@@ -16,7 +16,7 @@ import pytest
 from documents import ANY, NEVER_RUN, ROOT, Block
 from program import fresh_root
 
-from envbuild.engine import Engine
+from envbuild.engine.client import Engine
 
 LIMIT_S = 1800
 

@@ -12,8 +12,8 @@ import render_locks as toys
 from lock_universe import Universe
 from overlay_files import HEAD, TOY_ENTRY, overlay
 from test_render import TEMPLATES
-from test_verify_comparisons import told
 from verify_locks import lock as verified
+from verify_locks import told
 
 from envbuild import codec, matrix
 from envbuild.errors import ConflictError, InvalidInputError
@@ -193,7 +193,7 @@ def test_the_build_stage_alone_installs_what_compiling_takes() -> None:
     text = compiled(build_packages=(CORE, HEADERS))
     built = stages(text).pop("built")
     assert "cuda-core-9-0=9.0.176.3-1" in built
-    assert "from=cuda-files,source=/cuda,target=/tmp/cuda" in built
+    assert "from=cuda-files,source=/cuda,target=/mnt/cuda" in built
     assert built.index("cuda-core-9-0=") < built.index("nvcc --version | grep -F 'release 9.0,'") < built.index("RUN make")
     assert "/usr/local/cuda/bin:${PATH}" in built
     rest = text.replace(built, "")
@@ -206,7 +206,7 @@ def test_packages_that_are_known_files_are_checked_by_hash_beside_the_keys() -> 
     made = stages(compiled(build_packages=(replace(CORE, url="https://vendor.example/core.deb", sha256="12" * 32),)))
     assert "12" * 32 in made["built-files"]
     assert "AAAA" in made["built-files"]
-    assert "from=built-files,source=/cuda,target=/tmp/cuda" in made["built"]
+    assert "from=built-files,source=/cuda,target=/mnt/cuda" in made["built"]
     assert "12" * 32 not in made["cuda-files"], "the run-time stage's text is shared with those that compile nothing"
 
 
@@ -216,7 +216,7 @@ def test_the_devel_image_is_pinned_and_only_taken_from() -> None:
         compiled(build_image="vendor/cuda:9.0-devel", **{name: getattr(none, name) for name in ("repositories", "packages")})
     )
     assert made["cuda-devel"].startswith("FROM vendor/cuda:9.0-devel@sha256:" + "ef" * 32 + " AS cuda-devel")
-    assert "from=cuda-devel,source=/,target=/tmp/devel" in made["built"]
+    assert "from=cuda-devel,source=/,target=/mnt/devel" in made["built"]
     assert all("cuda-devel" not in text for name, text in made.items() if name not in ("cuda-devel", "built"))
 
 

@@ -1,6 +1,11 @@
-"""A small lock for the tests of verify and smoketest: one prefix, two wheels and a package built from source."""
+"""A small lock for the tests of verify and smoketest, and what a sound image of it tells.
+
+The lock has one prefix, two wheels and a package built from source.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from envbuild.model import (
     AptPackage,
@@ -96,3 +101,44 @@ def lock(*, cuda: str | None = None, cudnn: str | None = None, apt: tuple[AptPac
     )
     base = BaseLock(image="debian:12", digest=None, bootstrap=bootstrap)
     return Lock(environment=environment, base=base, prefixes=(prefix,), missing=())
+
+
+CUDNN = AptPackage(name="libcudnn7", version="7.4.2.24-1+cuda9.0", repository="r", url="", sha256="")
+
+
+def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]:
+    return {"name": name, "version": version, "folder": f"{name}.dist-info", "kind": kind, "files": 3, "hashed": 2}
+
+
+def told() -> dict[str, Any]:
+    """What a sound image of the toy lock tells."""
+    return {
+        "prefixes": {
+            "/opt/env": {
+                "python": "3.11.2",
+                "sites": ["/opt/env/lib/python3.11/site-packages"],
+                "distributions": [
+                    distribution("Toy", "1.0.0"),
+                    distribution("typing-extensions", "4.0"),
+                    distribution("sourcy", "2.0"),
+                ],
+                "missing": [],
+                "modified": [],
+                "unreadable": [],
+                "unrecorded": [],
+                "bytes": 100,
+            }
+        },
+        "packages": {
+            "bash": "5.2",
+            "python3": "3.11.2-1",
+            "tini": "0.19",
+            "ca-certificates": "2023",
+            "libcudnn7": CUDNN.version,
+        },
+        "packaged": {"compared": 10, "modified": [], "missing": []},
+        "privileged": [],
+        "writable": [],
+        "secrets": [],
+        "paths": {"/usr/bin/tini": {"folder": False, "executable": True}},
+    }

@@ -8,55 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from verify_locks import CUDNN, distribution, told
 from verify_locks import lock as make_lock
 
 from envbuild import codec
 from envbuild.engine.model import ImageInfo
 from envbuild.errors import VerifyError
 from envbuild.lock.lock_file import digest
-from envbuild.model import AptPackage, ComputeCapability
+from envbuild.model import ComputeCapability
 from envbuild.verify import answers, comparisons
 from envbuild.verify.findings import Findings, VerifyReport
-
-CUDNN = AptPackage(name="libcudnn7", version="7.4.2.24-1+cuda9.0", repository="r", url="", sha256="")
-
-
-def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]:
-    return {"name": name, "version": version, "folder": f"{name}.dist-info", "kind": kind, "files": 3, "hashed": 2}
-
-
-def told() -> dict[str, Any]:
-    """What a sound image of the toy lock tells."""
-    return {
-        "prefixes": {
-            "/opt/env": {
-                "python": "3.11.2",
-                "sites": ["/opt/env/lib/python3.11/site-packages"],
-                "distributions": [
-                    distribution("Toy", "1.0.0"),
-                    distribution("typing-extensions", "4.0"),
-                    distribution("sourcy", "2.0"),
-                ],
-                "missing": [],
-                "modified": [],
-                "unreadable": [],
-                "unrecorded": [],
-                "bytes": 100,
-            }
-        },
-        "packages": {
-            "bash": "5.2",
-            "python3": "3.11.2-1",
-            "tini": "0.19",
-            "ca-certificates": "2023",
-            "libcudnn7": CUDNN.version,
-        },
-        "packaged": {"compared": 10, "modified": [], "missing": []},
-        "privileged": [],
-        "writable": [],
-        "secrets": [],
-        "paths": {"/usr/bin/tini": {"folder": False, "executable": True}},
-    }
 
 
 def compare(story: dict[str, Any], *, cuda: str | None = None) -> Findings:
