@@ -216,7 +216,7 @@ def test_the_devel_image_is_pinned_and_only_taken_from() -> None:
         compiled(build_image="vendor/cuda:9.0-devel", **{name: getattr(none, name) for name in ("repositories", "packages")})
     )
     assert made["cuda-devel"].startswith("FROM vendor/cuda:9.0-devel@sha256:" + "ef" * 32 + " AS cuda-devel")
-    assert "from=cuda-devel,source=/,target=/mnt/devel" in made["built"]
+    assert "from=cuda-devel,source=/,target=/mnt/from" in made["built"]
     assert all("cuda-devel" not in text for name, text in made.items() if name not in ("cuda-devel", "built"))
 
 
