@@ -1,6 +1,7 @@
 """Which cause is named for which weights: every known fault, at the size at which it is faint, and what has no name."""
 from __future__ import absolute_import, division, print_function
 
+import re
 import unittest
 
 import boot  # noqa: F401
@@ -180,7 +181,8 @@ class Likeness(Judged):
             one = case(replicas)
             made = self.judged(one, self.noisy(one, size))
             self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'noise'), made)
-            self.assertIn('random noise of about %.0e' % size, made['message'])
+            said = float(re.search(r'random noise of about (\S+) of their size', made['message']).group(1))
+            self.assertTrue(0.8 * size <= said <= 1.25 * size, made['message'])
 
     @staticmethod
     def noisy(one, size):

@@ -27,7 +27,7 @@ def team(*hellos, **options):
     """A Team whose processes have said so; no connection is made."""
     made = hosts.Team.__new__(hosts.Team)
     made._place = ranks.Place(0, len(hellos) + options.pop('missing', 0), 0, 'ant', 29617, 'test')
-    made._options = dict({'counts': 'auto', 'threads': 0, 'interface': '', 'join': 2}, **options)
+    made._options = dict({'counts': 'auto', 'threads': 0, 'interface': '', 'join': 2, 'options': {}}, **options)
     made._mine = hosts.Member(hellos[0])
     others = [hosts.Member(each, link=True, address='10.0.0.%d' % (2 + number)) for number, each in enumerate(hellos[1:])]
     made.members, made._strangers, made.beyond = [made._mine] + others, [], []
