@@ -40,9 +40,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PORT = 8000
 # The setuptools of 2018 asks for a method that Python 3.9 no longer has.
-_OLD_NAMES = (
-    "echo 'import html.parser; html.parser.HTMLParser.unescape = staticmethod(html.unescape)' > /etc/python3.9/sitecustomize.py"
-)
+_OLD_NAMES = "echo 'HTMLParser.unescape = staticmethod(unescape)' >> /usr/lib/python3.9/html/parser.py"
 # What the stand-in's base takes from Debian as it is: tools that steps run, and what they are linked with.
 REAL = {
     "apt-transport-https", "ca-certificates", "cmake", "curl", "dumb-init", "g++", "gnupg", "libc6", "libgomp1", "libquadmath0",
@@ -238,8 +236,7 @@ def _spec(lock: Lock) -> dict[str, Any]:
     for package in (*base.packages, *base.build_packages):
         debs.setdefault(package.repository, {})[package.name] = package.version
     text = render(lock, recipes.load(_HERE), recipes.templates(_HERE))["Dockerfile"]
-    # Not the step that only tries whether the base's own sources still answer.
-    for line in re.findall(r"apt-get install -y --no-install-recommends (?!--)([^;\\]+);", text):
+    for line in re.findall(r"\bapt-install ([^;\\\n]+)", text):
         for word in line.split():
             name, _, version = word.partition("=")
             if name not in REAL and not name.startswith("-"):
