@@ -66,17 +66,18 @@ def mirror(tmp_path: Path) -> Mirror:
 
 
 def run_step(mirror: Mirror, root: Path) -> subprocess.CompletedProcess[str]:
-    """The step of the stage ``cuda-files``, with the folders that it writes to below ``root``."""
+    """The step of the stage ``cuda-files`` with the functions of step.sh; the folders that it writes to are below ``root``."""
     repository = Path(__file__).parents[2]
     found = recipes.templates(Workspace(root=repository, output=repository, home=repository))
     text = render(mirror.lock, locks.RECIPES, {**found, "recipes/alpha/install.j2": ""})["Dockerfile"]
     stage = next(part for part in re.split(r"(?m)^(?=FROM )", text) if " AS cuda-files" in part.splitlines()[0])
     step = stage.split("\nRUN ")[-1].split("\n\n")[0]
     lines = [line.removesuffix("\\") for line in step.splitlines() if "--mount=" not in line]
-    script = "\n".join(lines)
-    script = re.sub(r"(?<![\w/])/(conda|usr/local/cuda-9.0|tmp)(?=[/ ;])", rf"{root}/\1", script)
-    script = script.replace("file:///conda", f"file://{root}/conda")
-    (root / "tmp").mkdir(parents=True)
+    functions = (repository / "images" / "partials" / "step.sh").read_text().partition('\nmkdir -p "${scratch}"')[0]
+    script = "\n".join([functions, *lines])
+    script = re.sub(r"(?<![\w/])/(conda|usr/local/cuda-9.0|tmp|dev/shm/envbuild)(?=[/ ;])", rf"{root}/\1", script)
+    for folder in ("tmp", "dev/shm/envbuild"):
+        (root / folder).mkdir(parents=True)
     variables = {"CONDA_CHANNEL_ALIAS": mirror.folder.as_uri(), "ENVBUILD_GITHUB_MIRROR": mirror.folder.as_uri()}
     return subprocess.run(
         ["/bin/bash", "-o", "pipefail", "-c", script],

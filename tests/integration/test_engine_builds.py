@@ -185,16 +185,13 @@ def wait_for(condition, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def test_without_a_program_that_builds_the_refusal_says_what_to_install(
-    engine, debian12, context, workspace, tmp_path, monkeypatch
-):
+def test_without_a_program_that_builds_the_refusal_says_what_to_install(engine, debian12, context, workspace, tmp_path):
     program = tmp_path / "docker"
     program.write_text(
         "#!/bin/sh\necho 'ERROR: BuildKit is enabled but the buildx component is missing or broken.' >&2\nexit 1\n"
     )
     program.chmod(0o755)
-    monkeypatch.setenv("ENVBUILD_DOCKER", str(program))
-    other = connect(workspace, {"DOCKER_HOST": engine.endpoint})
+    other = connect(workspace, {"DOCKER_HOST": engine.endpoint, "ENVBUILD_DOCKER": str(program)})
     assert other.info.builder == "classic"
     write(context, debian12, "RUN true")
     with pytest.raises(EngineError) as caught:
@@ -203,11 +200,11 @@ def test_without_a_program_that_builds_the_refusal_says_what_to_install(
     assert "buildx" in caught.value.hint
 
 
-def test_a_better_program_is_found_behind_one_that_cannot(engine, workspace, tmp_path, monkeypatch):
+def test_a_better_program_is_found_behind_one_that_cannot(engine, workspace, tmp_path):
     bad = tmp_path / "docker"
     bad.write_text("#!/bin/sh\nexit 1\n")
     bad.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    found = connect(workspace, {"DOCKER_HOST": engine.endpoint}).cli
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    found = connect(workspace, {"DOCKER_HOST": engine.endpoint, "PATH": path}).cli
     assert found.builder == engine.cli.builder
     assert found.path != str(bad)

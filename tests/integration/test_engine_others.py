@@ -107,4 +107,4 @@ def test_an_engine_by_ssh_that_is_not_there_says_what_to_do(installed: bool, wor
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 6
     error = json.loads(done.stdout)["error"]
-    assert ("ssh does not get there" if installed else "envbuild[ssh]") in error["message"] + error["hint"]
+    assert ("ssh cannot connect" if installed else "envbuild[ssh]") in error["message"] + error["hint"]
