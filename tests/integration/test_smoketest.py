@@ -119,10 +119,10 @@ def test_a_gpu_image_without_a_gpu_is_inconclusive_on_the_cpu_too_unless_that_is
     image = derive(engine, toy, tmp_path / "gpu", PUT_ADAPTER, put_lock, files=files)
     info = engine.image(image)
     assert info is not None
-    trial = smoketest._Trial(
+    trial = smoketest.Trial(
         engine=engine, image=image, info=info, lock=lock, options=SmokeOptions(), on_progress=ignore_progress
     )
-    if smoketest._gpus(trial):
+    if smoketest.gpus_to_use(trial):
         pytest.skip("this machine has a GPU")
     plain = smoketest.run(engine, image, lock, SmokeOptions(arguments=SHORT), tmp_path / "out")
     assert (plain.status, plain.exit_code) == ("inconclusive", 10)
