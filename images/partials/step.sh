@@ -186,14 +186,20 @@ pip-install() {
   compile "${prefix}"
 }
 
-# pip-install-built PREFIX: the wheels that an earlier stage built, by name: of a wheel given by its path, installers note the time.
+# pip-install-built PREFIX: the wheels that an earlier stage built, by name, so that `pip freeze` shows a version and no path. uv
+# records when a local wheel was made (uv_cache.json). That differs from build to build, so the record is removed, and its line in the
+# list of installed files.
 pip-install-built() {
-  local file name version wanted=()
+  local file name version record wanted=()
   for file in /mnt/wheels/*.whl; do
     IFS=- read -r name version _ <<< "${file##*/}"
     wanted+=("${name}==${version}")
   done
   installer "$1" --no-index --find-links /mnt/wheels --no-deps "${wanted[@]}"
+  find "$1" -path '*.dist-info/uv_cache.json' | while read -r record; do
+    sed -i '/[.]dist-info\/uv_cache[.]json,/d' "${record%/*}/RECORD"
+    rm "${record}"
+  done
   compile "$1"
 }
 

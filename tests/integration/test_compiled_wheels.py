@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import uv
 
 STEP = Path(__file__).parents[2] / "images/partials/step.sh"
 # What it was built in gets into the wheel, as a compiler's __FILE__ does.
@@ -78,3 +80,26 @@ def test_a_path_of_the_build_is_the_same_each_time(archive: Path, tmp_path: Path
     (tools / "sitecustomize.py").write_text(module)
     numbered = {built(archive, tmp_path / f"numbered-{number}", PYTHONPATH=str(tools)) for number in range(2)}
     assert len(numbered) == 1, numbered
+
+
+def test_an_installed_wheel_does_not_say_when_it_was_made(tmp_path: Path) -> None:
+    """uv records that of a wheel that is a local file."""
+    mounted, prefix = tmp_path / "mnt", tmp_path / "env"
+    (mounted / "wheels").mkdir(parents=True)
+    (mounted / "tools").mkdir()
+    (mounted / "tools" / "uv").symlink_to(uv.find_uv_bin())
+    with zipfile.ZipFile(mounted / "wheels" / "toy-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("toy.py", "")
+        wheel.writestr("toy-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+        wheel.writestr("toy-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("toy-1.dist-info/RECORD", "toy.py,,\ntoy-1.dist-info/METADATA,,\ntoy-1.dist-info/WHEEL,,\n")
+    venv.create(prefix, symlinks=True)
+    functions = STEP.read_text().partition('\nmkdir -p "${scratch}"')[0].replace("/mnt/", f"{mounted}/")
+    script = f"{functions}\ncompile() {{ :; }}\ncache={tmp_path}/cache\npip-install-built {prefix}\n"
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    record = next(prefix.glob("lib/python3.*/site-packages/toy-1.dist-info/RECORD"))
+    listed = {line.split(",")[0] for line in record.read_text().splitlines()}
+    assert not [path for path in record.parent.iterdir() if path.name in ("uv_cache.json", "direct_url.json")]
+    assert {f"toy-1.dist-info/{path.name}" for path in record.parent.iterdir()} <= listed
+    assert all((record.parents[1] / path).exists() for path in listed)
