@@ -63,7 +63,7 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
     whole = hashlib.sha256()
     parts = {path: text.encode() for path, text in rendering.items()}
     parts["lock.json"] = lock_file.dumps(lock).encode()
-    parts |= {path: source.read_bytes() for path, source in guest_files(workspace, lock, recipes).items()}
+    parts |= _contents({**guest_files(workspace, lock, recipes), **step_files(workspace)})
     for path, content in sorted(parts.items()):
         whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
     for path, source in users_files(workspace, lock).items():
@@ -73,16 +73,20 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
 
 def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> str:
     """One sha256 over the guest as the environment of ``lock`` gets it: the smoke package and its recipes' adapters."""
-    return _digest({path: source.read_bytes() for path, source in guest_files(workspace, lock, recipes).items()})
+    return _digest(_contents(guest_files(workspace, lock, recipes)))
 
 
 def rendering_digest(workspace: Workspace, lock: Lock, rendering: Mapping[str, bytes]) -> str:
-    """One sha256 over the rendered files, and over the files of the user's own that they copy into the image."""
+    """One sha256 over the rendered files, the scripts that run their steps, and the user's own files that they copy."""
     users = {
         path: f"{files.sha256_of(source)} {_mode_of(source):o}".encode()
         for path, source in users_files(workspace, lock).items()
     }
-    return _digest({**rendering, **users})
+    return _digest({**rendering, **_contents(step_files(workspace)), **users})
+
+
+def _contents(sources: Mapping[str, Path]) -> dict[str, bytes]:
+    return {path: source.read_bytes() for path, source in sources.items()}
 
 
 def _digest(parts: Mapping[str, bytes]) -> str:
@@ -93,17 +97,15 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 
 
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
-    """Our own programs that go into the image, or build it: path in the context → file here.
+    """Our own programs that go into the image: path in the context → file here.
 
-    They are the smoke package, the adapters of the environment's recipes and those they name, what lets users add packages, and
-    the scripts that run the steps of the build.
+    They are the smoke package, the adapters of the environment's recipes and those they name, and what lets users add packages.
     """
     guest = {
         f"envbuild/smoke/{path.relative_to(workspace.guest).as_posix()}": path
         for path in workspace.guest.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
-    guest |= {f"step/{path.name}": path for path in workspace.partials.glob("*.sh")}
     own = [framework.recipe for framework in lock.environment.frameworks]
     borrowed = [other for recipe in own if recipe in recipes for other in recipes[recipe].adapters]
     for name in dict.fromkeys([*own, *borrowed]):
@@ -113,6 +115,11 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
     if any(prefix.pip for prefix in lock.prefixes):
         guest |= {f"envbuild/overlay/{path.name}": path for path in workspace.overlay.iterdir() if path.is_file()}
     return dict(sorted(guest.items()))
+
+
+def step_files(workspace: Workspace) -> dict[str, Path]:
+    """The scripts that run the steps of a build: path in the context → file here. They stay out of the image."""
+    return {f"step/{path.name}": path for path in sorted(workspace.partials.glob("*.sh"))}
 
 
 def users_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
@@ -161,8 +168,8 @@ def assemble(  # noqa: PLR0917 - what a context is made from
         for path, text in {**rendering, **_told(lock, rendering)}.items():
             _put(part, path, text.encode())
         put_mount_points(part)
-        for path, source in guest_files(workspace, lock, recipes).items():
-            _put(part, path, source.read_bytes())
+        for path, content in _contents({**guest_files(workspace, lock, recipes), **step_files(workspace)}).items():
+            _put(part, path, content)
         for artifact in lock.tools:
             wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
             _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)

@@ -308,7 +308,8 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
     files["envbuild/lock.json"] = lock_file.dumps(lock).encode()
     files["envbuild/sbom.cdx.json"] = sbom.dumps(lock, lock_file.digest(lock)).encode()
-    files |= {path: source.read_bytes() for path, source in build_context.guest_files(_HERE, lock, known).items()}
+    programs = {**build_context.guest_files(_HERE, lock, known), **build_context.step_files(_HERE)}
+    files |= {path: source.read_bytes() for path, source in programs.items()}
     for prefix in lock.prefixes:
         if prefix.pip is not None:
             wheel = Index().fetch_artifact(prefix.pip, folder.parent / "pip")

@@ -109,6 +109,18 @@ def test_inputs_change_with_lock_rendering_and_guest(place, lock):
     assert build_context.inputs_digest(place, lock, {}, rendering) != before
 
 
+def test_proofs_of_an_image_rest_on_the_scripts_that_built_it_and_those_of_the_guest_do_not(place, lock):
+    place.partials.mkdir()
+    script = place.partials / "step.sh"
+    script.write_text("one\n")
+    rendered, guest = build_context.rendering_digest(place, lock, {}), build_context.guest_digest(place, lock, {})
+    inputs = build_context.inputs_digest(place, lock, {}, {})
+    script.write_text("another\n")
+    assert build_context.rendering_digest(place, lock, {}) != rendered
+    assert build_context.inputs_digest(place, lock, {}, {}) != inputs
+    assert build_context.guest_digest(place, lock, {}) == guest
+
+
 def test_the_guest_comes_with_the_recipes_adapters_and_without_caches(place, lock):
     files = build_context.guest_files(place, lock, {})
     assert "envbuild/smoke/__main__.py" in files
