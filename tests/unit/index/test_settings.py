@@ -8,27 +8,6 @@ from envbuild.index.settings import host_of, is_trusted, read_settings, without_
 from envbuild.index.tool_settings import pip_variables, uv_variables
 
 
-@pytest.fixture
-def configure(tmp_path, monkeypatch):
-    """A function that makes the given text pip's only configuration file."""
-    import os
-
-    for name in os.environ:
-        if name.upper().startswith(("PIP_", "UV_")) or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("HOME", str(tmp_path / "none"))
-
-    def write(text):
-        path = tmp_path / "pip.conf"
-        path.write_text(text)
-        monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
-
-    return write
-
-
 def test_sections_and_variables_win_in_pips_order(configure, monkeypatch):
     configure("[global]\nindex-url = https://a.example/simple\ntimeout = 7\n[download]\nindex-url = https://b.example/simple\n")
     assert read_settings().index_url == "https://b.example/simple"

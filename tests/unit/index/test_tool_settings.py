@@ -9,27 +9,6 @@ from envbuild.index.settings import read_settings
 from envbuild.index.tool_settings import build_secrets, pip_variables, uv_variables
 
 
-@pytest.fixture
-def configure(tmp_path, monkeypatch):
-    """A function that makes the given text pip's only configuration file."""
-    import os
-
-    for name in os.environ:
-        if name.upper().startswith(("PIP_", "UV_")) or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("HOME", str(tmp_path / "none"))
-
-    def write(text):
-        path = tmp_path / "pip.conf"
-        path.write_text(text)
-        monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
-
-    return write
-
-
 def test_variables_say_the_same_to_uv_and_pip(configure, monkeypatch, tmp_path):
     configure(
         "[global]\nindex-url = https://a.example/simple\nextra-index-url = https://b.example/simple\n"
