@@ -140,7 +140,7 @@ def _is_word(value: object) -> bool:
 
 
 def checks() -> str:
-    """Every check of the smoke test, with what it means and what to do when it fails."""
+    """The page that lists every check of the smoke test: what it means, and what to do when it fails."""
     lines = [
         "# Checks of the smoke test",
         "",

@@ -150,7 +150,7 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     folder: Path | None = None,
     more: Mapping[str, Path] = MappingProxyType({}),
 ) -> Path:
-    """Write the build context of ``lock`` anew and return its folder: ``folder``, else the one of this machine's builds.
+    """Write a new build context for ``lock`` and return its folder; by default the one in the cache folder.
 
     ``more`` are further files: path in the context → file here.
 

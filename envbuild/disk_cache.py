@@ -76,9 +76,9 @@ def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> N
 
 
 def stamp(places: Iterable[Path]) -> tuple[str, int]:
-    """What tells the files at and below ``places`` from changed ones without reading them, and the time of the newest change.
+    """A digest that changes when any file at or below ``places`` changes, and the time of the newest change. It reads no file.
 
-    As git's index does, it takes paths, sizes, inodes and both times: no program can set the time of the last status change.
+    Like git's index, it uses paths, sizes, inodes and both times: no program can set the time of the last status change.
     """
     found: list[tuple[str, int, int, int, int]] = []
     open_folders = [str(place) for place in places]

@@ -10,7 +10,6 @@ import io
 import os
 import stat
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,10 +35,18 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
     """
     data = content.encode() if isinstance(content, str) else content
     _refuse_device(path)
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = _open_nameless(path)
+        while not _write(path, data, mode):
+            pass
+    except OSError as error:
+        raise explain_os_error(error, path) from error
+
+
+def _write(path: Path, data: bytes, mode: int) -> bool:
+    """Whether the new file got to ``path``; not if another writer took its name away, as both use the same one."""
+    descriptor, temporary = _open_nameless(path)
+    try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
             stream.flush()
@@ -47,12 +54,15 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
             os.fchmod(stream.fileno(), mode)
             temporary = temporary or _name(stream.fileno(), path)
         Path(temporary).replace(path)
-    except OSError as error:
-        raise explain_os_error(error, path) from error
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise
+        return False
     finally:
         if temporary:
             with contextlib.suppress(FileNotFoundError):
                 Path(temporary).unlink()
+    return True
 
 
 def _open_nameless(path: Path) -> tuple[int, str]:
@@ -64,14 +74,22 @@ def _open_nameless(path: Path) -> tuple[int, str]:
 
 
 def _name(descriptor: int, path: Path) -> str:
-    """Give the file without a name one beside ``path``, to be renamed at once: a link cannot replace a file."""
-    name = f".{path.name}.{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+    """Give the file without a name one beside ``path``, to be renamed at once: a link cannot replace a file.
+
+    The name is always the same. So what a kill leaves between these two steps is removed by the next write.
+    """
+    beside = path.with_name(f".{path.name}.new")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)  # with a folder it is linkat()
+        while True:
+            try:
+                os.link(f"/proc/self/fd/{descriptor}", beside.name, dst_dir_fd=folder, follow_symlinks=True)  # it is linkat()
+            except FileExistsError:
+                beside.unlink(missing_ok=True)
+            else:
+                return str(beside)
     finally:
         os.close(folder)
-    return str(path.parent / name)
 
 
 def _refuse_device(path: Path) -> None:

@@ -11,6 +11,8 @@ import atexit
 import contextlib
 import json
 import os
+import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -119,12 +121,14 @@ def process_group(pid: int) -> Iterator[None]:
 @contextlib.contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder, removed at the end of the block, and where this process is killed before."""
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder:
-        key = _GUARD.hold("folder", folder)
-        try:
-            yield Path(folder)
-        finally:
-            _GUARD.free(key)
+    folder = (parent or Path(tempfile.gettempdir())) / (prefix + secrets.token_hex(8))
+    key = _GUARD.hold("folder", str(folder))  # before it exists: a kill may come at any moment
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _GUARD.free(key)
 
 
 def run_if_killed(argv: Sequence[str]) -> None:

@@ -49,17 +49,17 @@ def run(
     process group is stopped before the exception goes on. Where this process is killed outright, the guard kills the group;
     with ``dies_with_us`` the kernel kills the program itself at once.
     """
-    process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, stdin=input_text is not None)
+    process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, reads=input_text is not None)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
     with guard.process_group(process.pid):
         readers = [_reader(process.stdout, "out", lines), _reader(process.stderr, "err", lines)]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         kept: dict[str, list[str]] = {"out": [], "err": []}
         try:
-            if input_text is not None and process.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(input_text)
-                    process.stdin.close()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write("go\n" + (input_text or ""))
+                process.stdin.close()
             for stream, line in _until_both_end(lines, len(readers), deadline, argv):
                 kept["err" if split and stream == "err" else "out"].append(line)
                 if on_line is not None:
@@ -113,26 +113,30 @@ def _bound(argv: Sequence[str]) -> Sequence[str]:
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv and shutil.which(argv[0]) else argv
 
 
-def _start(argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: bool) -> subprocess.Popen[str]:
-    try:
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
-            cwd=cwd,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
+# The program waits for a line, sent once the guard knows its group: a program whose starter is killed before that never runs.
+_WAIT = 'read -r go || exit; exec "$@"'
+
+
+def _start(argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, reads: bool) -> subprocess.Popen[str]:
+    environment = {**os.environ, **(env or {})}
+    if shutil.which(argv[0] if cwd is None or "/" not in argv[0] else cwd / argv[0], path=environment.get("PATH")) is None:
         raise UsageError(
             f"The program {argv[0]} is not installed.",
             code="missing-program",
             hint="`envbuild doctor` lists what is missing and how to get it.",
-        ) from error
+        )
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _WAIT if reads else f"{_WAIT} </dev/null", "sh", *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=cwd,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
 
 
 def _reader(stream: object, name: str, lines: queue.Queue[tuple[str, str] | None]) -> threading.Thread:

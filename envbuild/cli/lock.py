@@ -36,7 +36,7 @@ from envbuild.cli.session import Session
 def command(session: Session, /, names: tuple[str, ...], every: bool, **values: Any) -> int:
     """Pin the packages and the base of each NAME by hash, using releases from the framework's own time.
 
-    An existing lock is kept. Files that it could not pin earlier are pinned now if possible.
+    An existing lock is kept. If it lacks the hash of a file, the hash is added as soon as it is known.
     """
     asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
     _refuse_contradictions(asked)

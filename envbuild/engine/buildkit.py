@@ -50,8 +50,8 @@ def build(
         )
         if result.code != 0:
             raise build_failures.explain(instruction=progress.failed, reason=progress.reason, lines=progress.tail)
-    # Ask the engine for the id, not the builder: with a containerd image store, or with attestations, the builder names the
-    # digest of a manifest.
+    # Ask the engine for the image's id. With a containerd image store or with attestations, the builder reports the digest of a
+    # manifest instead.
     image = find_image(spec.tags[0])
     if image is None:
         raise BuildError(f"The builder reported success, but the engine does not have {spec.tags[0]}.")

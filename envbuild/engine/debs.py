@@ -29,7 +29,7 @@ _SLACK = 1 << 20  # that a file may be longer than the lock says before its down
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageServer:
-    """A server that has packages of ``archive``; their paths continue its address ``root``. A mirror unless ``is_snapshot``."""
+    """A mirror of ``archive``, or a snapshot of it if ``is_snapshot``. Paths of packages are relative to ``root``."""
 
     archive: str
     root: str

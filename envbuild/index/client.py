@@ -132,7 +132,7 @@ class Index:
         return target
 
     def inspect(self, file: IndexFile, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> None:
-        """Read the file through to its end and check it as :meth:`download` does; nothing of it is kept."""
+        """Read the file to its end and check it as :meth:`download` does, without keeping it."""
         seen = hashlib.sha256()
         self._stream(file, seen.update, on_progress)
         _must_match(file, seen.hexdigest(), sha256 or file.sha256)

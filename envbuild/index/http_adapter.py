@@ -49,28 +49,20 @@ class BoundedAdapter(HTTPAdapter):
         on_socket = self._on_socket
 
         # urllib3 makes its connections of these classes: https://urllib3.readthedocs.io/en/stable/advanced-usage.html
-        class Plain(HTTPConnection):
-            def _new_conn(self) -> Any:
-                connection = super()._new_conn()
-                on_socket(connection)
-                return connection
+        def telling(base: Any) -> Any:
+            class Telling(base):  # type: ignore[misc]
+                def _new_conn(self) -> Any:
+                    connection = super()._new_conn()
+                    on_socket(connection)
+                    return connection
 
-            def request(self, *args: Any, **kwargs: Any) -> None:
-                if self.sock is not None:
-                    on_socket(self.sock)
-                super().request(*args, **kwargs)
+                def request(self, *args: Any, **kwargs: Any) -> None:
+                    if self.sock is not None:
+                        on_socket(self.sock)
+                    super().request(*args, **kwargs)
 
-        class Secure(HTTPSConnection):
-            def _new_conn(self) -> Any:
-                connection = super()._new_conn()
-                on_socket(connection)
-                return connection
+            return Telling
 
-            def request(self, *args: Any, **kwargs: Any) -> None:
-                if self.sock is not None:
-                    on_socket(self.sock)
-                super().request(*args, **kwargs)
-
-        plain = type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": Plain})
-        secure = type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": Secure})
+        plain = type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": telling(HTTPConnection)})
+        secure = type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": telling(HTTPSConnection)})
         manager.pool_classes_by_scheme = {"http": plain, "https": secure}

@@ -211,7 +211,7 @@ class PrefixMaker:
     def _with_later_needs(
         self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
     ) -> OfferBook:
-        """The book that offers what upgrades past the date require, too; and says so."""
+        """The available versions, including newer ones that an upgrade past the date requires; each of those is reported."""
         needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
         later = needs.of(keep.bounds)
         if later:

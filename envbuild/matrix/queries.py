@@ -101,7 +101,7 @@ TABLES: dict[str, Table] = {
 
 
 def find_table(text: str) -> str:
-    """The table that ``text`` names, its singular too. Raises :class:`UnknownNameError`."""
+    """The table called ``text``, in plural or singular. Raises :class:`UnknownNameError`."""
     word = text.strip().lower()
     for name in TABLES:
         if word in (name, name.removesuffix("s"), f"{name}s"):

@@ -14,7 +14,7 @@ PRERELEASES = "prereleases"
 
 
 def why_left_out(rules: Iterable[LeftOut], version: str) -> LeftOut | None:
-    """The first rule that covers ``version``; None for a version that none does, or that is no version at all."""
+    """The first rule that covers ``version``; None if no rule does, or if it is not a valid version."""
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion, Version
 

@@ -87,7 +87,7 @@ class Watch:
         self._stamps: dict[tuple[str, ...], tuple[str, int]] = {}
 
     def recall(self, name: str) -> Rendering | None:
-        """The rendering of ``name`` if :meth:`note` was told of it and no file has changed since; else None."""
+        """The rendering of ``name`` that :meth:`note` recorded; None if there is none, or if a file it depends on changed."""
         if self._tools.workspace.user_recipe is not None or not can_be_name(name):
             return None
         known = stage_cache.last(self._tools.workspace, name, "render")

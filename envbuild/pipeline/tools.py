@@ -63,7 +63,7 @@ class Tools:
         return reading.load(path, services.load_services(self.workspace))
 
     def cli_name(self, name: str) -> str:
-        """What a command line calls ``name``: the path, for a user's own recipe."""
+        """How to name this environment on a command line: for a user's own recipe, its path."""
         path = self.workspace.user_recipe
         return name if path is None else str(path) if path.is_absolute() else f"./{path}"
 

@@ -29,7 +29,7 @@ _FIRST_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*)\n", re
 _NETWORK_ALONE = (
     "target=/mnt --mount=type=secret,id=envbuild,target=/mnt/secret --mount=type=cache,id=envbuild,target=/mnt/cache"
 )
-# Where step.sh, whose folder is mounted read-only at /mnt, finds what a RUN mounts: the place of each must be there before.
+# The mount points below /mnt. The folder of step.sh is mounted there read-only, so they must exist in it beforehand.
 MOUNT_FILES = ("envbuild-start", "packages", "requirements-build.txt", "requirements.txt", "secret", "source.tar")
 MOUNT_FOLDERS = (
     "cache", "cuda", "debs", *(f"debs-{number}" for number in range(2, 10)), "envbuild", "files", "from", "services", "tools",

@@ -28,7 +28,7 @@ apt-install() {
   fi
 }
 
-# apt-install-listed: the same of the packages that the file /mnt/packages names, one a line.
+# apt-install-listed: the same for the packages that are listed in the file /mnt/packages, one per line.
 apt-install-listed() {
   if [[ -e /mnt/debs/SHA256SUMS ]]; then
     local folders=()
@@ -389,8 +389,8 @@ compile_again() {
   done
 }
 
-# What packages make anew in each installation: the number of a machine, which no two containers may share, and caches of fonts and
-# manual pages, which programs make where they miss them.
+# Removes files that differ in each installation: the machine id, which no two containers may share, and caches of fonts and manual
+# pages, which programs make again when they are missing.
 remove_caches() {
   if [[ /etc/machine-id -nt "${scratch}/before" ]]; then
     : > /etc/machine-id

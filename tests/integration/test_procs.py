@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -135,6 +136,27 @@ def test_nothing_is_left_of_a_process_that_is_killed_outright(tmp_path, delay):
     assert sleepers(seconds) == []
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        # between the start of a program and the note of it
+        "guard._GUARD.hold = lambda *words: os.kill(os.getpid(), 9)\nprocs.run(['mkdir', sys.argv[1] + '/left'])",
+        # right after a folder was made
+        "make = Path.mkdir\nPath.mkdir = lambda *words, **more: (make(*words, **more), os.kill(os.getpid(), 9))\n"
+        "with guard.temporary_folder('left-', Path(sys.argv[1])): pass",
+    ],
+    ids=["program", "folder"],
+)
+def test_a_kill_between_two_steps_leaves_nothing(tmp_path, code):
+    code = f"import os, sys\nfrom pathlib import Path\nfrom envbuild import guard, procs\n{code}"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=env, check=False)
+    assert done.returncode == -signal.SIGKILL
+    _wait_for(lambda: not list(tmp_path.iterdir()))
+    time.sleep(0.3)  # nothing starts late
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_process_that_ends_in_order_leaves_no_guard_and_runs_nothing(tmp_path):
     code = (
         "from envbuild import guard, procs; guard.run_if_killed(['touch', 'ran']); procs.run(['true'])\n"
@@ -194,7 +216,7 @@ while True:
 
 
 @pytest.mark.parametrize("delay", [0.03, 0.05, 0.08, 0.11])
-def test_a_killed_write_leaves_the_old_file_or_the_new_one_and_nothing_beside_it(tmp_path, delay):
+def test_a_killed_write_leaves_the_old_file_or_the_new_one_and_nothing_that_stays(tmp_path, delay):
     target = tmp_path / "kept.json"
     target.write_bytes(b"x" * 3_000_000)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -204,5 +226,37 @@ def test_a_killed_write_leaves_the_old_file_or_the_new_one_and_nothing_beside_it
     time.sleep(delay)
     process.kill()
     process.wait()
-    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+    # A file needs two steps to replace another. What a kill between them leaves is there until the next write.
+    assert {path.name for path in tmp_path.iterdir()} <= {"kept.json", ".kept.json.new"}
     assert target.read_bytes() == b"x" * 3_000_000
+    files.write_atomic(target, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_what_a_kill_left_beside_a_file_is_removed_by_the_next_write(tmp_path):
+    target = tmp_path / "kept.json"
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom envbuild import files\n"
+        "Path.replace = lambda *words: os.kill(os.getpid(), 9)\nfiles.write_atomic(Path(sys.argv[1]), 'x')"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    assert subprocess.run([sys.executable, "-c", code, str(target)], env=env, check=False).returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == [".kept.json.new"]
+    files.write_atomic(target, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_many_writers_of_one_file_leave_one_of_their_texts(tmp_path):
+    target = tmp_path / "kept.json"
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom envbuild import files\n"
+        "for _ in range(100): files.write_atomic(Path(sys.argv[1]), sys.argv[2] * 20_000)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(target), letter], env=env) for letter in "abcd"]
+    while any(writer.poll() is None for writer in writers):
+        if target.exists():
+            text = target.read_text()
+            assert text in {letter * 20_000 for letter in "abcd"}
+    assert [writer.returncode for writer in writers] == [0, 0, 0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]

@@ -73,10 +73,12 @@ def test_figures_follow_from_the_laps(runs: Callable[[str], Answer], version: st
     run = next(run for run in valid(runs(version))["runs"] if run["n"] == 2)
     ratios = sorted(2 * lap["solo_s"] / lap["dp_s"] for lap in run["rounds"])
     assert run["speedup"]["median"] == pytest.approx((ratios[2] + ratios[3]) / 2)
-    if run["speedup"]["autocorrelation"] > -0.9:  # of six rounds it may be 5.5 / 6 more than was measured, which widens it
+    # Of six rounds the autocorrelation may be 5.5 / 6 more than was measured. Where that is above 0, it widens the interval.
+    widened = run["speedup"]["autocorrelation"] + 5.5 / 6 > 1e-3
+    if widened:
         assert run["speedup"]["lo"] < ratios[0] and ratios[-1] < run["speedup"]["hi"]
     else:
-        assert (run["speedup"]["lo"], run["speedup"]["hi"]) == pytest.approx((ratios[0], ratios[-1]))
+        assert (run["speedup"]["lo"], run["speedup"]["hi"]) == pytest.approx((ratios[0], ratios[-1]), rel=1e-3)
     assert [lap["order"] for lap in run["rounds"][:2]] == ["solo,indep,dp,input", "input,dp,indep,solo"]
     assert run["harness_share"] < 0.2
     assert not run["judged"]

@@ -41,7 +41,7 @@ def _of_frameworks(request: Request) -> Iterator[Part]:
 
 
 def closed(parts: Collection[Part]) -> frozenset[Part]:
-    """The parts and their owners: keeping a framework's version keeps the framework."""
+    """The parts, and the frameworks that they belong to: who keeps a framework's version keeps the framework."""
     return frozenset(itertools.chain.from_iterable((part, part.owner or part) for part in parts))
 
 

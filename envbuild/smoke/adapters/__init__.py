@@ -93,7 +93,7 @@ def load(name):
 
 
 def style_of(adapter, kind, options):
-    """'process' or 'single', on devices of this kind, under these options."""
+    """How the adapter uses several devices: 'process' (one process for each device) or 'single' (one process for all)."""
     if hasattr(adapter, 'style_under'):
         return adapter.style_under(options)
     return adapter.style[kind] if isinstance(adapter.style, dict) else adapter.style

@@ -44,7 +44,7 @@ def state(pid, with_children=False):
 
 
 def with_variable(name, value):
-    """The numbers of all processes that were started with this variable, whoever their parent is now."""
+    """The PIDs of all processes that have this variable in their environment, also of those whose parent has ended."""
     wanted, found = ('%s=%s' % (name, value)).encode('utf-8'), []
     for entry in os.listdir('/proc'):
         try:
