@@ -1,0 +1,1 @@
+"""Composed images: layers that are made from the locked files, without an engine."""

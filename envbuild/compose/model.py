@@ -1,0 +1,34 @@
+"""What the parts of the composer hand to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One layer. ``digest`` is the sha256 (hex) of the blob, ``diff_id`` that of the unpacked tar; sizes in bytes of each."""
+
+    digest: str
+    diff_id: str
+    size: int
+    unpacked: int
+    media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComposedImage:
+    """``config`` is the OCI image configuration (JSON bytes); ``layers`` go from the lowest to the highest."""
+
+    config: bytes
+    layers: tuple[Layer, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a wheel is installed, and by whose rules: ``prefix`` is the virtual environment's absolute path in the image."""
+
+    prefix: str  # /opt/env
+    python: str  # 3.11
+    installer: Literal["uv", "pip"]
