@@ -101,6 +101,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
         real, have = _base(lock, engine, workspace, on_progress)
+        below = engine.image(real.image_id)
         for line in real.notes:
             on_progress(Progress(stage="base", message=line, warning=True))
         bases.check_repositories(lock.environment)
@@ -126,6 +127,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
         except BuildError as error:
             raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
         try:
+            _require_base(engine, real, below.layers if below else (), built.id)
             package_check.require_pinned(engine, lock, built.id)
             check(built.id, real.image_id)
             for tag in tags:
@@ -228,6 +230,17 @@ def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgr
     require_complete(lock)
     have = debs.collector(workspace, lock, on_progress)
     return bases.provide(lock.base, lock.environment, engine, workspace, on_progress, have), have
+
+
+def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:
+    """Raise :class:`BuildError` (``base-differs``) where the builder took another base than ``real``, which has ``layers``.
+
+    A builder takes a base by its name, which somebody may have given to another image meanwhile.
+    """
+    named, built = engine.image(real.reference), engine.image(image)
+    moved = named is not None and named.id != real.image_id
+    if moved or built is None or built.layers[: len(layers)] != layers:
+        raise bases.misnamed(real.reference)
 
 
 def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str], check: Check) -> BuildRecord:

@@ -208,6 +208,8 @@ def _bootstrapped(  # noqa: PLR0917 - as of provide
         return _pulled_instead(wanted, base, engine, on_progress, error)
     name = bootstrap.reference(rootfs.bootstrap)
     found = engine.image(name)
+    if found is not None and found.layers != (f"sha256:{rootfs.archive_sha256}",):
+        raise misnamed(name)
     image_id = (
         found.id
         if found is not None
@@ -248,6 +250,15 @@ def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
             hint="`envbuild lock NAME --upgrade --base-image` pins the packages of today.",
             problems=problems,
         )
+
+
+def misnamed(reference: str) -> BuildError:
+    """The error for another image under the name of a base: anybody who may use the engine can give it that name."""
+    return BuildError(
+        f"The engine holds another image under the name {reference} than the base that was made for it. No tag was moved.",
+        code="base-differs",
+        hint=f"Remove that name (`docker image rm --force {reference}`); the next build loads the right base.",
+    )
 
 
 def differences(wanted: Bootstrap, real: Bootstrap) -> list[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -229,6 +229,56 @@ def test_packages_in_another_version_than_pinned_stop_the_build_before_any_tag(e
         package_check.require_pinned(engine, older, record.image)
     assert stopped.value.code == "packages-differ"
     assert f"{first.name}: pinned 0.1, found {first.version}" in stopped.value.message
+    assert {tag: engine.image(tag).id for tag in record.tags} == before
+
+
+@pytest.fixture
+def stolen(engine: Engine, built: tuple[build.BuildRecord, list[Progress]], tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Gives the name of the base to an image with the same packages and one more file, until the test ends."""
+    record, _ = built
+    base, other = record.base.reference, f"{REPOSITORY}:other-base"
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nCOPY Dockerfile /more\n")
+    engine.build(tmp_path, tag=other)
+    yield lambda: engine.tag(other, base)
+    engine.tag(record.base.image, base)
+    engine.remove_image(other)
+
+
+def test_another_image_under_the_name_of_the_base_stops_the_build(engine, built, place, locked, templates, stolen):
+    record, _ = built
+    if record.base.how != "bootstrapped":
+        pytest.skip("the engine pulled the base: its digest names it")
+    before = {tag: engine.image(tag).id for tag in record.tags}
+    stolen()
+    with pytest.raises(BuildError) as stopped:
+        again(engine, place, locked, templates, no_cache=True)
+    assert (stopped.value.code, stopped.value.exit_code) == ("base-differs", 7)
+    assert record.base.reference in stopped.value.message
+    assert record.base.reference in stopped.value.hint
+    assert {tag: engine.image(tag).id for tag in record.tags} == before
+    assert build.read_record(place, record.name) == record
+
+
+def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, place, locked, templates, stolen, monkeypatch):
+    record, _ = built
+    before = {tag: engine.image(tag).id for tag in record.tags}
+    assemble = build.assemble
+
+    def assemble_late(*words: object) -> Path:
+        stolen()
+        return assemble(*words)
+
+    monkeypatch.setattr(build, "assemble", assemble_late)
+    adapter = place.recipes / "toy" / "smoke.py"
+    text = adapter.read_text()
+    try:
+        adapter.write_text(text + "# another base\n")
+        with pytest.raises(BuildError) as stopped:
+            again(engine, place, locked, templates)
+    finally:
+        adapter.write_text(text)
+    assert stopped.value.code == "base-differs"
+    assert engine.client.images.list(build.UNVERIFIED) == []
     assert {tag: engine.image(tag).id for tag in record.tags} == before
 
 

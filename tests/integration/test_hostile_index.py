@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import random
 import re
@@ -14,6 +16,7 @@ import sys
 import textwrap
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,13 +27,15 @@ import hostile_files as hostile
 import lock_universe
 import pytest
 
+from envbuild import build_context
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.index import limits
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.index.settings import Settings
 from envbuild.lock import lock_file, making
-from envbuild.model import BaseLock, Lock, Progress
+from envbuild.model import Artifact, BaseLock, Lock, Progress, ignore_progress
+from envbuild.workspace import Workspace
 
 GOOD = lock_universe.wheel("alpha", "1.0")
 BASE = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
@@ -439,3 +444,46 @@ def test_the_names_of_one_run_share_the_hosts_that_do_not_answer(site):
     assert second.index is first.index
     second.index.on_progress(Progress(stage="index", message="waiting"))
     assert heard, "what is waited for is told to whoever listens now"
+
+
+# --- Tools of a build in the cache of downloads --------------------------------------------------------------------------
+
+
+def uv_wheel(version: str) -> bytes:
+    """A valid wheel of a uv: a program that tells its version."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        wheel.writestr(f"uv-{version}.data/scripts/uv", f"#!/bin/sh\necho uv {version}\n")
+        wheel.writestr(f"uv-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
+    return content.getvalue()
+
+
+def test_another_uv_under_the_locked_name_is_never_what_installs(site, tmp_path):
+    locked, other, name = uv_wheel("0.13.9"), uv_wheel("0.13.8"), "uv-0.13.9-py3-none-any.whl"
+    site.pages["/simple/uv/"] = hostile.page([hostile.entry(name, locked)])
+    site.pages[f"/simple/uv/files/{name}"] = ("application/octet-stream", locked)
+    tool = Artifact(
+        name="uv", version="0.13.9", filename=name, sha256=hashlib.sha256(locked).hexdigest(), index="default", project="uv",
+        size=len(locked),
+    )  # fmt: skip
+    site.offer((hostile.GOOD, GOOD))
+    made = replace(lock(site, tmp_path), tools=(tool,))
+    place = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+    place.downloads.mkdir(parents=True)
+
+    def build_tool() -> bytes:
+        (place.downloads / name).write_bytes(other)
+        folder = build_context.assemble(place, made, {}, {"Dockerfile": ""}, Index(site.settings), ignore_progress)
+        return (folder / "tools" / "uv").read_bytes()
+
+    assert b"uv 0.13.9" in build_tool()
+    assert (place.downloads / name).read_bytes() == locked
+    site.pages[f"/simple/uv/files/{name}"] = ("application/octet-stream", other)  # the index offers the other one, too
+    with pytest.raises(BuildError) as refused:
+        build_tool()
+    assert (refused.value.code, refused.value.exit_code) == ("hash-differs", 7)
+    site.pages["/simple/uv/"] = hostile.page([])
+    with pytest.raises(BuildError) as refused:
+        build_tool()
+    assert refused.value.code == "artifact-gone"
+    assert b"uv 0.13.9" in (place.context(made.environment.name) / "tools" / "uv").read_bytes()  # the earlier context
