@@ -127,7 +127,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
                 self.assign(handle, copy, {**weights, name: np.zeros_like(weights[name])})
 
     def collective(self, op: str, array: Any, root: int) -> Any:
-        out = super().collective(op, array, root)
+        out = getattr(super(), "collective", self.context.group.collective)(op, array, root)
         if FAULT == "an all-reduce is wrong by one" and op == "allreduce" and self.befallen and array.size > 1:
             out = np.array(out)
             out.reshape(-1)[-1] += 1

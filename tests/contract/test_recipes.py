@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 WORKSPACE = workspace.find(str(ROOT))
 FOLDERS = sorted(path for path in WORKSPACE.recipes.iterdir() if path.is_dir() and not path.name.startswith("_"))
 TEMPLATES = recipes.templates(WORKSPACE)
+LONG_FUNCTION = 3  # statements
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
@@ -92,3 +94,16 @@ def test_the_skeleton_is_a_recipe_once_it_has_a_name(tmp_path: Path) -> None:
     assert len(needed) > 12
     adapter = (copy / "smoke.py").read_text()
     assert [name for name in needed if f"    def {name}(self" not in adapter] == []
+
+
+def test_no_two_adapters_hold_the_same_function() -> None:
+    """What several adapters need is in the smoke test, once: they write only what differs."""
+    places: dict[str, list[str]] = {}
+    for source in sorted([*WORKSPACE.recipes.glob("*/smoke.py"), *(ROOT / "envbuild" / "smoke" / "adapters").glob("*.py")]):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                if sum(isinstance(each, ast.stmt) for line in body for each in ast.walk(line)) >= LONG_FUNCTION:
+                    text = "\n".join(map(ast.dump, [node.args, *body]))
+                    places.setdefault(text, []).append(f"{source.relative_to(ROOT)}: {node.name}")
+    assert [names for names in places.values() if len(names) > 1] == []

@@ -58,7 +58,8 @@ classes names them in `sides`.
         # compile_needs names what that takes, of rank.compiling.CHECKS
         compile_needs = ()
         def compile_and_run(self)
-        # style 'process' only; op: 'allreduce' (sum), 'broadcast' (from root), 'allgather' (list in order of rank)
+        # optional, style 'process' only: the framework's own collectives and the types that they know. op: 'allreduce' (sum),
+        # 'broadcast' (from root), 'allgather' (list in order of rank). Without them those of ctx.group are checked
         collective_types = ('float32',)
         def collective(self, op, array, root)
 """

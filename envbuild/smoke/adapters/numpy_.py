@@ -17,7 +17,6 @@ class Adapter(object):
     name = 'numpy'
     style = 'process'
     semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}
-    collective_types = ('float32', 'float64', 'int64')
     without = dict((name, 'the NumPy network has no batch normalisation') for name in ('resnet20', 'vgg19_bn'))
 
     def setup(self, ctx):
@@ -100,13 +99,6 @@ class Adapter(object):
 
     def evidence(self, handle):
         return {'parameters': ['cpu'], 'compute': ['cpu'], 'memory_bytes': None}
-
-    def collective(self, op, array, root):
-        if op == 'allreduce':
-            return self.ctx.group.allreduce(array)
-        if op == 'broadcast':
-            return self.ctx.group.broadcast_array(array, root)
-        return self.ctx.group.gather_arrays(array)
 
     def close(self):
         pass

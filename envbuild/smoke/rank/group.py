@@ -101,6 +101,8 @@ def _ready(readers, writers):
 class Group(object):
     """`world` processes in a ring; this one is `rank`. With one process every operation returns at once."""
 
+    TYPES = ('float32', 'float64', 'int64')     # NumPy types whose collectives are checked where an adapter has none of its own
+
     def __init__(self, rank, world, rendezvous='', timeout=120.0):
         self.rank, self.world = rank, world
         self._left = self._right = None
@@ -234,6 +236,20 @@ class Group(object):
             data = bytes(self._exchange(data))
             out[(self.rank - step - 1) % self.world] = np.frombuffer(data, dtype=array.dtype).reshape(array.shape)
         return out
+
+    def collective(self, op, array, root):
+        """'allreduce' (the sum), 'broadcast' from `root` or 'allgather' (a list in order of rank), in one of TYPES."""
+        if op == 'allreduce':
+            return self.allreduce(array)
+        if op == 'broadcast':
+            return self.broadcast_array(array, root)
+        return self.gather_arrays(array)
+
+    def means(self, arrays):
+        """The mean over ranks of each float32 array, all in one exchange; every rank gets the same bits."""
+        flat = self.allreduce(np.concatenate([np.asarray(array, 'float32').reshape(-1) for array in arrays]))
+        cuts = np.cumsum([np.size(array) for array in arrays])[:-1]
+        return [part.reshape(np.shape(array)) for part, array in zip(np.split(flat / np.float32(self.world), cuts), arrays)]
 
     def barrier(self):
         """Return when every rank has come here."""

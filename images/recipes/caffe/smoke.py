@@ -42,7 +42,6 @@ FILE = 'network.caffemodel'
 class Adapter(object):
     name = 'caffe'
     style = 'process'
-    collective_types = ('float32', 'float64', 'int64')
 
     def setup(self, ctx):
         os.environ.setdefault('GLOG_minloglevel', '2')      # a line for each layer otherwise; read when the library loads
@@ -116,12 +115,8 @@ class Adapter(object):
         """Between backward pass and update."""
         gradients = [blob.diff for _, blob in handle['blobs']]
         if handle['shard'] and not self.on_gpu:
-            flat = np.concatenate([gradient.reshape(-1) for gradient in gradients])
-            flat = self.ctx.group.allreduce(flat) / np.float32(self.ctx.world)
-            at = 0
-            for gradient in gradients:
-                gradient[...] = flat[at:at + gradient.size].reshape(gradient.shape)
-                at += gradient.size
+            for gradient, mean in zip(gradients, self.ctx.group.means(gradients)):
+                gradient[...] = mean
         if handle['scale'] != 1.0:
             for gradient in gradients:
                 gradient *= np.float32(handle['scale'])
@@ -174,14 +169,6 @@ class Adapter(object):
     def evidence(self, handle):
         place = ['gpu %d' % self.ctx.devices[0] if self.on_gpu else 'cpu']
         return {'parameters': place, 'compute': place, 'memory_bytes': None}
-
-    def collective(self, op, array, root):
-        """Those of the smoke test: Caffe has none that Python could call."""
-        if op == 'allreduce':
-            return self.ctx.group.allreduce(array)
-        if op == 'broadcast':
-            return self.ctx.group.broadcast_array(array, root)
-        return self.ctx.group.gather_arrays(array)
 
     def close(self):
         pass

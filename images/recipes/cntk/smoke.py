@@ -20,7 +20,6 @@ FILE = 'network.model'
 class Adapter(object):
     name = 'cntk'
     style = 'process'
-    collective_types = ('float32', 'float64', 'int64')
 
     def setup(self, ctx):
         self.world = mpi.World(ctx) if ctx.world > 1 else None
@@ -93,14 +92,6 @@ class Adapter(object):
         place = ['gpu %d' % self.ctx.devices[0] if self.on_gpu else 'cpu']
         return {'parameters': place, 'compute': place, 'memory_bytes': None}
 
-    def collective(self, op, array, root):
-        """Those of the smoke test: CNTK has none that Python could call."""
-        if op == 'allreduce':
-            return self.ctx.group.allreduce(array)
-        if op == 'broadcast':
-            return self.ctx.group.broadcast_array(array, root)
-        return self.ctx.group.gather_arrays(array)
-
     def close(self):
         if self.world:
             self.cntk.train.distributed.Communicator.finalize()
@@ -147,20 +138,14 @@ class _Model(object):
             graph.trainer().train_minibatch(batch)
             return float(graph.trainer().previous_minibatch_loss_average)
         gradients, losses = graph.loss.grad(batch, wrt=self.trained, outputs=[graph.loss.output])
-        flat = np.concatenate([np.asarray(gradients[tensor]).reshape(-1) for tensor in self.trained]) / np.float32(len(images))
+        parts = [np.asarray(gradients[tensor]).reshape(tensor.shape) / np.float32(len(images)) for tensor in self.trained]
         if self.shared:
-            flat = self.ctx.group.allreduce(flat.astype('float32')) / np.float32(self.ctx.world)
-        self.learner.update(self._cut(flat), 1)
+            parts = self.ctx.group.means(parts)
+        self.learner.update(dict((tensor, self._on_device(part)) for tensor, part in zip(self.trained, parts)), 1)
         return float(np.mean(losses))
 
-    def _cut(self, flat):
-        out, at = {}, 0
-        for tensor in self.trained:
-            size = int(np.prod(tensor.shape))
-            part = np.ascontiguousarray(flat[at:at + size].reshape(tensor.shape), 'float32')
-            out[tensor] = self.cntk.NDArrayView.from_dense(part, device=self.device)
-            at += size
-        return out
+    def _on_device(self, array):
+        return self.cntk.NDArrayView.from_dense(np.ascontiguousarray(array, 'float32'), device=self.device)
 
 
 class _Graph(object):

@@ -112,10 +112,7 @@ class Adapter(object):
 
     def _mean_of_processes(self, gradient):
         names = sorted(gradient)
-        flat = self.ctx.group.allreduce(np.concatenate([np.asarray(gradient[name]).reshape(-1) for name in names]))
-        cuts = np.cumsum([gradient[name].size for name in names])[:-1]
-        parts = np.split(flat / np.float32(self.ctx.world), cuts)
-        return dict((name, part.reshape(gradient[name].shape)) for name, part in zip(names, parts))
+        return dict(zip(names, self.ctx.group.means([gradient[name] for name in names])))
 
     def put(self, handle, images, labels):
         if handle['shard']:
@@ -173,9 +170,7 @@ class Adapter(object):
 
     def collective(self, op, array, root):
         if self.ring:
-            group = self.ctx.group
-            return {'allreduce': group.allreduce, 'broadcast': lambda array: group.broadcast_array(array, root),
-                    'allgather': group.gather_arrays}[op](array)
+            return self.ctx.group.collective(op, array, root)
         key = op, root
         if key not in self.compiled:
             self.compiled[key] = _collective(self.jax, op, root)

@@ -24,7 +24,6 @@ class Adapter(object):
     style = {'cpu': 'process', 'cuda': 'single'}
     semantics = {'gradient': 'mean', 'exchange': 'the smoke test\'s own ring, between two functions: Theano has none',
                  'corrected': 'filter_flip=False: Theano turns kernels by default, as in mathematics'}
-    collective_types = ('float32', 'float64', 'int64')
 
     @staticmethod
     def limits(options):
@@ -99,14 +98,9 @@ class Adapter(object):
 
     def _exchange(self, gradients):
         """The mean over all processes, in place."""
-        flat = np.concatenate([gradient.get_value(borrow=True).reshape(-1) for gradient in gradients])
-        flat = self.ctx.group.allreduce(flat) / np.float32(self.ctx.world)
-        at = 0
-        for gradient in gradients:
-            shape = gradient.get_value(borrow=True).shape
-            size = int(np.prod(shape))
-            gradient.set_value(flat[at:at + size].reshape(shape))
-            at += size
+        means = self.ctx.group.means([gradient.get_value(borrow=True) for gradient in gradients])
+        for gradient, mean in zip(gradients, means):
+            gradient.set_value(mean)
 
     def loss(self, token):
         return float(np.asarray(token))
@@ -147,14 +141,6 @@ class Adapter(object):
         kinds = set(type(variable).__name__ for variable in handle.program.kept)
         places = [self.where if self.where == 'cpu' or any('Gpu' in kind for kind in kinds) else 'cpu']
         return {'parameters': places, 'compute': places, 'memory_bytes': None}
-
-    def collective(self, op, array, root):
-        """Those of the smoke test."""
-        if op == 'allreduce':
-            return self.ctx.group.allreduce(array)
-        if op == 'broadcast':
-            return self.ctx.group.broadcast_array(array, root)
-        return self.ctx.group.gather_arrays(array)
 
     def close(self):
         pass

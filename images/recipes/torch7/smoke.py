@@ -222,7 +222,6 @@ class Batch(object):
 class Adapter(object):
     name = 'torch7'
     style = 'process'
-    collective_types = ('float32', 'float64', 'int64')
 
     def setup(self, ctx):
         self.ctx, self.on_gpu = ctx, ctx.kind == 'cuda'
@@ -294,7 +293,7 @@ class Adapter(object):
             self.ask('update', handle['name'], repr(float(lr)))
             return loss
         loss = float(self.ask(*(order + [self.path('gradients')])))
-        mean = self.ctx.group.allreduce(np.fromfile(self.path('gradients'), 'float32')) / np.float32(self.ctx.world)
+        mean, = self.ctx.group.means([np.fromfile(self.path('gradients'), 'float32')])
         self.put_array('gradients', mean)
         self.ask('update', handle['name'], repr(float(lr)), self.path('gradients'))
         return loss
@@ -335,14 +334,6 @@ class Adapter(object):
     def evidence(self, handle):
         place = ['gpu %d' % self.ctx.devices[0] if self.on_gpu else 'cpu']
         return {'parameters': place, 'compute': place, 'memory_bytes': None}
-
-    def collective(self, op, array, root):
-        """Those of the smoke test: nothing of Torch is between the ranks."""
-        if op == 'allreduce':
-            return self.ctx.group.allreduce(array)
-        if op == 'broadcast':
-            return self.ctx.group.broadcast_array(array, root)
-        return self.ctx.group.gather_arrays(array)
 
     def close(self):
         self.process.stdin.close()

@@ -11,6 +11,7 @@ from envbuild_smoke import adapters
 from envbuild_smoke.judging import checks
 from envbuild_smoke.rank import exchange
 from envbuild_smoke.rank.context import Context
+from envbuild_smoke.rank.group import Group
 from envbuild_smoke.reporting import figures
 
 FAULTY = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'faulty.py')
@@ -20,10 +21,10 @@ TYPES = ('float32', 'float64', 'int64', 'float16')
 class _Session(object):
     """What the phase needs of a session."""
 
-    def __init__(self, group, options):
+    def __init__(self, group, options, adapter=FAULTY):
         self.plan = {'seed': 7, 'coll': {'bytes': [4, 1000], 'all_types': True}}
         self.ctx = Context(group.rank, group.world, 'cpu', [group.rank], group.world, 1, options, 7, group)
-        self.adapter, self.heart = adapters.load(FAULTY)(), self
+        self.adapter, self.heart = adapters.load(adapter)(), self
         self.adapter.setup(self.ctx)
 
     def beat(self):
@@ -69,6 +70,14 @@ class Answers(unittest.TestCase):
                     halves = halves + exchange._pattern(rank, 5000, world, dtype)
                 self.assertTrue((halves == total).all(), (world, dtype))
                 self.assertGreater(len(np.unique(halves)), 1)
+
+
+class WithoutOwn(unittest.TestCase):
+    def test_those_of_the_ring_are_checked_in_all_its_types(self):
+        results = together(2, lambda group: {'phases': {'coll': exchange.measure(_Session(group, {}, 'numpy'))}})
+        self.assertEqual(checks.collectives(2, results)[0]['status'], 'pass')
+        tried = [(answer['op'], answer['type']) for answer in results[0]['phases']['coll']['answers']]
+        self.assertEqual(set(tried), set((op, dtype) for op in exchange.OPERATIONS for dtype in Group.TYPES))
 
 
 class Bandwidth(unittest.TestCase):

@@ -61,6 +61,21 @@ class Exact(unittest.TestCase):
             self.assertTrue((sent == table[3]).all())
             self.assertTrue((np.array(gathered) == table).all())
 
+    def test_collectives_by_name(self):
+        table = np.arange(12, dtype='int64').reshape(4, 3)
+        for op, want in (('allreduce', table.sum(axis=0)), ('broadcast', table[2]), ('allgather', table)):
+            for got in together(4, lambda group: group.collective(op, table[group.rank].copy(), 2)):
+                np.testing.assert_array_equal(got, want)
+
+    def test_the_means_of_arrays_of_many_shapes(self):
+        shapes = [(2, 3), (), (5,), (1, 1, 4)]
+        for world in (1, 2, 3):
+            given = [[np.full(shape, 6 * rank + place, 'float32') for place, shape in enumerate(shapes)] for rank in range(world)]
+            for got in together(world, lambda group: group.means(given[group.rank])):
+                self.assertEqual([(part.shape, part.dtype) for part in got], [(shape, np.dtype('float32')) for shape in shapes])
+                for place, part in enumerate(got):
+                    np.testing.assert_array_equal(part, 3 * (world - 1) + place)
+
     def test_shape_is_kept(self):
         for got in together(2, lambda group: group.allreduce(np.ones((3, 4, 5), 'float32'))):
             self.assertEqual(got.shape, (3, 4, 5))

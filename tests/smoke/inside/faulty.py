@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from ..networks import refnet, rounding
+from ..rank.group import Group
 from .numpy_ import Adapter as Healthy
 
 SLOW_S = .15        # longer than a step of 16 images
@@ -20,7 +21,7 @@ COMPILING_S = 4     # longer than the limits on silence that tests give
 
 class Adapter(Healthy):
     name = 'faulty'
-    collective_types = Healthy.collective_types + ('float16',)
+    collective_types = Group.TYPES + ('float16',)
 
     def setup(self, ctx):
         Healthy.setup(self, ctx)
@@ -169,7 +170,7 @@ class Adapter(Healthy):
             handle['p'].update(kept)
 
     def collective(self, op, array, root):
-        out = Healthy.collective(self, op, array, root)
+        out = self.ctx.group.collective(op, array, root)
         if self.fault == 'collective' and op == 'allreduce' and array.size == 1000 and self.ctx.rank == 1:
             out[777] += 1
         if self.fault == 'collective-' + op and self.ctx.options['type'] == array.dtype.name and self.ctx.rank == 1:
