@@ -1,4 +1,4 @@
-"""Packages that the image's user added, above the locked ones: where they lie, and how every Python of the image finds them.
+"""Make Python find the packages that the user of the image added, before the locked ones.
 
 A .pth file of each prefix calls `activate` at the start of every interpreter. Runs on Python 2.7 and 3.5+, with nothing but the
 standard library. Like a user's site-packages, the additions are left out by `python -s`, `python -I` and PYTHONNOUSERSITE.
@@ -8,7 +8,7 @@ import os
 import site
 import sys
 
-WORK = "/workspace"  # what lies there stays with the project, where it is mounted
+WORK = "/workspace"  # usually a mounted project folder, so additions stay with the project
 OVERRIDE = "ENVBUILD_PACKAGES"          # a folder of the user's choice; `off` for none
 
 name = prefix = ""
@@ -16,13 +16,13 @@ name = prefix = ""
 
 def activate(environment, prefix_name):
     """Make the packages that were added to this prefix of `environment` come before the locked ones."""
-    global name, prefix  # the program `pip` asks for them later, in the same process
+    global name, prefix  # envbuild_pip reads them later, in the same process
     if name:
         return  # site reads the .pth files of a virtual environment twice
     name, prefix = environment, prefix_name
     if sys.flags.no_user_site or os.environ.get("PYTHONNOUSERSITE"):
         return
-    ours = [os.path.join(os.path.dirname(os.path.abspath(__file__)), prefix)]  # holds pip, and nothing else
+    ours = [os.path.join(os.path.dirname(os.path.abspath(__file__)), prefix)]  # contains only pip
     found = existing()
     if found:
         before = set(sys.path)
@@ -35,7 +35,7 @@ def activate(environment, prefix_name):
 
 
 def candidates():
-    """The folders that may hold additions, best first."""
+    """Return the folders that may contain additions, preferred ones first."""
     given = os.environ.get(OVERRIDE, "")
     if given:
         return [] if given == "off" else [os.path.join(given, name, prefix)]
@@ -46,17 +46,17 @@ def candidates():
 
 
 def existing():
-    """The first of the folders that holds additions, None where none does."""
+    """Return the first candidate folder that contains additions, or None."""
     return next((folder for folder in candidates() if os.path.isdir(site_packages(folder))), None)
 
 
 def writable():
-    """Where additions go: to the ones that there are, else into the first folder that can be made now; None where none can."""
+    """Return the folder for new additions: the existing one, else the first one that can be made, else None."""
     return existing() or next((folder for folder in candidates() if _can_write(folder)), None)
 
 
 def site_packages(folder):
-    """The packages of this Python below `folder`."""
+    """Return the site-packages folder of this Python below `folder`."""
     return os.path.join(folder, "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
 
 

@@ -1,8 +1,8 @@
-"""The image's pip: installs above the locked packages, which stay as they are.
+"""The image's pip: installs packages into a separate folder and leaves the locked packages as they are.
 
-`python -m pip` runs `main`. The locked packages belong to root and are compared with the lock; what a user installs goes into a
-folder of the user's (see envbuild_overlay). A locked version changes only where the user names its package. Runs on Python 2.7 and
-3.5+, with nothing but the standard library and the pip beside this file.
+`python -m pip` runs `main`. The locked packages belong to root, and `verify` compares them with the lock. Packages that a user
+installs go into another folder (see envbuild_overlay). A locked package is replaced only if the user names it. Runs on Python
+2.7 and 3.5+, with nothing but the standard library and the pip in this folder.
 """
 
 from __future__ import print_function
@@ -17,7 +17,7 @@ import tempfile
 import envbuild_overlay as overlay
 
 LOCK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lock.json")
-ELSEWHERE = ("--target", "-t", "--prefix", "--root")  # who says where to install knows why
+ELSEWHERE = ("--target", "-t", "--prefix", "--root")  # with these, the user has chosen another folder
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -40,12 +40,12 @@ def main():
         at = arguments.index(command) + 1
         ours = ["--prefix", folder, "--constraint", constraints, "--no-warn-script-location"]
         if sys.version_info[0] == 2:
-            ours.append("--use-feature=2020-resolver")  # its older resolver does not refuse what contradicts a constraint
+            ours.append("--use-feature=2020-resolver")  # its older resolver ignores constraints
         arguments = arguments[:at] + ours + [word for word in arguments[at:] if word != "--user"]
         if is_first:
             _say("installing into %s, above the locked packages of %s" % (folder, overlay.name))
     if folder is not None:
-        # What lies outside of sys.prefix pip neither replaces nor removes.
+        # pip neither replaces nor removes packages outside of sys.prefix.
         sys.prefix = folder
     os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
     try:
@@ -62,14 +62,14 @@ def main():
 
 def _nowhere():
     return (
-        "pip: no folder for additional packages can be written to: tried %s.\n"
+        "pip: cannot write to any folder for additional packages: tried %s.\n"
         "Mount a work folder that you may write to and run as its owner: docker run --user $(id -u):$(id -g) -v $PWD:/workspace ...; "
         "or name a folder: -e %s=FOLDER." % (", ".join(overlay.candidates()) or "none, as %s is off" % overlay.OVERRIDE, overlay.OVERRIDE)
     )
 
 
 def _locked():
-    """Version by canonical name of what the lock pins in this prefix."""
+    """Return {canonical name: version} of the packages that the lock pins in this prefix."""
     with open(LOCK) as stream:
         lock = json.load(stream)
     artifacts = next((each["artifacts"] for each in lock["prefixes"] if each["name"] == overlay.prefix), ())
@@ -77,7 +77,7 @@ def _locked():
 
 
 def _constraints(arguments):
-    """A file that holds every locked package at its version, but for those that `arguments` name."""
+    """Write a constraints file with every locked package except those that `arguments` name; return its path."""
     named = set(_named(arguments))
     with tempfile.NamedTemporaryFile("w", prefix="locked-", suffix=".txt", delete=False) as stream:
         for name, version in sorted(_locked().items()):
@@ -87,7 +87,7 @@ def _constraints(arguments):
 
 
 def _named(arguments):
-    """Canonical names of the packages that the command line asks for, those in files of requirements too."""
+    """Yield the canonical names of the packages on the command line and in its requirements files."""
     words = iter(arguments)
     for word in words:
         if word in ("-r", "--requirement"):
@@ -105,7 +105,7 @@ def _lines(path):
         with open(path) as stream:
             return [_project(line.strip()) for line in stream if not line.lstrip().startswith(("#", "-"))]
     except (IOError, OSError, UnicodeDecodeError):
-        return []  # pip says what is wrong with it
+        return []  # pip will report the problem
 
 
 def _project(requirement):
@@ -116,23 +116,23 @@ def _project(requirement):
 
 
 def canonical(name):
-    """As indexes compare names (PEP 503)."""
+    """Return the name in the form in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _tell_hidden(folder):
-    """Say which locked packages the additions stand before."""
+    """Say which locked packages are hidden by added ones."""
     locked = _locked()
     for name, version in sorted(_added(folder)):
         if name in locked and locked[name] != version:
             _say(
-                "%s %s is used instead of the locked %s; `pip uninstall %s` brings that one back"
+                "%s %s is used instead of the locked %s; to return to it: pip uninstall %s"
                 % (name, version, locked[name], name)
             )
 
 
 def _added(folder):
-    """Canonical name and version of what is installed in `folder`."""
+    """Yield the canonical name and the version of each package in `folder`."""
     site = overlay.site_packages(folder)
     for entry in os.listdir(site) if os.path.isdir(site) else ():
         found = re.match(r"([^-]+)-([^-]+)(-py[0-9.]+)?\.(dist|egg)-info$", entry)
@@ -141,7 +141,7 @@ def _added(folder):
 
 
 def _prepare(folder):
-    """Give `folder` what pip looks for in a virtual environment, and have git leave it alone."""
+    """Make `folder` look like a virtual environment to pip, and make git ignore it."""
     settings = os.path.join(sys.prefix, "pyvenv.cfg")
     if os.path.exists(settings) and not os.path.exists(os.path.join(folder, "pyvenv.cfg")):
         shutil.copyfile(settings, os.path.join(folder, "pyvenv.cfg"))

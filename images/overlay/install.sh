@@ -1,7 +1,9 @@
 #!/bin/sh
-# Runs in the last step of a build: lets every prefix of the image find what users add, and lists what was installed for `verify`.
+# Runs in the last step of a build: makes every prefix of the image find packages that users add. Lists the installed files for
+# `verify`.
 #
-# Beside this file lies a folder for each prefix: its pip, and `prefix.pth` for its site-packages, whose path is in `site-packages`.
+# Next to this file is a folder for each prefix, with its pip, the file `prefix.pth`, and a file `site-packages` that holds the
+# path to which `prefix.pth` is copied.
 set -eu
 here=/opt/envbuild/overlay
 installed="${here}"

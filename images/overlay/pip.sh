@@ -1,3 +1,3 @@
 #!/bin/sh
-# The commands pip and pip3: those of the Python that comes first on the path.
+# The commands pip and pip3. They use the Python that comes first on PATH.
 exec python -m pip "$@"

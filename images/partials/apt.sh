@@ -1,11 +1,11 @@
 #!/bin/bash
-# Installs the Debian packages that a lock pins: the files that the build context holds, and nothing else. No network takes part.
+# Installs the Debian packages that a lock pins, from the files in the build context only. It never uses the network.
 #
-#   apt.sh install FOLDER NAME...   every package in FOLDER; NAMEs are those that were asked for, the others serve them
-#   apt.sh listed FILE FOLDER...    those packages in the FOLDERs whose names FILE lists, one a line
+#   apt.sh install FOLDER NAME...   installs every package in FOLDER: the requested NAMEs and their dependencies
+#   apt.sh listed FILE FOLDER...    installs the packages in the FOLDERs whose names FILE lists, one per line
 #
-# Each FOLDER has a SHA256SUMS of the lock's hashes. apt-get gets no sources, so that a package which the lock forgot stops the
-# build. Caches and lists go to /tmp, and logs are removed: none of them belongs into an image.
+# Each FOLDER has a file SHA256SUMS with the hashes from the lock. apt-get is given no sources, so the build fails if the lock
+# lacks a package. Caches and lists go to /tmp and logs are removed, because none of them belongs in an image.
 set -eu -o pipefail
 
 export DEBIAN_FRONTEND=noninteractive
@@ -25,8 +25,9 @@ check() {
   (cd "$1" && sha256sum --check --strict --quiet SHA256SUMS)
 }
 
-# Java's keystore of certificates has the time of its making in each entry, in an order that differs, and ends with a hash of it all
-# (the format JKS, which sun.security.provider.JavaKeyStore describes): the entries get the time 0 and the order of their names.
+# Makes Java's keystore of certificates reproducible. Each entry holds the time of its creation, the order of the entries
+# varies, and a hash of everything ends the file (format JKS: see sun.security.provider.JavaKeyStore). Set the times to 0; sort
+# the entries by name.
 settle_keystore() {
   perl -e '
     use strict; my ($file, $scratch) = @ARGV; local $/;
@@ -57,7 +58,7 @@ case "$1" in
     printf '%s\n' "${@%%=*}" | sort > /tmp/apt-asked
     installed > /tmp/apt-before
     apt-get "${apt[@]}" install -y --no-install-recommends --no-remove "${folder}"/*.deb
-    # As if apt had found them by itself: whoever removes what was asked for can have the rest removed, too.
+    # Mark the dependencies as automatically installed, so that `apt-get autoremove` can remove them later.
     installed | comm -13 /tmp/apt-before - | comm -23 - /tmp/apt-asked > /tmp/apt-others
     if [[ -s /tmp/apt-others ]]; then
       xargs -a /tmp/apt-others apt-mark "${apt[@]}" auto > /dev/null
@@ -85,7 +86,8 @@ case "$1" in
     exit 2
     ;;
 esac
-# What the installation of Java makes anew: that keystore, and an archive of loaded classes, which Java starts without, too.
+# Each installation of Java generates a different keystore and a different archive of loaded classes. Java also starts without
+# the latter.
 if [[ /etc/ssl/certs/java/cacerts -nt /dev/shm/envbuild/before ]]; then
   settle_keystore /etc/ssl/certs/java/cacerts
 fi

@@ -1,22 +1,24 @@
 #!/bin/bash
-# Runs the command of one RUN of a generated Dockerfile, whose SHELL this is. The build context mounts this folder at /mnt.
+# The SHELL of a generated Dockerfile: runs the command of one RUN. The folder of this file is mounted at /mnt.
 #
-# Before the command: the secrets of the build, if it got any, become variables and files. After it: what it left in /tmp goes, no
-# program gives more rights than its user has, and everything that it wrote gets one time, so that each build makes the same layer.
-# The functions with a dash in their names are what the RUNs call, beside ordinary commands. What they take from the build context
-# or from another stage is mounted below /mnt; a mount needs a place there, which the empty files beside this one are.
+# Before the command: turns the secrets of the build, if there are any, into variables and files. After it: empties /tmp,
+# removes the setuid and setgid bits of programs, and gives all written files the same time, so that every build makes the same
+# layer.
+#
+# A RUN calls ordinary commands and the functions below whose names contain a dash. Files from the build context or from another
+# stage are mounted below /mnt. Each mount needs an existing mount point: the empty files next to this one.
 set -eu -o pipefail
 
-readonly epoch=1577836800             # 2020-01-01, the time of everything that a step writes
-readonly scratch=/dev/shm/envbuild    # in memory, and in no layer; secrets.py of envbuild knows this path
-cache=/mnt/cache                      # of downloads: kept by the builder between builds
+readonly epoch=1577836800             # 2020-01-01, the modification time of every file that a step writes
+readonly scratch=/dev/shm/envbuild    # in memory, so in no layer; envbuild's secrets.py uses the same path
+cache=/mnt/cache                      # downloads, which the builder keeps between builds
 if [[ ! -w "${cache}" ]]; then
   cache=/tmp/cache
 fi
 
-# --- Debian packages ---------------------------------------------------------------------------------------------------------------
+# --- Debian packages ----------------------------------------------------------------------------------------------------------
 
-# apt-install NAME...: from the files that the lock pins, where they are mounted, without any network; else from the mirror.
+# apt-install NAME...: installs from the files that the lock pins if they are mounted (without network), else from the mirror.
 apt-install() {
   if [[ -e /mnt/debs/SHA256SUMS ]]; then
     /bin/bash /mnt/apt.sh install /mnt/debs "$@"
@@ -28,7 +30,7 @@ apt-install() {
   fi
 }
 
-# apt-install-listed: the same for the packages that are listed in the file /mnt/packages, one per line.
+# apt-install-listed: does the same for the packages that the file /mnt/packages lists, one per line.
 apt-install-listed() {
   if [[ -e /mnt/debs/SHA256SUMS ]]; then
     local folders=()
@@ -43,7 +45,7 @@ apt-install-listed() {
   fi
 }
 
-# apt-install-held NAME=VERSION|FILE...: exactly these, and no later upgrade changes them.
+# apt-install-held NAME=VERSION|FILE...: installs exactly these and holds them, so that no later upgrade changes them.
 apt-install-held() {
   apt-install "$@"
   local names=("${@##*/}")
@@ -51,16 +53,16 @@ apt-install-held() {
   apt-mark hold "${names[@]%.deb}"
 }
 
-# apt-repository NAME LINE: another source of packages, signed by the key /mnt/cuda/keys/NAME.gpg, during this step only: a later
-# change of its key must not break apt-get in images made from this one.
+# apt-repository NAME LINE: adds a package source, signed by the key /mnt/cuda/keys/NAME.gpg, for this step only. If it stayed,
+# a later change of its key would break apt-get in images made from this one.
 apt-repository() {
   echo "deb [signed-by=/mnt/cuda/keys/$1.gpg] $2" > "/etc/apt/sources.list.d/$1.list"
   echo "/etc/apt/sources.list.d/$1.list" >> "${scratch}/repositories"
 }
 
-# apt-archive LINE...: where the base's own sources no longer answer (its system is past its end of life), these take their place.
-# An index may outlive its packages, so one of them is fetched: libc, of which security suites have the newest. That tells of hosts
-# without a name, too, for which `apt-get update` ends well.
+# apt-archive LINE...: replaces the base's package sources if they no longer answer, because its system is past its end of life.
+# The index may still exist when the packages are gone, so this downloads one package: libc, which security suites update often.
+# The download also fails if a host name does not resolve; `apt-get update` reports success then.
 readonly archived="# The indices of an archive are past their dates."
 apt-archive() {
   ask_mirror
@@ -75,14 +77,14 @@ apt-archive() {
   remove_logs
 }
 
-# What apt is told during this step: this machine's proxies and mirror, the cache, and not to mind the dates of an archive's indices.
-# The image is never told so.
+# Configures apt for this step: proxies and mirror of the building machine, the cache, and no check of the dates of an archive's
+# indices. None of this is stored in the image.
 ask_mirror() {
   local system
   system="$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)"
   mkdir -p "${cache}/apt/${system}/archives/partial" "${cache}/lists/${system}/partial"
   exec 9> "${cache}/apt/lock"
-  flock 9 # stages are built side by side
+  flock 9 # stages are built in parallel
   {
     echo 'Acquire::Retries "3";'
     echo "Dir::Cache \"${cache}/apt/${system}\"; Dir::State::Lists \"${cache}/lists/${system}\";"
@@ -106,8 +108,8 @@ remove_logs() {
   rm -rf /var/log/apt/* /var/log/*.log /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old /var/lib/dpkg/*-old
 }
 
-# list-packages-of FILE PROGRAM...: writes the names of the packages whose libraries the programs are linked with. With --recursive
-# before them, of all that these need, too: packages that are installed from files alone.
+# list-packages-of [--recursive] FILE PROGRAM...: writes to FILE the names of the packages whose libraries the programs are
+# linked with. --recursive adds the dependencies of these packages; it is needed when packages are installed from files only.
 list-packages-of() {
   local needed=(cat)
   if [[ "$1" == --recursive ]]; then
@@ -125,9 +127,9 @@ with_dependencies() {
     --no-enhances | sed -n '/^[a-z0-9]/{s/:.*//;p}' | sort -u
 }
 
-# --- Files that are fetched, and checked against the lock ----------------------------------------------------------------------------
+# --- Downloads, checked against the lock --------------------------------------------------------------------------------------
 
-# fetch FILE SHA256 URL
+# fetch FILE SHA256 URL: downloads one file and checks its hash.
 fetch() {
   mkdir -p "${1%/*}"
   curl -fsSL --retry 3 -o "$1" "$3"
@@ -135,7 +137,7 @@ fetch() {
   echo "$1" >> "${scratch}/fetched"
 }
 
-# fetch-key NAME FINGERPRINT URL: the signing key of a repository, for apt-repository.
+# fetch-key NAME FINGERPRINT URL: downloads the signing key of a repository, for apt-repository.
 fetch-key() {
   export GNUPGHOME="${scratch}/gnupg"
   install -d -m 0700 "${GNUPGHOME}"
@@ -149,7 +151,7 @@ fetch-key() {
   fi
 }
 
-# conda-create FOLDER: unpacks the conda packages that were fetched by the program that was fetched last, which asks no channel.
+# conda-create FOLDER: installs the fetched conda packages into FOLDER. The last fetched file is the installer; it runs offline.
 conda-create() {
   local files program
   mapfile -t files < "${scratch}/fetched"
@@ -161,10 +163,11 @@ conda-create() {
   rm -rf "$1/conda-meta"
 }
 
-# --- Python packages ---------------------------------------------------------------------------------------------------------------
+# --- Python packages ----------------------------------------------------------------------------------------------------------
 
-# make-venv PYTHON PREFIX [FOLDER]: with the mounted virtualenv, where there is one: the last that is one file and knows this Python.
-# Packages of the distribution stay out, and nothing of the tool stays. A Python in FOLDER looks for its libraries beside itself.
+# make-venv PYTHON PREFIX [FOLDER]: makes a virtual environment, with the mounted virtualenv if there is one (the last release
+# that is a single file and supports this Python). It contains no packages of the distribution, and neither pip nor virtualenv.
+# If the Python lies in FOLDER, its libraries are linked into PREFIX, where it looks for them.
 make-venv() {
   if [[ -e /mnt/tools/virtualenv.whl ]]; then
     PYTHONPATH=/mnt/tools/virtualenv.whl "$1" -m virtualenv --no-download --no-pip --no-setuptools --no-wheel "$2"
@@ -177,8 +180,8 @@ make-venv() {
   fi
 }
 
-# pip-install PREFIX [OPTION...]: exactly the files whose hashes /mnt/requirements.txt names: --no-deps leaves nothing to the index
-# to decide.
+# pip-install PREFIX [OPTION...]: installs exactly the files whose hashes /mnt/requirements.txt lists. With --no-deps the index
+# cannot add anything.
 pip-install() {
   local prefix=$1
   shift
@@ -186,9 +189,9 @@ pip-install() {
   compile "${prefix}"
 }
 
-# pip-install-built PREFIX: the wheels that an earlier stage built, by name, so that `pip freeze` shows a version and no path. uv
-# records when a local wheel was made (uv_cache.json). That differs from build to build, so the record is removed, and its line in the
-# list of installed files.
+# pip-install-built PREFIX: installs the wheels of an earlier stage by name, so that `pip freeze` shows a version and not a
+# path. uv records when a local wheel was made (uv_cache.json). This time differs in every build, so the record is removed, and
+# its line in the list of installed files too.
 pip-install-built() {
   local file name version record wanted=()
   for file in /mnt/wheels/*.whl; do
@@ -203,8 +206,8 @@ pip-install-built() {
   compile "$1"
 }
 
-# pip-build PREFIX FOLDER [NAME=VALUE...]: wheels of the sources in /mnt/requirements.txt, or of the tree in /mnt/source.tar, by
-# the tools in /mnt/requirements-build.txt. The variables are those of the build.
+# pip-build PREFIX FOLDER [NAME=VALUE...]: builds wheels from the source packages in /mnt/requirements.txt, or from the source
+# tree in /mnt/source.tar, with the tools in /mnt/requirements-build.txt. The variables are set during the build.
 pip-build() {
   local prefix=$1 folder=$2
   shift 2
@@ -222,8 +225,8 @@ pip-build() {
   "${prefix}/bin/python" -m pip --no-cache-dir wheel --no-deps --no-build-isolation "${wanted[@]}" -w "${folder}"
 }
 
-# A module that every Python of a build imports first. pip unpacks sources into folders with random names, which compilers write
-# into what they make: numbers in their place make the same file each time.
+# Prints a module that every Python of a build imports first. pip unpacks sources into folders with random names, and compilers
+# write these names into their output. The module replaces the random names by numbers, so every build makes the same files.
 number-names() {
   cat << 'END'
 import itertools
@@ -251,7 +254,7 @@ uuid.uuid4 = lambda: uuid.UUID(int=next(numbers), version=4)
 END
 }
 
-# The locked uv, or, for Pythons that are too old for it, the locked pip.
+# Runs the locked uv, or the locked pip if the Python is too old for uv.
 installer() {
   local python="$1/bin/python"
   shift
@@ -263,24 +266,25 @@ installer() {
   fi
 }
 
-# Bytecode with checked hashes instead of times (SOURCE_DATE_EPOCH makes that the default from Python 3.7 on; before, bytecode holds
-# its source's time, which is therefore settled first), and only of what this step installed: rewriting what an earlier layer holds
-# would store it twice. Without bytecode a framework's import takes twice as long. Some packages hold files that do not compile.
+# Compiles the modules that this step installed, because importing a framework without bytecode takes twice as long. From Python
+# 3.7 on, SOURCE_DATE_EPOCH makes bytecode refer to its source by hash. Older bytecode contains the source's time, so times are
+# set first. Modules of earlier layers are not compiled again: that would store them twice. Errors are ignored: some packages
+# contain files that do not compile.
 compile() {
   local jobs=(-j 0)
   if [[ -e /mnt/tools/pip.whl ]]; then
-    jobs=() # an old Python has none
+    jobs=() # old Pythons do not have this option
   fi
-  rm -f "$1/.lock" # of uv: everybody may write to it
+  rm -f "$1/.lock" # uv's lock file, which everybody may write to
   settle
   { find "$1" -name '*.py' -cnewer "${scratch}/begun" | sort \
     | SOURCE_DATE_EPOCH="${epoch}" PYTHONHASHSEED=0 "$1/bin/python" -m compileall -qq ${jobs[@]+"${jobs[@]}"} -i -; } || true
 }
 
-# --- The image itself --------------------------------------------------------------------------------------------------------------
+# --- The image itself ---------------------------------------------------------------------------------------------------------
 
-# make-user NAME: user 1000, and the work folder. Any user id works: the home folder is writable for all, the work folder for
-# group 0, which engines give to unknown ids.
+# make-user NAME: makes user 1000 and the work folder. A container can run with any user id: everybody may write to the home
+# folder, and group 0, which engines give to unknown ids, may write to the work folder.
 make-user() {
   export SOURCE_DATE_EPOCH="${epoch}"
   local other
@@ -296,7 +300,7 @@ make-user() {
   rm -f /var/log/lastlog /var/log/faillog
 }
 
-# rename-user OLD NEW: the user, its group and its home.
+# rename-user OLD NEW: renames the user, its group and its home folder.
 rename-user() {
   usermod --login "$2" --home "/home/$2" --move-home "$1"
   local group
@@ -304,8 +308,8 @@ rename-user() {
   groupmod --new-name "$2" "${group}"
 }
 
-# copy-file FROM TO [USERS]: a user's own file or folder. USERS, a part of the way to it that lies in the work folder or in a home,
-# is the user's, and, as everything there, of whoever is in group 0.
+# copy-file FROM TO [USERS]: copies a file or folder of the user's recipe. USERS is TO or a parent folder of it inside the work
+# folder or a home folder; it is given to the user and to group 0, with everything in it.
 copy-file() {
   mkdir -p "${2%/*}/"
   cp -rT "$1" "$2"
@@ -315,15 +319,15 @@ copy-file() {
   fi
 }
 
-# link-cuda VERSION: the usual name of its folder, and the libraries where the loader looks.
+# link-cuda VERSION: links /usr/local/cuda to this version and adds its libraries to the loader's path.
 link-cuda() {
   test -e /usr/local/cuda || ln -s "cuda-$1" /usr/local/cuda
   printf "/usr/local/cuda-$1/%s\n" lib64 extras/CUPTI/lib64 > /etc/ld.so.conf.d/envbuild-cuda.conf
   ldconfig
 }
 
-# record NAME HERE FOLDER [alone]: lists the files below HERE by sha256, and the links, as what lies below FOLDER, for `verify`,
-# where no package's record tells of them. With `alone`, nothing else may ever lie in FOLDER.
+# record NAME HERE FOLDER [alone]: lists, for `verify`, files that belong to no package: hashes of the files below HERE, and
+# links, under the paths that they have below FOLDER. `alone` means that FOLDER must contain nothing else.
 record() {
   mkdir -p /opt/envbuild/installed
   {
@@ -335,7 +339,7 @@ record() {
   } | sed "s#  $2/#  $3/#" > "/opt/envbuild/installed/$1"
 }
 
-# install-envbuild PYTHON: lock, bill of materials and smoke test, and what lets users add packages.
+# install-envbuild PYTHON: installs the lock, the bill of materials, the smoke test, and the pip with which users add packages.
 install-envbuild() {
   cp -r /mnt/envbuild /opt/
   local before=
@@ -351,7 +355,7 @@ install-envbuild() {
   fi
 }
 
-# --- The end of every step ---------------------------------------------------------------------------------------------------------
+# --- The end of every step ----------------------------------------------------------------------------------------------------
 
 finish() {
   if [[ -e "${scratch}/repositories" ]]; then
@@ -368,8 +372,8 @@ remove_temporary_files() {
   find /tmp -mindepth 1 -maxdepth 1 | sort | comm -23 - "${scratch}/tmp" | xargs -r -d '\n' rm -rf
 }
 
-# Setuid, setgid and file capabilities, whoever brought them (the base, too). Only an image that has getcap can hold capabilities:
-# whoever sets them has both programs.
+# Removes setuid bits, setgid bits and file capabilities from all files, also from those of the base. An image without getcap
+# has no file capabilities, because getcap is installed together with setcap, which sets them.
 remove_rights() {
   find / -xdev -type f -perm /6000 -exec chmod a-s {} +
   if command -v getcap > /dev/null; then
@@ -377,9 +381,9 @@ remove_rights() {
   fi
 }
 
-# Distributions compile Python's modules while they install it. They start it with -E, which ignores PYTHONHASHSEED, and before
-# Python 3.11 the order of a frozenset in bytecode depends on that seed (https://github.com/python/cpython/issues/81777). So what
-# this step compiled there is compiled again, in a fixed order and with a fixed seed.
+# Compiles the distribution's Python modules again, with a fixed hash seed and in a fixed order. Distributions compile them
+# during installation with -E, which ignores PYTHONHASHSEED, and before Python 3.11 the order of a frozenset in bytecode depends
+# on this seed (https://github.com/python/cpython/issues/81777).
 compile_again() {
   local compiled="${scratch}/compiled"
   find /usr/lib /usr/share -xdev -path '*/__pycache__/*.cpython-3*.pyc' -newer "${scratch}/before" > "${compiled}"
@@ -389,8 +393,8 @@ compile_again() {
   done
 }
 
-# Removes files that differ in each installation: the machine id, which no two containers may share, and caches of fonts and manual
-# pages, which programs make again when they are missing.
+# Removes files that differ in each installation: the machine id, which two containers must not share, and caches of fonts and
+# manual pages, which programs rebuild if they are missing.
 remove_caches() {
   if [[ /etc/machine-id -nt "${scratch}/before" ]]; then
     : > /etc/machine-id
@@ -400,23 +404,23 @@ remove_caches() {
     2> /dev/null || true
 }
 
-# Gives everything that is younger than the step one time. What has the time of its package keeps it, as the package's bytecode
-# refers to it.
+# Sets the same time on everything that is newer than the start of the step. Files with the (older) time of their package keep
+# it, because the package's bytecode refers to it.
 settle() {
   find / -xdev ! -path /proc ! -path /sys ! -path /mnt ! -path /etc/hosts ! -path /etc/resolv.conf \
     -newer "${scratch}/before" -exec touch -hcd "@${epoch}" {} +
 }
 
 mkdir -p "${scratch}"
-# Ten seconds earlier than the step, because builders make mount points in the image just before it. Nothing below is that young:
-# the steps that made it ended so, too.
+# Ten seconds before the step, because builders make mount points in the image just before it. Files of earlier layers are
+# older: each step sets their times when it ends.
 touch -d '-10 seconds' "${scratch}/before"
 touch "${scratch}/begun"
 find /tmp -mindepth 1 -maxdepth 1 | sort > "${scratch}/tmp"
 if [[ -s /mnt/secret ]]; then
-  # shellcheck source=/dev/null # what the machine that builds must not tell the image
+  # shellcheck source=/dev/null # secrets of the building machine, which must not get into the image
   . /mnt/secret
 fi
-trap 'echo "step.sh: this failed: ${BASH_COMMAND}" >&2' ERR
+trap 'echo "step.sh: this command failed: ${BASH_COMMAND}" >&2' ERR
 eval "$1"
 finish

@@ -190,6 +190,6 @@ def test_a_folder_of_the_users_choice_takes_them(tmp_path: Path) -> None:
 def test_where_nothing_can_be_written_one_sentence_says_what_to_do(tmp_path: Path) -> None:
     inside = make(FEW[-1], tmp_path)
     done = inside.run("-m", "pip", "install", "extra", code=1, ENVBUILD_PACKAGES="/proc/nowhere")
-    assert "no folder for additional packages can be written to" in done.stderr
+    assert "cannot write to any folder for additional packages" in done.stderr
     assert "--user" in done.stderr
     assert "Traceback" not in done.stderr

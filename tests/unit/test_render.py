@@ -328,7 +328,7 @@ def test_a_framework_that_could_not_be_locked_is_named_without_a_hash_for_an_ins
     step = text[text.index(f"source={name}") :]
     assert f"pip-install /opt/env --default-index {beta.index}" in step
     assert "exit 1" not in text
-    assert f"`envbuild lock`, where {beta.index} can be reached" in text
+    assert f"Run `envbuild lock` on a machine that can reach {beta.index}" in text
 
 
 def test_bash_array_lengths_do_not_open_a_comment() -> None:

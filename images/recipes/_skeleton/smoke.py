@@ -38,7 +38,7 @@ class Adapter(object):
         return handle
 
     def put(self, handle, images, labels):
-        """This rank's part of the global batch."""
+        """Keep this rank's part of the global batch."""
         if handle['sync'] == 'mean':
             images = self.ctx.shard(images, self.ctx.rank, self.ctx.world)
             labels = self.ctx.shard(labels, self.ctx.rank, self.ctx.world)
@@ -56,7 +56,7 @@ class Adapter(object):
         return loss
 
     def _loss(self, net, p, x, y):
-        """The mean cross-entropy of the logits."""
+        """Return the mean cross-entropy of the logits."""
         logits = self._logits(net, p, x)
         shifted = logits - self.numpy.max(logits, axis=1, keepdims=True)
         log_p = shifted - self.numpy.log(self.numpy.sum(self.numpy.exp(shifted), axis=1, keepdims=True))
@@ -79,7 +79,7 @@ class Adapter(object):
         return x
 
     def _convolve(self, x, kernels):
-        """A convolution without stride and padding: images NCHW, kernels OIHW."""
+        """Convolve without stride or padding; images are NCHW, kernels OIHW."""
         size = kernels.shape[2]
         rows, columns = x.shape[2] - size + 1, x.shape[3] - size + 1
         patches = self.numpy.concatenate([x[:, :, i:i + rows, j:j + columns] for i in range(size) for j in range(size)], axis=1)

@@ -1,8 +1,8 @@
 """Caffe 1.0 for the smoke test: one process per device, one solver each.
 
-Between GPUs gradients are averaged by Caffe's own NCCL. On the CPU Caffe trains on one device only ("Multi-GPU execution not
-available"): there the smoke test's TCP ring averages them, in the place where NCCL would (Solver.add_callback). The learning rate
-of a solver is fixed when it is made, so a step's own rate scales the gradients, which is the same for SGD with momentum.
+Between GPUs Caffe averages the gradients with NCCL. On the CPU Caffe trains on one device only ("Multi-GPU execution not
+available"), so the smoke test's TCP ring averages them where NCCL would (Solver.add_callback). The learning rate of a solver is
+fixed when it is made. To use another rate in a step, the adapter scales the gradients; for SGD with momentum this is the same.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -21,7 +21,7 @@ solver_mode: %(mode)s
 net_param { %(net)s }
 '''
 LAYER = 'layer { name: "%s" type: "%s" %s top: "%s" %s }'
-# How Caffe calls each layer, and its settings.
+# Caffe's name of each layer, and its settings.
 TYPES = {
     'conv': ('Convolution', 'convolution_param { num_output: %(out)d kernel_size: %(kernel)d stride: %(stride)d pad: %(pad)d '
                             'bias_term: %(bias)s }'),
@@ -35,7 +35,7 @@ TYPES = {
     'dense': ('InnerProduct', 'inner_product_param { num_output: %(out)d }'),
     'add': ('Eltwise', 'eltwise_param { operation: SUM }'),
 }
-SCALED = '_scaled'          # Caffe's batch normalisation has no factor and no bias: a layer after it does
+SCALED = '_scaled'          # Caffe's batch normalisation has no factor and no bias: a separate layer after it adds them
 FILE = 'network.caffemodel'
 
 
@@ -44,14 +44,14 @@ class Adapter(object):
     style = 'process'
 
     def setup(self, ctx):
-        os.environ.setdefault('GLOG_minloglevel', '2')      # a line for each layer otherwise; read when the library loads
+        os.environ.setdefault('GLOG_minloglevel', '2')      # no log line per layer; the library reads this when it loads
         import caffe
         self.ctx, self.caffe = ctx, caffe
         self.on_gpu = ctx.kind == 'cuda'
         self.semantics = {'gradient': 'mean', 'exchange': self.claim(ctx)}
 
     def claim(self, ctx):
-        """Take the device; words for how gradients are exchanged."""
+        """Take the device; return a description of how gradients are exchanged."""
         if not self.on_gpu:
             self.caffe.set_mode_cpu()
             return 'the smoke test\'s own ring, from Solver.add_callback: Caffe has no CPU multi-device training'
@@ -83,8 +83,10 @@ class Adapter(object):
 
     @staticmethod
     def begin(blobs):
-        """Running means of 0 and variances of 1. Caffe keeps sums, and how many batches they are worth, which comes to rest at
-        1 / (1 - fraction); starting there, a sum decays as everybody's average does:
+        """Set running means to 0 and variances to 1.
+
+        Caffe keeps weighted sums and the sum of the weights, whose limit is 1 / (1 - fraction). Starting at this limit makes
+        the sums decay like the running averages of other frameworks:
         https://github.com/BVLC/caffe/blob/1.0/src/caffe/layers/batch_norm_layer.cpp
         """
         mean, variance, worth = blobs
@@ -92,7 +94,7 @@ class Adapter(object):
         worth.data[...] = variance.data[...] = 1 / (1 - nets.KEPT)
 
     def listen(self, handle):
-        """Be called when gradients are ready: NCCL first, then the smoke test."""
+        """Register callbacks for the moment when gradients are ready: NCCL first, then the smoke test."""
         solver = handle['solver']
         if handle['shard'] and self.on_gpu:
             handle['nccl'] = self.caffe.NCCL(solver, base64.b64decode(self.ctx.group.broadcast(self._uid())))
@@ -102,7 +104,7 @@ class Adapter(object):
 
     @staticmethod
     def _read(kind, text, *arguments):
-        """Caffe takes networks from files only."""
+        """Write the network to a file, because Caffe reads networks from files only."""
         with tempfile.NamedTemporaryFile(suffix='.prototxt') as stream:
             stream.write(text.encode('ascii'))
             stream.flush()
@@ -112,7 +114,7 @@ class Adapter(object):
         return base64.b64encode(self.caffe.NCCL.new_uid()).decode('ascii') if self.ctx.rank == 0 else ''
 
     def _finish(self, handle):
-        """Between backward pass and update."""
+        """Exchange the gradients between backward pass and update."""
         gradients = [blob.diff for _, blob in handle['blobs']]
         if handle['shard'] and not self.on_gpu:
             for gradient, mean in zip(gradients, self.ctx.group.means(gradients)):
@@ -144,7 +146,7 @@ class Adapter(object):
         return token
 
     def drain(self):
-        """A step ends when its loss is known."""
+        """Do nothing: a step ends when its loss is known."""
 
     def copies(self, handle):
         return 1
@@ -175,7 +177,7 @@ class Adapter(object):
 
 
 def _words(net):
-    """The network up to its logits, in Caffe's language; images and labels come in."""
+    """Return the network from images and labels up to the logits, in Caffe's language."""
     dims = ' '.join('dim: %d' % size for size in (1,) + tuple(net.shape))
     lines = [LAYER % ('images', 'Input', '', 'images', 'input_param { shape { %s } }' % dims),
              LAYER % ('label', 'Input', '', 'label', 'input_param { shape { dim: 1 } }')]
@@ -193,12 +195,12 @@ def _words(net):
 
 
 def _top(layer):
-    """The name of what the layer gives."""
+    """Return the name of the layer's output."""
     return layer.name + SCALED if layer.op == 'norm' else layer.name
 
 
 def _blobs(net, built):
-    """[(parameter, its blob)] in the order of net.names."""
+    """Return [(parameter, its blob)] in the order of net.names."""
     tops = dict((layer.name, _top(layer)) for layer in net.layers)
     return [(name, built.params[tops[name[:-2]]]['wb'.index(name[-1])]) for name in net.names]
 

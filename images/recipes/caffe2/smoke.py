@@ -1,7 +1,7 @@
-"""Caffe2, the part inside PyTorch's wheels or, before, by itself, for the smoke test: all devices in one process.
+"""Caffe2 for the smoke test, from PyTorch's wheels or (older releases) from its own: all devices in one process.
 
-data_parallel_model adds up the gradients of the devices, so the forward pass must scale its loss by the 1/N that it is
-given. Each handle has workspaces of its own, since blobs are global names.
+data_parallel_model adds up the gradients of the devices, so the forward pass must multiply its loss by the given 1/N. Each
+handle has separate workspaces, because the names of blobs are global.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -49,7 +49,7 @@ class Adapter(object):
         return [_Group(self, net, weights, lr, momentum, [self.ctx.devices[replica] for replica in group]) for group in groups]
 
     def put(self, handle, images, labels):
-        """For each group of the handle its part of the batch, in one shard per device."""
+        """Give each group of the handle its part of the batch, in one shard per device."""
         parts, number, out = sum(len(group.devices) for group in handle), 0, []
         for group in handle:
             shards = []
@@ -67,14 +67,14 @@ class Adapter(object):
         return float(np.mean(token))
 
     def drain(self):
-        """A step ends when its loss is known."""
+        """Do nothing: a step ends when its loss is known."""
 
     def copies(self, handle):
         return sum(len(group.devices) for group in handle)
 
     @staticmethod
     def _copy(handle, copy):
-        """(group, device) of that copy."""
+        """Return (group, device) of this copy."""
         return [(group, device) for group in handle for device in group.devices][copy]
 
     def weights(self, handle, copy):
@@ -104,13 +104,13 @@ class Adapter(object):
 
 
 def _in_torch():
-    """The version, and the CUDA, of the PyTorch that it is a part of."""
+    """Return the version and the CUDA version of the PyTorch that contains it."""
     import torch
     return torch.__version__, torch.version.cuda
 
 
 def _by_itself():
-    """What its header says, and which CUDA runtime it has loaded: it tells neither in Python."""
+    """Return the version in its header and the version of the loaded CUDA runtime: Python cannot ask Caffe2 for either."""
     with open(os.path.join(sys.prefix, 'include', 'caffe2', 'core', 'macros.h')) as header:
         numbers = re.findall(r'#define CAFFE2_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read())
     with open('/proc/self/maps') as maps:
@@ -119,7 +119,7 @@ def _by_itself():
 
 
 class _Group(object):
-    """Devices that are trained together, in a workspace of their own. `blobs` are [(parameter, its blob)]."""
+    """Devices that are trained together, in a separate workspace. `blobs` is [(parameter, its blob)]."""
 
     def __init__(self, adapter, net, weights, lr, momentum, devices):
         self.adapter, self.net, self.devices, self.momentum, self.lr = adapter, net, devices, momentum, lr
@@ -132,7 +132,7 @@ class _Group(object):
         for device in devices:
             self.feed(device, 'data', np.zeros((1,) + net.shape, 'float32'))
             self.feed(device, 'label', np.zeros(1, 'int32'))
-        # Running means stay each device's own: by default the first one's are sent to all after every step.
+        # Each device keeps its own running means. By default the first device's are sent to all after every step.
         adapter.parallel.Parallelize(
             model, input_builder_fun=lambda model: None, forward_pass_builder_fun=self._forward,
             param_update_builder_fun=self._update, devices=devices, cpu_device=not adapter.on_gpu,
@@ -170,7 +170,7 @@ class _Group(object):
         run = {
             'conv': lambda layer, x: brew.conv(model, x, layer.name, shapes[layer.name + '_w'][1], layer.shape[0], layer.kernel,
                                                stride=layer.stride, pad=layer.pad, **dict(self.adapter.deterministic, **({} if layer.bias else {'no_bias': 1}))),
-            # What Caffe2 calls the momentum of a running mean is the share that is kept.
+            # Caffe2 calls the share of the old running mean its momentum.
             'norm': lambda layer, x: brew.spatial_bn(
                 model, x, layer.name, layer.shape[0], epsilon=EPSILON, momentum=KEPT, is_test=test),
             'relu': lambda layer, x: brew.relu(model, x, layer.name),
@@ -178,7 +178,7 @@ class _Group(object):
             'pool': lambda layer, x: brew.max_pool(model, x, layer.name, kernel=2, stride=2),
             'average': lambda layer, x: brew.average_pool(model, x, layer.name, kernel=2, stride=2),
             'mean': lambda layer, x: brew.average_pool(model, x, layer.name, global_pooling=1),
-            'flatten': lambda layer, x: x,      # its dense layer does it, of a mean as well
+            'flatten': lambda layer, x: x,      # the dense layer flattens its input, also the output of a mean
             'dense': lambda layer, x: brew.fc(model, x, layer.name, *reversed(shapes[layer.name + '_w'])),
             'add': lambda layer, x, y: brew.sum(model, [x, y], layer.name),
         }
@@ -194,7 +194,7 @@ class _Group(object):
     def _update(self, model):
         rate = model.param_init_net.ConstantFill([], 'lr', shape=[1], value=self.lr)
         for tensor in model.GetParams():
-            # By its bare name: the scope of the device is added again.
+            # Pass the name without the device's scope: the scope is added again.
             past = model.param_init_net.ConstantFill([tensor], str(tensor).split('/')[-1] + '_momentum', value=0.0)
             gradient = model.param_to_grad[tensor]
             model.net.MomentumSGDUpdate(
@@ -237,7 +237,7 @@ class _Group(object):
         return [blob for _, blob in self.blobs] + self.running
 
     def _file(self, what, reads, gives, path, device, **names):
-        """Caffe2's own format: blobs in a small database of one file."""
+        """Run `what`, an operator that saves or loads blobs, on a file: Caffe2's format is a small one-file database."""
         self._enter()
         self.adapter.workspace.RunOperatorOnce(self.adapter.core.CreateOperator(
             what, reads, gives, db=path, db_type='minidb', absolute_path=1, device_option=self.place(device), **names))

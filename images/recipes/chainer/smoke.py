@@ -1,10 +1,10 @@
 """Chainer from 2 on for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
 
-It adds up the gradients that each replica has averaged over its part of the batch, which trains N times as fast as one device
-would: the learning rate is divided by N. After each step it copies the first replica to the others, its running means and
-variances as well (https://github.com/chainer/chainer/blob/v7.8.1/chainer/training/updaters/parallel_updater.py).
+ParallelUpdater adds up the gradients that each replica has averaged over its part of the batch. The sum is N times the mean, so
+the adapter divides the learning rate by N. After each step ParallelUpdater copies the first replica to the others, with its
+running means and variances (https://github.com/chainer/chainer/blob/v7.8.1/chainer/training/updaters/parallel_updater.py).
 With `--option exchange=chainermn`: one process per device, and ChainerMN averages the gradients over MPI, or NCCL on GPUs.
-MultiprocessParallelUpdater (NCCL) is not driven: it forks processes itself and keeps its replicas in them.
+MultiprocessParallelUpdater (NCCL) is not tested: it forks processes and gives no access to the replicas in them.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -37,8 +37,8 @@ class Adapter(object):
         if many and not self.world.joined:
             raise NotImplementedError('ChainerMN\'s processes cannot meet over MPI: ' + self.world.reason)
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')     # about its own NumPy, and packages that are not there
-            import chainer              # by the names that all releases know: backends and training.updaters came with 4
+            warnings.simplefilter('ignore')     # about its NumPy version and missing packages
+            import chainer              # names that all releases have: backends and training.updaters came with 4
             import chainer.training
         self.ctx, self.chainer = ctx, chainer
         self.on_gpu = ctx.kind == 'cuda'
@@ -51,7 +51,7 @@ class Adapter(object):
             self._meet(ctx)
 
     def _meet(self, ctx):
-        """Naive is ChainerMN's only communicator for CPUs."""
+        """Make ChainerMN's communicator: `naive` is the only one for CPUs."""
         import chainermn
         kind = 'pure_nccl' if self.on_gpu else 'naive'
         if self.on_gpu:
@@ -63,7 +63,7 @@ class Adapter(object):
         self.semantics = {'gradient': 'mean', 'exchange': 'ChainerMN, create_multi_node_optimizer', 'backend': kind}
 
     def averaging(self, optimizer):
-        """The optimizer that averages over all processes before it updates."""
+        """Return an optimizer that averages gradients over all processes before each update."""
         import chainermn
         return chainermn.create_multi_node_optimizer(optimizer, self.communicator)
 
@@ -88,11 +88,11 @@ class Adapter(object):
         return [_Group(self, net, weights, lr, momentum, group) for group in groups]
 
     def place(self, replica):
-        """Chainer's number of a device: -1 is the CPU."""
+        """Return Chainer's number of a device: -1 is the CPU."""
         return self.ctx.devices[replica] if self.on_gpu else -1
 
     def put(self, handle, images, labels):
-        """For each group of the handle its part of the batch, in one shard per replica."""
+        """Give each group of the handle its part of the batch, in one shard per replica."""
         parts, number, out = self.copies(handle), 0, []
         if handle[0].together:
             images, labels = (self.ctx.shard(array, self.ctx.rank, self.ctx.world) for array in (images, labels))
@@ -156,7 +156,7 @@ class Adapter(object):
         return {'parameters': sorted(places), 'compute': sorted(places), 'memory_bytes': None}
 
     def collective(self, op, array, root):
-        """Those of ChainerMN's communicator."""
+        """Use the collectives of ChainerMN's communicator."""
         place, to_cpu = self.place(0), self.chainer.cuda.to_cpu
         given = self.send(array, place)
         if op == 'allreduce':
@@ -170,12 +170,12 @@ class Adapter(object):
         if self.world is not None:
             import mpi4py.MPI
             mpi4py.MPI.Finalize()
-            self.ctx.group.barrier()        # mpirun takes a member that is missing for dead, and the others with it
+            self.ctx.group.barrier()        # if a member ended early, mpirun would end the others
             self.world.leave()
 
 
 class _Group(object):
-    """Replicas that are trained together, with the updater that does it."""
+    """Replicas that are trained together, with their updater."""
 
     together = False        # with those of other processes
 
@@ -195,7 +195,7 @@ class _Group(object):
         self.updater = self._updater(chainer, adapter)
 
     def _updater(self, chainer, adapter):
-        # In order: the updater gives the shards to the models as it meets them.
+        # Keep the order: the updater assigns shards to models in the order in which it finds them.
         names = ['main'] + ['replica%d' % number for number in range(1, len(self.models))]
         return chainer.training.ParallelUpdater(
             {'main': self.feed}, self.optimizer, converter=lambda shards, device: shards[0],
@@ -217,7 +217,7 @@ class _OfMany(_Group):
 
     def _updater(self, chainer, adapter):
         self.optimizer = adapter.averaging(self.optimizer)
-        # The first update sends the parameters of the first process to all, and neither averages nor updates:
+        # The first update only sends the parameters of the first process to all others:
         # https://github.com/chainer/chainer/blob/v7.8.1/chainermn/optimizers.py
         self.optimizer.update()
         return chainer.training.StandardUpdater(
@@ -225,7 +225,7 @@ class _OfMany(_Group):
 
 
 def _feed(chainer):
-    """An iterator that gives out what it is handed, one shard for each model."""
+    """An iterator that returns the shards it was given, one for each model."""
     class Feed(chainer.dataset.Iterator):
         shards, epoch, is_new_epoch, epoch_detail = (), 0, False, 0.0
 
@@ -236,7 +236,7 @@ def _feed(chainer):
 
 
 def _devices(chainer, places):
-    """From 6 on the updater takes objects for devices, and before that numbers."""
+    """Return the devices as objects, or as numbers for updaters before Chainer 6."""
     if not hasattr(chainer, 'get_device'):
         return places
     return [chainer.get_device('@numpy' if place < 0 else '@cupy:%d' % place) for place in places]
@@ -250,7 +250,7 @@ def _fill(array, values):
     if isinstance(array, np.ndarray):
         array[...] = values
     else:
-        array.set(np.ascontiguousarray(values, 'float32'))      # CuPy's assignment takes no arrays of NumPy's
+        array.set(np.ascontiguousarray(values, 'float32'))      # CuPy does not accept NumPy arrays in assignments
 
 
 def _network(chainer, net, weights):
@@ -267,7 +267,7 @@ def _network(chainer, net, weights):
         'tanh': functions.tanh,
         'pool': lambda x: functions.max_pooling_2d(x, 2),
         'average': lambda x: functions.average_pooling_2d(x, 2),
-        'mean': lambda x: functions.sum(x, axis=(2, 3)) / (x.shape[2] * x.shape[3]),     # 2's mean knows one axis at a time
+        'mean': lambda x: functions.sum(x, axis=(2, 3)) / (x.shape[2] * x.shape[3]),     # Chainer 2: one axis at a time
         'flatten': lambda x: functions.reshape(x, (x.shape[0], -1)),
         'add': lambda x, y: x + y,
     }
@@ -282,12 +282,12 @@ def _network(chainer, net, weights):
             for name, array in self.arrays():
                 array[...] = weights[name]
             for layer in net.layers:
-                if layer.op == 'norm':      # 4 begins with a variance of 0, later releases with 1 as everybody:
+                if layer.op == 'norm':      # Chainer 4 starts with a variance of 0, later releases with 1, like other frameworks:
                     # https://github.com/chainer/chainer/blob/v4.3.1/chainer/links/normalization/batch_normalization.py#L137
                     getattr(self, layer.name).avg_var[...] = 1
 
         def arrays(self):
-            """[(name, array)] in the order of the network's names."""
+            """Return [(name, array)] in the order of the network's names."""
             out = []
             for name in net.names:
                 part, end = getattr(self, name[:-2]), name[-1]

@@ -1,7 +1,7 @@
 """CNTK for the smoke test: one process per device, CNTK's own gradients and learner.
 
-Gradients are exchanged by CNTK's data_parallel_distributed_learner, over MPI. Where the ranks cannot be an MPI world, each is one
-of its own, and what that learner does with the gradients before it updates is done over the smoke test's ring.
+CNTK's data_parallel_distributed_learner exchanges the gradients over MPI. If the ranks cannot form an MPI world, the smoke
+test's ring averages the gradients before the learner gets them.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -25,10 +25,10 @@ class Adapter(object):
         self.world = mpi.World(ctx) if ctx.world > 1 else None
         self.together = ctx.world > 1 and self.world.joined
         if not self.together:
-            # Without mpirun's daemon, which would have to be started for each process.
+            # Without this setting, each process would need a daemon of mpirun.
             os.environ['OMPI_MCA_ess_singleton_isolated'] = '1'
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')     # about GPUs and image readers that are not there
+            warnings.simplefilter('ignore')     # about missing GPUs and image readers
             import cntk
             import cntk.train.distributed
         self.ctx, self.cntk = ctx, cntk
@@ -63,7 +63,7 @@ class Adapter(object):
         return token
 
     def drain(self):
-        """A step ends when its loss is known."""
+        """Do nothing: a step ends when its loss is known."""
 
     def copies(self, handle):
         return 1
@@ -95,12 +95,12 @@ class Adapter(object):
     def close(self):
         if self.world:
             self.cntk.train.distributed.Communicator.finalize()
-            self.ctx.group.barrier()        # mpirun takes a member that is missing for dead, and the others with it
+            self.ctx.group.barrier()        # if a member ended early, mpirun would end the others
             self.world.leave()
 
 
 class _Model(object):
-    """Tensors, a learner, and graphs that compute with them."""
+    """The parameters of a network, their learner, and the graphs that use them."""
 
     def __init__(self, adapter, net, weights, lr, momentum, shared):
         cntk = self.cntk = adapter.cntk
@@ -108,12 +108,12 @@ class _Model(object):
         self.tensors = dict((name, self._tensor(name, _there(net, name, weights[name]))) for name in net.names)
         for layer in net.layers:
             if layer.op == 'norm':
-                # A count of 0 would make the first batch the whole of the average. CNTK counts on from 1 and looks no further:
-                # https://github.com/microsoft/CNTK/blob/v2.7/Source/ComputationNetworkLib/TrainingNodes.h
+                # With a count of 0 the first batch would become the whole average. So the count starts at 1; CNTK only checks
+                # for 0: https://github.com/microsoft/CNTK/blob/v2.7/Source/ComputationNetworkLib/TrainingNodes.h
                 for end, array in (('mean', np.zeros(layer.shape[0])), ('variance', np.ones(layer.shape[0])), ('count', np.ones(()))):
                     name = '%s_%s' % (layer.name, end)
                     self.tensors[name] = self._tensor(name, array)
-        # No schedule of its own: each update gets the mean gradient of one batch.
+        # CNTK schedules nothing itself: each update gets the mean gradient of one batch.
         rate, inertia = (cntk.learning_parameter_schedule(lr, 0), cntk.momentum_schedule(momentum, 0))
         trained = [self.tensors[name] for name in net.names]
         self.exchanged = shared and adapter.together
@@ -125,7 +125,7 @@ class _Model(object):
         return self.cntk.parameter(init=np.ascontiguousarray(array, 'float32'), name=name)
 
     def graph(self, count):
-        """The network for so many images: how much CNTK keeps of a running mean depends on their number."""
+        """Return the graph for this number of images: CNTK's decay of running means depends on it."""
         if count not in self.graphs:
             self.graphs[count] = _Graph(self, count)
         return self.graphs[count]
@@ -149,12 +149,12 @@ class _Model(object):
 
 
 class _Graph(object):
-    """Any of the networks, for batches of one size."""
+    """The graph of a network for batches of one size."""
 
     def __init__(self, model, count):
         self.cntk, self.tensors, self.learner, self.on_gpu = model.cntk, model.tensors, model.learner, model.on_gpu
         self.images, self.labels = (self.cntk.input_variable(shape) for shape in (model.net.shape, nets.CLASSES))
-        # Its constant of time is in images: after so many, 1/e of the average is left.
+        # CNTK's time constant is a number of images: after that many, 1/e of the old average is left.
         self.lasting = -count / np.log(nets.KEPT)
         values = {'images': self.images}
         for layer in model.net.layers:
@@ -209,7 +209,7 @@ class _Graph(object):
 
 
 def _there(net, name, array):
-    """CNTK's layout: dense weights are (in, out), biases of convolutions have room for height and width."""
+    """Return an array in CNTK's layout: dense weights are (in, out), biases of convolutions have axes for height and width."""
     array = np.asarray(array, 'float32')
     if array.ndim == 2:
         return np.ascontiguousarray(array.T)

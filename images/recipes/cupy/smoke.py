@@ -1,4 +1,4 @@
-"""CuPy for the smoke test: it trains nothing, so it computes on each GPU what NumPy computes too.
+"""CuPy for the smoke test: CuPy trains nothing, so results on each GPU are compared with NumPy's.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -50,7 +50,7 @@ class Adapter(object):
     compile_needs = ('cuda headers',)
 
     def compile_and_run(self):
-        """A kernel that includes one of CUDA's headers, as CuPy's own do."""
+        """Compile and run a kernel that includes one of CUDA's headers, as CuPy's own kernels do."""
         source = '#include <cuda_fp16.h>\nextern "C" __global__ void smoke(float* y) { y[0] = __half2float(__float2half(2.5f)) * 3; }'
         os.environ['CUPY_CACHE_DIR'] = os.path.join(self.ctx.folder, 'cupy')
         if self.ctx.kind != 'cuda':

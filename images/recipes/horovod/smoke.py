@@ -1,8 +1,8 @@
 """Horovod on PyTorch, TensorFlow 1 and 2 and MXNet for the smoke test: one process per device; Gloo, MPI or NCCL between them.
 
-What horovodrun does is done here without it. For Gloo the first process holds the store in which the processes find each
-other, and all are told their places by variables (https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py).
-For MPI, where Horovod was built with it and without Gloo, or with `--option controller=mpi`, they become a world of mpirun's.
+This module does the work of horovodrun. For Gloo the first process runs the store in which the processes find each other, and
+variables tell each its rank (https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py). For MPI (if Horovod
+was built with MPI and without Gloo, or with `--option controller=mpi`) the processes form an MPI world of mpirun.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -20,7 +20,7 @@ METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign'
 
 
 class Adapter(object):
-    """Hands everything to the side of the framework that it was built for."""
+    """Passes every call to the class for the framework that Horovod was built for."""
 
     name = 'horovod'
     style = 'process'
@@ -43,12 +43,12 @@ class Adapter(object):
 
 
 class Meeting(object):
-    """The processes, joined as horovodrun would join them. `hvd` is Horovod's part for the framework."""
+    """The connected processes, as if horovodrun had started them. `hvd` is Horovod's module for the framework."""
 
     def __init__(self, ctx, hvd, on_gpu):
         self.ctx, self.hvd, self.on_gpu = ctx, hvd, on_gpu
         self.server = self.world = None
-        # Releases before 0.17 have MPI alone and no such questions.
+        # Releases before 0.17 support MPI only and lack these functions.
         with_gloo = hasattr(hvd, 'gloo_built') and hvd.gloo_built()
         self.controller = ctx.options.get('controller') or ('gloo' if with_gloo else 'mpi')
         self.backend = 'nccl' if on_gpu and hasattr(hvd, 'nccl_built') and hvd.nccl_built() else self.controller
@@ -79,7 +79,7 @@ class Meeting(object):
         across = [node for node, place in ctx.group.gather([ctx.node, ctx.local_rank]) if place == ctx.local_rank]
         return {
             'RANK': ctx.rank, 'SIZE': ctx.world, 'LOCAL_RANK': ctx.local_rank, 'LOCAL_SIZE': ctx.local_world,
-            'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across),        # among those with this place on their hosts
+            'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across),  # among processes of equal local rank
             'HOSTNAME': 'host%d' % ctx.node, 'GLOO_IFACE': ctx.interface, 'GLOO_TIMEOUT_SECONDS': 60,
             'GLOO_RENDEZVOUS_ADDR': ctx.host, 'GLOO_RENDEZVOUS_PORT': ctx.group.broadcast(port),
         }
@@ -88,7 +88,7 @@ class Meeting(object):
         return {'gradient': 'mean', 'backend': self.backend, 'controller': self.controller, 'exchange': exchange}
 
     def sum(self):
-        """What asks for the sum in place of the mean: before 0.19 another word."""
+        """Return the arguments that request a sum in place of a mean; they differ before 0.19."""
         return {'op': self.hvd.Sum} if hasattr(self.hvd, 'Sum') else {'average': False}
 
     def end(self):
@@ -101,7 +101,7 @@ class Meeting(object):
 
 
 def _store(host):
-    """The store of keys and values that Gloo wants, over HTTP; horovodrun has one, in other places in other releases.
+    """Start the HTTP key-value store that Gloo needs. horovodrun has one too, but its place differs between releases.
 
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc
     """
@@ -129,7 +129,7 @@ def _store(host):
             self.wfile.write(body)
 
         def log_message(self, *_):
-            """Nobody reads it."""
+            """Do not log requests."""
 
     server = HTTPServer((host, 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -139,7 +139,8 @@ def _store(host):
 
 
 def _look_up_own_name():
-    """Gloo would end the process over it: process sets (0.23 on) forget HOROVOD_GLOO_IFACE and look this machine's name up.
+    """Fail early if this machine's name has no address. From 0.23 on, Gloo would end the process: its process sets ignore
+    HOROVOD_GLOO_IFACE and look up the name.
 
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/gloo_context.cc (InitializeForProcessSet)
     """
@@ -162,7 +163,7 @@ class OnPyTorch(pytorch.Adapter):
         self.setup(ctx)
 
     def join(self):
-        """Nothing of PyTorch's is between the processes."""
+        """Do not join PyTorch's process group: Horovod connects the processes."""
 
     def setup(self, ctx):
         super(OnPyTorch, self).setup(ctx)
@@ -193,7 +194,7 @@ class OnPyTorch(pytorch.Adapter):
 
 
 class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
-    """TensorFlow 2: the model and its step are Mirrored's, what TensorFlow says of itself the adapter's."""
+    """TensorFlow 2: model and step come from Mirrored, the facts about TensorFlow from its adapter."""
 
     upon = 'tensorflow'
     together = False
@@ -233,7 +234,7 @@ class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
 
 
 class OnTowers(tensorflow.Towers, tensorflow.Adapter):
-    """TensorFlow 1: one of the towers in each process."""
+    """TensorFlow 1: each process runs one tower."""
 
     upon = 'tensorflow'
     together = False
@@ -285,7 +286,7 @@ def _tensorflow_major():
 
 
 def _meet_by_tensorflow(ctx):
-    """(the meeting, the one device that this process sees)"""
+    """Return (the meeting, the only device that this process sees)."""
     import horovod.tensorflow
     meeting = Meeting(ctx, horovod.tensorflow, ctx.kind == 'cuda')
     meeting.join()
@@ -293,7 +294,7 @@ def _meet_by_tensorflow(ctx):
 
 
 def _own(ctx, handle, images, labels):
-    """This process's part of a batch where it trains together with the others."""
+    """Return this process's part of the batch if the processes train together, else the whole batch."""
     return [ctx.shard(array, ctx.rank, ctx.world) if handle['shard'] else array for array in (images, labels)]
 
 
@@ -342,7 +343,7 @@ class OnMXNet(mxnet.Adapter):
 
 
 class _WithTrainer(mxnet._Model):
-    """MXNet's model with Horovod's trainer, which averages over the processes what each has divided by its own batch."""
+    """MXNet's model with Horovod's trainer, which averages gradients over the processes; each divides by its own batch size."""
 
     def __init__(self, trainer, *model):
         self.together, self.kind_of_trainer = trainer is not None, trainer

@@ -1,8 +1,8 @@
 """JAX for the smoke test: one step compiled for a mesh of devices; shard_map cuts the batch, pmean averages gradients.
 
-On GPUs one process holds all devices of a machine. On the CPU there is one process per device, because the devices of one
-share a pool of threads in which an all-reduce can wait for ever. Between CPU processes JAX has Gloo in its newer releases;
-in older ones they average gradients over the smoke test's own ring, between the two halves of the step.
+On GPUs one process uses all devices of a machine. On the CPU there is one process per device, because devices in one process
+share a thread pool, in which an all-reduce can wait for ever. Newer releases of JAX connect CPU processes by Gloo. With older
+ones the smoke test's own ring averages the gradients, between the two halves of the step.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.8+, as JAX.
 """
 from __future__ import absolute_import, division, print_function
@@ -16,14 +16,14 @@ from ..networks.nets import EPSILON, KEPT
 
 AXIS = 'devices'
 SAVED = 'model.npz'
-RUNNING = 'running:'        # before the names of running means and variances in the file
+RUNNING = 'running:'        # prefix of the names of running means and variances in the file
 
 
 class Adapter(object):
     name = 'jax'
     style = {'cpu': 'process', 'cuda': 'single'}
     deterministic = False
-    collective_types = ('float32', 'int32', 'float16')          # JAX has no 64 bits unless it is told to
+    collective_types = ('float32', 'int32', 'float16')          # JAX uses 64 bits only with a setting
 
     def setup(self, ctx):
         self.ctx, self.compiled, self.last = ctx, {}, []
@@ -47,20 +47,20 @@ class Adapter(object):
         os.environ['JAX_PLATFORMS'] = 'cpu'
         os.environ.setdefault('NPROC', str(self.ctx.threads))
         if count > 1:
-            # Not how the smoke test runs, but what happens on GPUs can be tried so. XLA's pool has a thread per core; with
-            # few of them the devices of one all-reduce wait for each other until XLA ends the process.
+            # The smoke test does not run so, but a developer can try the code for GPUs in this way. XLA's pool has one thread
+# per core; with few cores the devices of one all-reduce wait for each other until XLA ends the process.
             os.environ['XLA_FLAGS'] = '%s --xla_force_host_platform_device_count=%d' % (os.environ.get('XLA_FLAGS', ''), count)
             os.environ['NPROC'] = str(4 * count)
 
     def compile_and_run(self):
-        """A function compiled by XLA for the first of the devices."""
+        """Compile a function with XLA for the first device, and run it."""
         numbers = np.linspace(-3, 3, 35).astype('float32')
         function = self.jax.jit(lambda x: self.jax.numpy.sin(x) * 2 + 1)
         apart = float(np.abs(np.asarray(function(self.jax.device_put(numbers, self.places[0]))) - (np.sin(numbers) * 2 + 1)).max())
         return [{'what': 'jax.jit', 'right': apart < 1e-3, 'detail': '%.1g from NumPy' % apart}]
 
     def _join(self):
-        """Meet the other processes; false where nothing of JAX is between them."""
+        """Connect to the other processes by JAX; return False if JAX cannot do so."""
         jax = self.jax
         if self.ctx.kind == 'cpu':
             if hasattr(jax.config, 'jax_cpu_collectives_implementation'):
@@ -79,7 +79,7 @@ class Adapter(object):
                 'arch_list': []}
 
     def _cuda(self):
-        """(CUDA, cuDNN) that the plugin was built with; XLA numbers them as the headers do, 12080 and 90800."""
+        """Return (CUDA, cuDNN) that the plugin was built with. XLA reports header numbers such as 12080 and 90800."""
         try:
             from jax._src.lib import cuda_versions
             cuda, cudnn = int(cuda_versions.cuda_runtime_build_version()), int(cuda_versions.cudnn_build_version())
@@ -91,7 +91,7 @@ class Adapter(object):
         self.deterministic = wanted
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        """One model for all devices that train together, of all processes; or one for each device of this process."""
+        """Make one model for all devices that train together, in all processes, or else one for each device of this process."""
         places = [self.places[replica] for replica in replicas]
         together = sync == 'mean' and self.ctx.world > 1
         if together and not self.ring:
@@ -104,7 +104,7 @@ class Adapter(object):
         return {'models': models, 'shard': together}
 
     def _functions(self, net, places):
-        """What is compiled once for each network and set of devices."""
+        """Return the functions that are compiled once for each network and set of devices."""
         key = (net.name, self.deterministic, tuple(place.id for place in places))
         if key not in self.compiled:
             self.compiled[key] = _Functions(self.jax, net, places, _options(self.jax) if self.deterministic else {})
@@ -185,7 +185,7 @@ class Adapter(object):
 
 
 class _Model(object):
-    """Parameters `p` and momentum `v`, the same on each device of a group; `r`, each one's own running means and variances."""
+    """A model: parameters `p` and momentum `v`, equal on each device of a group, and `r`, running means and variances per device."""
 
     ring = None
 
@@ -199,15 +199,15 @@ class _Model(object):
                                 for layer in net.layers if layer.op == 'norm'))
 
     def everywhere(self, values):
-        """The same on each device."""
+        """Copy the arrays to every device."""
         return dict((name, self._placed(None, [value] * len(self.own))) for name, value in values.items())
 
     def each(self, values):
-        """One for each device, in an array that has a row per device."""
+        """Put one row of each array on each device."""
         return dict((name, self._placed(AXIS, [value[None]] * len(self.own))) for name, value in values.items())
 
     def spread(self, array):
-        """This process's part of a batch, a shard per device."""
+        """Spread this process's part of a batch, one shard per device."""
         return self._placed(AXIS, np.split(array, len(self.own)))
 
     def _placed(self, axis, parts):
@@ -257,7 +257,7 @@ class _Functions(object):
         return p, v, r, loss
 
     def _gradient(self, p, r, x, y):
-        """(gradient, running means and variances, mean loss) of one device; those of `r` and the loss are in a row."""
+        """Return (gradient, running means and variances, mean loss) of one device; the last two get an axis for devices."""
         jax, seen = self.jax, {}
 
         def moments(layer, x):
@@ -277,7 +277,7 @@ class _Functions(object):
         return dict((name, p[name] - lr * v[name]) for name in p), v
 
     def _logits(self, p, images, moments):
-        """`moments` gives mean and variance for a normalisation of what it reads."""
+        """Return the logits. A normalisation layer calls `moments` for its mean and variance."""
         jax, lax, known = self.jax, self.jax.lax, {'images': images}
 
         def conv(layer, x):
@@ -303,14 +303,14 @@ class _Functions(object):
 
 
 def _options(jax):
-    """For jax.jit: XLA's deterministic operations, none of them chosen by timing. Older releases take no such options."""
+    """Return options for jax.jit: deterministic operations, not chosen by timing. Older releases accept no such options."""
     if 'compiler_options' not in inspect.signature(jax.jit).parameters:  # novm: Python 3, as JAX
         return {}
     return {'compiler_options': {'xla_gpu_deterministic_ops': True, 'xla_gpu_autotune_level': 0}}
 
 
 def _mapped(jax, function, mesh, reads, gives, **options):
-    """Compiled: each device calls the function with its own part of what is spread; only what it asks for is exchanged."""
+    """Compile the function so that each device calls it with its own shard; devices exchange only what the function requests."""
     if hasattr(jax, 'shard_map'):
         mapped = jax.shard_map(function, mesh=mesh, in_specs=reads, out_specs=gives, check_vma=False)
     else:
@@ -320,7 +320,7 @@ def _mapped(jax, function, mesh, reads, gives, **options):
 
 
 def _placed(jax, mesh, axis, parts, places):
-    """An array on all devices of the mesh from this process's parts: along an axis of the mesh, or copies of it (None)."""
+    """Make an array on all devices of the mesh from this process's parts: split along a mesh axis, or copied (None)."""
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[axis] if axis else []))
     shape = parts[0].shape if axis is None else (parts[0].shape[0] * mesh.size,) + parts[0].shape[1:]
     return jax.make_array_from_single_device_arrays(
@@ -328,7 +328,7 @@ def _placed(jax, mesh, axis, parts, places):
 
 
 def _collective(jax, op, root):
-    """(the mesh of one device per process, the operation over an array with a row from each)"""
+    """Return (a mesh of one device per process, an operation on an array with one row from each process)."""
     lax = jax.lax
     mesh = jax.sharding.Mesh(np.array([next(place for place in jax.devices() if place.process_index == rank)
                                        for rank in range(jax.process_count())]), (AXIS,))
@@ -342,5 +342,5 @@ def _collective(jax, op, root):
 
 
 def scaled(images):
-    """uint8 -> float32 from 0 to 1."""
+    """Convert uint8 to float32 from 0 to 1."""
     return images.astype('float32') / np.float32(255)

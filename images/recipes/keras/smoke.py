@@ -1,10 +1,10 @@
 """Keras on TensorFlow 1 and 2 for the smoke test.
 
-TensorFlow 1: multi_gpu_model cuts the batch, runs the one model on each GPU with its slice, and joins the answers on the CPU:
-one set of parameters, and the loss of the whole batch. It refuses CPUs; in the test its own code runs with /gpu:N for /cpu:N.
-Keras before 2.0.9 has no such function: there the adapter joins slices in the same way.
-TensorFlow 2 (Keras 2.4 on): MirroredStrategy, driven as TensorFlow's own adapter does.
-The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
+TensorFlow 1: multi_gpu_model cuts the batch, runs the one model on each GPU with its slice, and joins the outputs on the CPU,
+so there is one set of parameters and the loss of the whole batch. It refuses CPUs: on CPUs the adapter maps /gpu:N to /cpu:N.
+Keras before 2.0.9 has no such function: the adapter then joins slices in the same way. TensorFlow 2 (Keras 2.4 on):
+MirroredStrategy, used as in TensorFlow's own adapter. The contract is described in envbuild/smoke/adapters/__init__.py; Python
+2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,7 +18,7 @@ from ..networks.building import exact, keras_network, keras_parameters
 from ..networks.layouts import from_hwio, nhwc, shape_nhwc, to_hwio
 from . import tensorflow
 
-WEIGHTS = 'model.weights.h5'            # Keras 3 takes no other ending
+WEIGHTS = 'model.weights.h5'            # the only extension that Keras 3 accepts
 
 
 class Adapter(tensorflow.Adapter):
@@ -44,7 +44,7 @@ class _Mirrored(tensorflow.Mirrored):
         self.keras = keras
 
     def sgd(self, lr, momentum):
-        """By its name, as not every release offers the class beside the function."""
+        """Make the optimizer by its name, because not every release exports its class and this function."""
         return self.keras.optimizers.get({'class_name': 'SGD', 'config': {'learning_rate': lr, 'momentum': momentum}})
 
     def save(self, handle, folder):
@@ -56,7 +56,7 @@ class _Mirrored(tensorflow.Mirrored):
 
 
 class Compiled(object):
-    """Models that Keras compiles and steps itself, on one backend or another: what these have in common."""
+    """The common part of adapters in which Keras itself compiles and trains the model, on any backend."""
 
     turns_kernels = False
 
@@ -69,7 +69,9 @@ class Compiled(object):
         return handle
 
     def _compile(self, lr, momentum):
-        """Logits go into the loss: probabilities would be cut off at 1e-7. Its arguments have stood the other way round."""
+        """Return the function that compiles a model. Its loss takes logits, because probabilities would be clipped at 1e-7. Releases
+        differ in the order of the loss's arguments, so they are passed by name.
+        """
         def from_logits(labels, logits):
             return self.keras.backend.sparse_categorical_crossentropy(target=labels, output=logits, from_logits=True)
 
@@ -96,7 +98,7 @@ class Compiled(object):
         return float(token)
 
     def drain(self):
-        pass                            # train_on_batch answers the loss: everything is done
+        pass                            # train_on_batch has returned the loss, so the step is complete
 
     def copies(self, handle):
         return len(handle['models'])
@@ -112,7 +114,7 @@ class Compiled(object):
         return keras_parameters(handle['models'][copy]['network'], handle['net'])
 
     def _turned(self, arrays):
-        """Kernels by 180 degrees, where the backend's convolution is the mathematical one."""
+        """Rotate kernels by 180 degrees if the backend computes the mathematical convolution."""
         return [array[::-1, ::-1] if array.ndim == 4 and self.turns_kernels else array for array in arrays]
 
     def predict(self, handle, images):
@@ -135,10 +137,10 @@ class Compiled(object):
 class _MultiGpu(Compiled):
     """TensorFlow 1.
 
-    Keras asks TensorFlow for gradients one by one, so that an update may reach a variable before a sibling gradient has read
-    the old value: a race that shows as errors up to 0.1 against the reference network. Gradients that wait for each other
-    (gate_gradients) end it. A normalisation in multi_gpu_model is one layer, whose running mean every slice moves: twice in
-    a step on two devices, in any order. https://github.com/keras-team/keras/blob/2.2.4/keras/utils/multi_gpu_utils.py
+    Keras asks TensorFlow for gradients one by one, so an update may overwrite a variable before another gradient has read its
+    old value. This race causes errors up to 0.1 against the reference network; gate_gradients, which makes gradients wait for
+    each other, prevents it. With multi_gpu_model all slices share a normalisation layer, so on two devices each step updates
+    its running mean twice, in any order. https://github.com/keras-team/keras/blob/2.2.4/keras/utils/multi_gpu_utils.py
     """
 
     def __init__(self, tf, keras, ctx):
@@ -177,12 +179,12 @@ class _MultiGpu(Compiled):
             return {'network': made, 'run': compiled(self.keras.utils.multi_gpu_model(made, gpus=len(replicas)))}
 
     def _joined(self, made, replicas):
-        """What multi_gpu_model gives, by the layers that Keras before 2.0.9 has."""
+        """Return the model that multi_gpu_model would make, from layers that Keras before 2.0.9 has."""
         layers, count, parts = self.keras.layers, len(replicas), []
         for number, replica in enumerate(replicas):
             with self.tf.device('/%s:%d' % (self.kind, self.ctx.devices[replica])):
                 cut = layers.Lambda(lambda x, number=number: self.tf.split(x, count)[number], made.input_shape[1:])
-                # Its gradient is made here. That of the joint would stay there, where a layer that is here may not be colocated.
+                # Copy the output to this device, so that its gradient is computed here too.
                 here = layers.Lambda(lambda answer: answer * 1.0)
                 parts.append(here(made(cut(made.inputs[0]))))
         with self.tf.device('/cpu:0'):
@@ -190,7 +192,7 @@ class _MultiGpu(Compiled):
 
     @contextlib.contextmanager
     def _devices(self):
-        """On the CPU, for as long as multi_gpu_model builds: it is told of GPUs, and what it places there goes to CPUs."""
+        """While multi_gpu_model builds on the CPU, pretend that there are GPUs and place their operations on CPUs."""
         module = sys.modules[self.keras.utils.multi_gpu_model.__module__]
         if self.kind == 'gpu':
             yield
@@ -204,25 +206,25 @@ class _MultiGpu(Compiled):
             module._get_available_devices = real
 
     def _on_cpu(self, operation):
-        """Its device, with CPU for GPU. Keras, to learn where it is, hands in what has a DeviceSpec or nothing."""
+        """Return the operation's device with CPU for GPU. When Keras asks for its device, `device` is a DeviceSpec or empty."""
         device = operation.device or ''
         text = device.to_string() if hasattr(device, 'to_string') else device
         return self.tf.DeviceSpec.from_string(text.replace('GPU', 'CPU'))
 
     def side_by_side(self, models, batch):
-        """One step of each model in one run of the session; the mean of their losses."""
+        """Run one step of each model in one session run; return the mean of their losses."""
         feed, losses, updates = {}, [], []
         for model, (x, y) in zip(models, batch):
             model._make_train_function()
             function = model.train_function
-            # The last is asked for where a layer behaves otherwise in training, as a normalisation does.
+            # The learning phase is needed if a layer behaves differently in training, as a normalisation does.
             feed.update(zip(function.inputs, (x, y, np.ones(len(x), 'float32'), True)))
             losses.append(function.outputs[0])
             updates.append(function.updates_op)
-        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # it initialises what is new
+        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # it initialises new variables
 
     def places(self, handle):
-        """Where the convolutions really ran, by TensorFlow's own account of one more run."""
+        """Return the devices on which the convolutions really ran, from TensorFlow's trace of one more run."""
         compute = set()
         for model in handle['models']:
             account = self.tf.RunMetadata()

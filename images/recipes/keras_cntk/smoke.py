@@ -21,9 +21,9 @@ class Adapter(keras.Compiled):
 
     def setup(self, ctx):
         os.environ['KERAS_BACKEND'] = 'cntk'
-        os.environ['OMPI_MCA_ess_singleton_isolated'] = '1'     # no daemon of mpirun's beside this one process
+        os.environ['OMPI_MCA_ess_singleton_isolated'] = '1'     # without it, mpirun would start a daemon for this one process
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')                     # about GPUs and image readers that are not there
+            warnings.simplefilter('ignore')                     # about missing GPUs and image readers
             import cntk
             import keras as framework
         self.device = cntk.gpu(ctx.devices[0]) if ctx.kind == 'cuda' else cntk.cpu()

@@ -42,7 +42,7 @@ class OneDevice(keras.Compiled):
         if model.get('lr') != lr:
             model['run'].optimizer.learning_rate = lr
             model['lr'] = lr
-        model['run'].reset_metrics()    # what train_on_batch answers is else the mean over all batches so far
+        model['run'].reset_metrics()    # otherwise train_on_batch returns the mean over all batches so far
         return model['run'].train_on_batch(images, labels)
 
     def weights(self, handle, copy):

@@ -1,4 +1,4 @@
-"""Lasagne for the smoke test, on Theano, whose adapter does all but build the network.
+"""Lasagne for the smoke test. It runs on Theano, whose adapter does everything except building the network.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -30,7 +30,7 @@ class Adapter(theano.Adapter):
         return theano.Program(self.theano, net, Layers(self.lasagne, net))
 
     def save(self, handle, folder):
-        """As its documentation says: https://lasagne.readthedocs.io/en/latest/modules/layers/helper.html"""
+        """Save as Lasagne's documentation recommends: https://lasagne.readthedocs.io/en/latest/modules/layers/helper.html"""
         np.savez(os.path.join(folder, FILE), *self.lasagne.layers.get_all_param_values(handle.loaded().layers.top))
 
     def restore(self, handle, folder):
@@ -40,7 +40,7 @@ class Adapter(theano.Adapter):
 
 
 class Layers(object):
-    """What theano.Layers is, of Lasagne's layers. Its batch normalisation averages 1 / sqrt(variance), not the variance."""
+    """Like theano.Layers, with Lasagne's layers. Lasagne's batch normalisation averages 1 / sqrt(variance), not the variance."""
 
     def __init__(self, lasagne, net):
         self.lasagne, self.start, built = lasagne, net.initial(0), {}
@@ -59,20 +59,20 @@ class Layers(object):
 
     @staticmethod
     def own(name, array):
-        """A canonical array in Lasagne's layout: kernels turned by 180 degrees, dense weights (in, out)."""
+        """Return an array in Lasagne's layout: kernels rotated by 180 degrees, dense weights (in, out)."""
         return np.ascontiguousarray(array[:, :, ::-1, ::-1] if array.ndim == 4 else array.T)
 
     canonical = own
 
     def outputs(self, images, training):
-        """(logits, no updates: running means and variances bring their own)."""
+        """Return (logits, no updates): running means and variances have their own updates."""
         return self.lasagne.layers.get_output(self.top, images, deterministic=not training), []
 
     def updates(self, parameters, gradients, rate, momentum):
         return list(self.lasagne.updates.momentum(gradients, parameters, rate, momentum).items())
 
     def _conv(self, layer, below):
-        # Where there is no bias, none may be made: it would be trained.
+        # Do not let Lasagne add a bias that the layer does not have: it would be trained.
         return self.lasagne.layers.Conv2DLayer(
             below, layer.shape[0], layer.kernel, layer.stride, layer.pad, W=self.start[layer.name + '_w'],
             b=self.start.get(layer.name + '_b'), nonlinearity=None)

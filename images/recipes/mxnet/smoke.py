@@ -1,7 +1,7 @@
 """MXNet (Gluon, from 1.0 on) for the smoke test: all devices in one process, gradients exchanged through a key-value store.
 
 Trainer.step divides by the global batch, which turns MXNet's sum of gradients into the mean. The engine is asynchronous:
-only waitall() ends a measurement. The store is `device` on GPUs and `local` on the CPU; `--option kvstore=nccl` takes another.
+a measurement must end with waitall(). The store is `device` on GPUs and `local` on the CPU, or as in `--option kvstore=nccl`.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -22,11 +22,11 @@ FILE = 'network.params'
 class Adapter(object):
     name = 'mxnet'
     style = 'single'
-    chosen = None               # how cuDNN's algorithms are chosen where it is said for each layer
+    chosen = None               # the layer option that chooses cuDNN's algorithms
 
     def setup(self, ctx):
         self.on_gpu = ctx.kind == 'cuda'
-        # Read by the engine when the library loads: one worker per device, so that CPU "devices" do run side by side.
+        # The engine reads it when the library loads: one worker per device makes CPU "devices" run in parallel.
         os.environ.setdefault('MXNET_CPU_WORKER_NTHREADS', str(len(ctx.devices)))
         if not self.on_gpu and _races_on_cpus():
             os.environ.setdefault('MXNET_ENGINE_TYPE', 'NaiveEngine')
@@ -42,7 +42,7 @@ class Adapter(object):
         return {'name': 'mxnet', 'version': self.mx.__version__, 'cuda_build': self._cuda(), 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def _cuda(self):
-        """The library does not tell its CUDA release, only (from 1.5 on) whether it has any; the package's name does: mxnet-cu101."""
+        """Return the CUDA release in the package's name (mxnet-cu101). The library reports (from 1.5) only whether it has CUDA."""
         try:
             if not self.mx.runtime.Features().is_enabled('CUDA'):
                 return None
@@ -53,7 +53,7 @@ class Adapter(object):
         return next(('%s.%s' % match.groups() for match in found if match), None)
 
     def exact(self, wanted):
-        """Said for each layer: what the variable MXNET_CUDNN_AUTOTUNE_DEFAULT leads to is kept for all layers of the same shapes."""
+        """Set the option on each layer: MXNet caches the effect of MXNET_CUDNN_AUTOTUNE_DEFAULT for all layers of the same shapes."""
         self.chosen = 'off' if wanted else None
 
     def make(self, net, weights, lr, momentum, replicas, sync):
@@ -62,7 +62,7 @@ class Adapter(object):
         return [_Model(self, net, weights, lr, momentum, group) for group in groups]
 
     def put(self, handle, images, labels):
-        """For each model of the handle its part of the batch, in one shard per place."""
+        """Give each model of the handle its part of the batch, in one shard per place."""
         parts = self.copies(handle)
         out, number = [], 0
         for model in handle:
@@ -91,7 +91,7 @@ class Adapter(object):
 
     @staticmethod
     def _copy(handle, copy):
-        """(model, place) of that copy."""
+        """Return (model, place) of this copy."""
         return [(model, place) for model in handle for place in model.places][copy]
 
     def weights(self, handle, copy):
@@ -107,7 +107,7 @@ class Adapter(object):
         return model.net(self._images(images, model.places[0])).asnumpy()
 
     def save(self, handle, folder):
-        """In MXNet's own format. Not by save_parameters, which writes the mean over all devices, of running statistics as well:
+        """Save in MXNet's format, but not by save_parameters, which averages over all devices, even running means and variances:
         https://github.com/apache/mxnet/blob/1.9.1/python/mxnet/gluon/parameter.py#L346
         """
         model = handle[0]
@@ -130,9 +130,9 @@ class Adapter(object):
 def _races_on_cpus():
     """Whether the engine of this release must run one operator after the other on CPUs.
 
-    In 1.2.1 operators that run side by side spoil a gradient now and then: 4 of 1,100 trainings of four steps on two devices had
-    errors of 0.02 to 0.16; under NaiveEngine 0 of 1,000, and in 1.6.0 and 1.9.1 0 of 400 each. The release is read from the
-    package's text, because the engine starts with the import.
+    In 1.2.1 operators that run in parallel sometimes corrupt a gradient: 4 of 1,100 trainings of four steps on two devices had
+    errors of 0.02 to 0.16. With NaiveEngine it was 0 of 1,000; in 1.6.0 and 1.9.1, 0 of 400 each. The release is read from the
+    package's source text, because importing it would already start the engine.
     """
     for folder in sys.path:
         path = os.path.join(folder, 'mxnet', 'libinfo.py')
@@ -144,7 +144,7 @@ def _races_on_cpus():
 
 
 class _Model(object):
-    """A network with a copy on each place, and a trainer that averages over them."""
+    """A network with one copy on each place, and a trainer that averages their gradients."""
 
     def __init__(self, adapter, net, weights, lr, momentum, places):
         self.mx, self.entropy, self.store, self.places = adapter.mx, adapter.entropy, adapter.store, places
@@ -160,7 +160,7 @@ class _Model(object):
         return self.mx.gluon.Trainer(self.net.collect_params(), 'sgd', dict(self.settings), kvstore=self.store)
 
     def give(self, arrays, places):
-        """Canonical arrays to the copies on these places."""
+        """Copy canonical arrays to the copies on these places."""
         for name, array in arrays.items():
             for place in places:
                 self.net.parameter(name).data(place)[:] = self.mx.nd.array(np.asarray(array, 'float32'), ctx=place)
@@ -179,8 +179,8 @@ class _Model(object):
         return losses
 
     def _renew(self):
-        """A key-value store keeps weights of its own and hands them out after each step. It takes others when it is made only; the
-        momentum comes along in a file."""
+        """Make a new trainer after the weights were replaced. A key-value store keeps its own copy of the weights, returns them after
+        each step, and accepts others only when it is made. The momentum is carried over in a file."""
         self.outdated = False
         if not self.stepped or len(self.places) == 1:
             return
@@ -189,14 +189,14 @@ class _Model(object):
         try:
             self.trainer.save_states(path)
             self.trainer = self._trainer()
-            self.trainer._init_kvstore()        # load_states does so itself, but not yet in 1.0
+            self.trainer._init_kvstore()        # load_states does so itself, but not in 1.0
             self.trainer.load_states(path)
         finally:
             os.unlink(path)
 
 
 def _parts(nn):
-    """For each kind of layer that has weights, what makes it of the layer and the shape of its first parameter."""
+    """Return, for each kind of layer with weights, a function from the layer and its first parameter's shape to a Gluon block."""
     return {
         'conv': lambda layer, shape: nn.Conv2D(shape[0], layer.kernel, layer.stride, layer.pad, use_bias=layer.bias, in_channels=shape[1]),
         'norm': lambda layer, shape: nn.BatchNorm(momentum=nets.KEPT, epsilon=nets.EPSILON, in_channels=shape[0]),
@@ -205,7 +205,7 @@ def _parts(nn):
 
 
 def _plain(F, layer, read):
-    """A layer without weights."""
+    """Compute a layer without weights."""
     if layer.op in ('relu', 'tanh'):
         return F.Activation(read[0], act_type=layer.op)
     if layer.op in ('pool', 'average'):
@@ -216,11 +216,11 @@ def _plain(F, layer, read):
 
 
 def _network_class(mx):
-    """The class is made here because its base exists only once the framework is imported."""
+    """Make the class here, because its base class exists only after the framework is imported."""
     nn = mx.gluon.nn
 
     class Network(mx.gluon.HybridBlock):
-        """A nets.Net; `plan` is it."""
+        """A Gluon block that computes `plan`, a nets.Net."""
 
         def __init__(self, plan):
             super(Network, self).__init__()
@@ -228,7 +228,7 @@ def _network_class(mx):
             parts = _parts(nn)
             with self.name_scope():
                 for layer in plan.layers:
-                    if layer.op in parts:       # what is set as an attribute becomes a part of the network
+                    if layer.op in parts:       # setting an attribute registers the block
                         setattr(self, layer.name, parts[layer.op](layer, shapes[layer.name + '_w']))
 
         def choose(self, how):
@@ -244,7 +244,7 @@ def _network_class(mx):
             return values[self.plan.layers[-1].name]
 
         def everything(self):
-            """[(name, parameter)]: those of the plan, and NAME_mean and NAME_variance of what normalises."""
+            """Return [(name, parameter)]: those of the plan, and NAME_mean and NAME_variance of normalisation layers."""
             out = []
             for layer in self.plan.layers:
                 part = getattr(self, layer.name, None)

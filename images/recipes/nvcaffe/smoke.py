@@ -1,4 +1,4 @@
-"""NVCaffe for the smoke test: one GPU, by the solver of its Python interface.
+"""NVCaffe for the smoke test: one GPU, trained by the solver of its Python interface.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -23,7 +23,7 @@ class Adapter(caffe.Adapter):
 
     @staticmethod
     def begin(blobs):
-        """Means of 0 and variances of 1, plain averages here. The first two batches take their place whatever they are:
+        """Set running means to 0 and variances to 1; here they are plain averages. The first two batches replace them:
         https://github.com/NVIDIA/caffe/blob/v0.17.4/src/caffe/layers/batch_norm_layer.cpp
         """
         mean, variance, correction = blobs
@@ -31,4 +31,4 @@ class Adapter(caffe.Adapter):
         variance.data[...] = correction.data[...] = 1
 
     def listen(self, handle):
-        """Nothing to listen to: the learning rate stays what the solver was made with."""
+        """Register nothing: gradients are not exchanged, and the learning rate stays that of the solver."""

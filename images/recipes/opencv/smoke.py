@@ -1,6 +1,6 @@
-"""OpenCV for the smoke test: it trains nothing, so it is given small tasks whose answers NumPy knows.
+"""OpenCV for the smoke test: OpenCV trains nothing, so the results of small tasks are compared with NumPy's.
 
-The functions are those that 2.4 and 5.0 have in common.
+The tasks use functions that exist in 2.4 and in 5.0.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -26,7 +26,7 @@ class Adapter(object):
         cv2.setNumThreads(ctx.threads)
 
     def versions(self):
-        # The wheels number their own builds, 4.5.5.64 being OpenCV 4.5.5; not all of them hold a module that says so.
+        # Wheels have build numbers: 4.5.5.64 is OpenCV 4.5.5. Not all wheels contain a module with the full number.
         site = os.path.dirname(os.path.dirname(os.path.abspath(self.cv2.__file__)))
         names = (re.match(r'opencv_[a-z_]+-([0-9.]+)[.]dist-info$', name) for name in sorted(os.listdir(site)))
         numbers = [name.group(1) for name in names if name and name.group(1).startswith(self.cv2.__version__ + '.')]
@@ -45,13 +45,13 @@ class Adapter(object):
         return _apart(back, picture, 0)
 
     def _mean(self, picture):
-        """Nine neighbours, away from the border."""
+        """Return the mean over 3 by 3 pixels, without the border."""
         rows, columns = picture.shape[:2]
         wanted = sum(picture[y:rows - 2 + y, x:columns - 2 + x].astype('float64') for y in range(3) for x in range(3)) / 9
         return _apart(self.cv2.blur(picture, (3, 3))[1:-1, 1:-1], wanted, 0.51)
 
     def _grey(self, picture):
-        """Blue, green and red with the weights of ITU-R BT.601."""
+        """Convert blue, green and red to grey with the weights of ITU-R BT.601."""
         return _apart(self.cv2.cvtColor(picture, self.cv2.COLOR_BGR2GRAY), picture.dot([0.114, 0.587, 0.299]), 0.6)
 
     def _find(self, picture):

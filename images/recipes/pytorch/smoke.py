@@ -1,7 +1,7 @@
 """PyTorch from 0.4 on for the smoke test: one process per device, DistributedDataParallel.
 
-NCCL between GPUs, Gloo between CPU workers. DistributedDataParallel trains CPU modules from 1.1 on (before, it raises
-IndexError: https://github.com/pytorch/pytorch/pull/16265), so older ones average one flat buffer of gradients on the CPU.
+NCCL connects GPUs, Gloo connects CPU workers. DistributedDataParallel trains CPU modules from 1.1 on. Before that it raises
+IndexError (https://github.com/pytorch/pytorch/pull/16265), so on CPUs older releases average one flat buffer of gradients.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -21,7 +21,7 @@ class Adapter(object):
     name = 'pytorch'
     style = 'process'
     collective_types = ('float32', 'float64', 'int64', 'float16')
-    shares_gpus = True          # by Gloo: NCCL refuses two ranks on one GPU
+    shares_gpus = True          # uses Gloo: NCCL refuses two ranks on one GPU
     compile_needs = ('compiler', 'headers', 'setuptools')
 
     def setup(self, ctx):
@@ -48,7 +48,7 @@ class Adapter(object):
             self.join()
 
     def join(self):
-        """Meet the other processes; adapters of what stands on PyTorch do it in their own way."""
+        """Connect to the other processes. Adapters of add-ons to PyTorch override this."""
         self.torch.distributed.init_process_group(
             self.semantics['backend'], init_method='tcp://%s:%d' % self.ctx.meeting_place(), rank=self.ctx.rank,
             world_size=self.ctx.world)
@@ -86,9 +86,9 @@ class Adapter(object):
                   'flat': together and not self.wraps}
         self.assign(handle, 0, weights)
         if together and self.wraps:
-            # Running means stay each replica's own: by default the first one's are sent to all before every step.
+            # Each replica keeps its own running means. By default the first replica's are sent to all before every step.
             wrap = self.torch.nn.parallel.DistributedDataParallel
-            renamed = 'forward_sync_buffers' in wrap.__init__.__code__.co_varnames      # in 2.13; the old name warns there
+            renamed = 'forward_sync_buffers' in wrap.__init__.__code__.co_varnames      # the new name in 2.13; the old one warns
             options = {'forward_sync_buffers' if renamed else 'broadcast_buffers': False}
             if self.on_gpu:
                 options['device_ids'] = [self.ctx.devices[0]]
@@ -137,7 +137,7 @@ class Adapter(object):
         return 1
 
     def weights(self, handle, copy):
-        # On the CPU numpy() would be the parameter itself, which the next step changes.
+        # On the CPU numpy() shares the parameter's memory, which the next step changes.
         return dict((name, np.array(tensor.detach().cpu().numpy())) for name, tensor in handle['tensors'].items())
 
     def assign(self, handle, copy, weights):
@@ -176,12 +176,12 @@ class Adapter(object):
         return tensor.cpu().numpy()
 
     def compile_and_run(self):
-        """torch.compile: C++ on the CPU, on GPUs Triton too. Its caches are the launch's own, so nothing is taken from before."""
+        """Run torch.compile: C++ on the CPU, also Triton on GPUs. Its caches are new in each launch, so old results are not used."""
         if not hasattr(self.torch, 'compile'):
             raise NotImplementedError('torch.compile came with PyTorch 2.0')
         os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.path.join(self.ctx.folder, 'inductor')
         os.environ['TRITON_CACHE_DIR'] = os.path.join(self.ctx.folder, 'triton')
-        os.environ['TORCHINDUCTOR_COMPILE_THREADS'] = '1'       # else a pool of processes, which outlives the launch
+        os.environ['TORCHINDUCTOR_COMPILE_THREADS'] = '1'       # otherwise a process pool outlives the launch
         try:
             return [self._compiled(device) for device in (['cuda'] if self.on_gpu else []) + ['cpu']]
         except RuntimeError as error:
@@ -204,7 +204,7 @@ class Adapter(object):
 
 
 def network(nn, net):
-    """The network as a module, in which each layer with parameters has its own name.
+    """Return the network as a module, in which each layer with parameters has its own name.
 
     The class is made here because its base exists only once the framework is imported.
     """
@@ -234,12 +234,12 @@ def network(nn, net):
 
 
 def spent_after(net):
-    """{layer: what it is the last to read}: kept for longer, activations cost memory and some percent of a small step."""
+    """Return {layer: activations that no later layer reads}: freeing these early saves memory and a few percent of a small step."""
     last = dict((name, layer.name) for layer in net.layers for name in layer.of)
     return dict((layer.name, [name for name in last if last[name] == layer.name]) for layer in net.layers)
 
 
-# Layers with parameters. What PyTorch calls the momentum of a running mean is the share of the new.
+# Layers with parameters. PyTorch calls the share of the new value in a running mean its momentum.
 MODULES = {
     'conv': lambda nn, layer, shapes: nn.Conv2d(
         shapes[layer.name + '_w'][1], layer.shape[0], layer.kernel, stride=layer.stride, padding=layer.pad, bias=layer.bias),
@@ -249,13 +249,13 @@ MODULES = {
 
 
 def tensors(model, net):
-    """{parameter: tensor} in the order of the network, which is the same on every rank."""
+    """Return {parameter: tensor} in the order of the network, which is the same on every rank."""
     kinds = {'_w': 'weight', '_b': 'bias'}
     return collections.OrderedDict((name, getattr(getattr(model, name[:-2]), kinds[name[-2:]])) for name in net.names)
 
 
 def _cudnn(number):
-    """7605 -> 7.6.5, 91002 -> 9.10.2"""
+    """Convert a version number: 7605 -> 7.6.5, 91002 -> 9.10.2."""
     if number is None:
         return None
     if number >= 90000:

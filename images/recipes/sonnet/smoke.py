@@ -1,6 +1,6 @@
-"""Sonnet 1 and 2 for the smoke test, driven as the TensorFlow below it: all devices in one process.
+"""Sonnet 1 and 2 for the smoke test, used like the TensorFlow on which they run: all devices in one process.
 
-1.x: modules of their own on each device; gradients are averaged and applied to every copy.
+1.x: separate modules on each device; gradients are averaged and applied to every copy.
 2.x: Sonnet's Replicator, in which every replica sums the gradients itself.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -21,7 +21,7 @@ class Adapter(tensorflow.Adapter):
 
 
 def _version(sonnet):
-    """Sonnet 1 does not know its own version; its package does."""
+    """Return the package's version: the module of Sonnet 1 has none."""
     if hasattr(sonnet, '__version__'):
         return sonnet.__version__
     import pkg_resources
@@ -29,7 +29,7 @@ def _version(sonnet):
 
 
 class _Towers(tensorflow.Towers):
-    """Sonnet 1. Its modules have variables once they are connected."""
+    """Sonnet 1. Its modules get variables when they are connected."""
 
     def network(self, net):
         tf, modules = self.tf, _modules_1(net)
@@ -62,7 +62,7 @@ def _modules_1(net):
 
 
 def _parameters(layer, module, of_norm):
-    """A module's variables in the order of net.names."""
+    """Return a module's variables in the order of net.names."""
     if layer.op == 'norm':
         return [getattr(module, name) for name in of_norm]
     return [module.w, module.b] if layer.bias or layer.op == 'dense' else [module.w]
@@ -94,9 +94,10 @@ class _Replicated(tensorflow.Mirrored):
 
 
 def _network(sonnet, tf, net):
-    """A Sonnet 2 module; its class can be made only once Sonnet is there.
+    """Return a Sonnet 2 module; its class is made here, because its base class exists only after Sonnet is imported.
 
-    Running means are free of where they began, so before the first step a variance is 0: here it begins at 1, as elsewhere.
+    Sonnet's running averages correct for their start, so a variance is 0 before the first step; here it starts at 1, as
+    elsewhere.
     """
     make = {
         'conv': lambda layer: sonnet.Conv2D(layer.shape[0], layer.kernel, stride=layer.stride, with_bias=layer.bias,

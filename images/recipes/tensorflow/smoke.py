@@ -1,10 +1,10 @@
 """TensorFlow 1 and 2 for the smoke test: all devices in one process; on the CPU several logical devices.
 
-1.x: one tower per device, each with its own variables; gradients are averaged and applied to every copy. The MirroredStrategy
-of 1.x changed its interface with every release and was made for Estimators: https://github.com/tensorflow/tensorflow/issues/23664
+1.x: one tower per device, each with its own variables; gradients are averaged and applied to every copy. MirroredStrategy is not
+used: in 1.x its interface changed with every release (https://github.com/tensorflow/tensorflow/issues/23664).
 2.x: MirroredStrategy with a custom training step around a Keras model and optimizer.
 
-Both without an exchange: one tower per device in one graph, which the executor runs side by side.
+Both, if devices do not exchange gradients: one tower per device in one graph, which the executor runs in parallel.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -20,7 +20,7 @@ CONTRACT = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign
 
 
 class Adapter(object):
-    """Hands everything to the side of the installed major version. What stands upon TensorFlow has sides of its own."""
+    """Passes every call to the class for the installed major version. Add-ons to TensorFlow have their own classes."""
 
     name = 'tensorflow'
     style = 'single'
@@ -42,7 +42,7 @@ class Adapter(object):
                 'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
 
     def compile_and_run(self):
-        """A function that XLA compiles; releases before 2.5 call the option by a name that was given up."""
+        """Compile and run a function with XLA; the option has another name before 2.5."""
         tf = self.tf
         if tuple(int(part) for part in tf.__version__.split('.')[:2]) < (2, 5):
             raise NotImplementedError('jit_compile came with TensorFlow 2.5')
@@ -52,7 +52,7 @@ class Adapter(object):
         return [{'what': 'tf.function(jit_compile=True)', 'right': bool(apart < 1e-3), 'detail': '%.1g from the formula' % apart}]
 
     def _build_info(self):
-        """Build facts (from 2.3 on); empty for a CPU build."""
+        """Return build facts (from 2.3 on), or an empty dictionary for a CPU build."""
         try:
             build = dict(self.tf.sysconfig.get_build_info())
         except AttributeError:
@@ -60,7 +60,7 @@ class Adapter(object):
         return build if build.get('is_cuda_build') else {}
 
     def _older_cuda(self):
-        """Before 2.3 the package tells only in a generated module, if at all; `yes` where it is certain that there is some."""
+        """Return the CUDA version of releases before 2.3, from a generated module; `unknown` if only its presence is certain."""
         if not self.tf.test.is_built_with_cuda():
             return None
         try:
@@ -73,8 +73,8 @@ class Adapter(object):
 class Towers(object):
     """TensorFlow 1.
 
-    gate_gradients makes every gradient of a tower wait for all of them. Without it an update may reach a variable before a
-    sibling gradient has read the old value: a race that shows as errors of 0.1 to 0.3 against the reference network.
+    gate_gradients makes updates wait for all gradients of a tower. Without it an update may overwrite a variable before another
+    gradient has read the old value. This race causes errors of 0.1 to 0.3 against the reference network.
     """
 
     semantics = {'gradient': 'mean of the towers', 'corrected': 'gate_gradients',
@@ -133,7 +133,7 @@ class Towers(object):
         return {'variables': variables, 'running': running, 'logits': logits, 'loss': loss, 'gradients': gradients}
 
     def network(self, net):
-        """(variables in the order of net.names, running means and variances, the function from images and mode to logits)."""
+        """Return (variables in the order of net.names, running means and variances, a function from images and mode to logits)."""
         return graph_network(self.tf, net)
 
     def put(self, handle, images, labels):
@@ -148,7 +148,7 @@ class Towers(object):
         return float(token)
 
     def drain(self):
-        pass                            # Session.run returns when everything is done
+        pass                            # Session.run has waited for the step
 
     def copies(self, handle):
         return len(handle['variables'])
@@ -221,7 +221,7 @@ class Mirrored(object):
         return self.build(places, net, weights, lr, momentum, sync == 'mean' and len(places) > 1)
 
     def build(self, places, net, weights, lr, momentum, mirrored):
-        """A handle with these weights: one model in a strategy, or one for each place."""
+        """Return a handle with these weights: one model in a strategy, or one for each place."""
         handle = (self._mirrored if mirrored else self._alone)(places, net, lr, momentum)
         handle.update(net=net, places=places)
         for copy in range(self.copies(handle)):
@@ -229,10 +229,10 @@ class Mirrored(object):
         return handle
 
     def model(self, net, lr, momentum):
-        """(what answers logits, its trained variables in the order of net.names, its optimizer)."""
+        """Return (the model that computes logits, its trained variables in the order of net.names, its optimizer)."""
         model = keras_network(self.keras, net)
         parameters, optimizer = keras_parameters(model, net), self.sgd(lr, momentum)
-        if hasattr(optimizer, 'build'):         # its slots must exist before the step is traced
+        if hasattr(optimizer, 'build'):         # the optimizer's variables must exist before the step is traced
             optimizer.build(parameters)
         return model, parameters, optimizer
 
@@ -240,19 +240,19 @@ class Mirrored(object):
         return self.keras.optimizers.SGD(lr, momentum=momentum)
 
     def _gradients(self, model, parameters, x, y, size):
-        """(loss, gradients) of a shard; the loss is the sum over the shard divided by `size`, not by the shard."""
+        """Return (loss, gradients) of a shard; the loss is the shard's sum divided by `size`, not by the shard's own size."""
         with self.tf.GradientTape() as tape:
             each = self.tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x, training=True))
             loss = self.tf.reduce_sum(each) / size
         return loss, self.exchanging(tape).gradient(loss, [inner(variable) for variable in parameters])
 
     def exchanging(self, tape):
-        """The tape to ask for gradients: where no strategy exchanges them, one that does."""
+        """Return the tape that computes gradients; if no strategy exchanges them, a tape that does."""
         return tape
 
     def _mirrored(self, places, net, lr, momentum):
         tf = self.tf
-        # Without GPUs there is no NCCL, which is the default.
+        # The default is NCCL, which needs GPUs.
         exchange = tf.distribute.NcclAllReduce() if self.on_gpu else tf.distribute.ReductionToOneDevice()
         strategy = self.strategy(places, exchange)
         run = getattr(strategy, 'run', None) or strategy.experimental_run_v2        # renamed in 2.2
@@ -272,7 +272,7 @@ class Mirrored(object):
                 'strategy': strategy, 'step': tf.function(step)}
 
     def _alone(self, places, net, lr, momentum):
-        """One model per place, in one function, so that they run side by side."""
+        """Step one model per place in one function, so that they run in parallel."""
         tf, made = self.tf, []
         for place in places:
             with tf.device(place):
@@ -295,7 +295,7 @@ class Mirrored(object):
         return self.tf.distribute.MirroredStrategy(places, cross_device_ops=exchange)
 
     def apply(self, optimizer, gradients, variables, together):
-        """One update; `together`: in each replica of a strategy, over which the gradients have to be summed."""
+        """Apply one update. With `together`, it runs in each replica of a strategy, and the gradients are summed over the replicas."""
         optimizer.apply_gradients(zip(gradients, variables))
 
     def set_rate(self, optimizer, lr):
@@ -328,7 +328,7 @@ class Mirrored(object):
         return float(token.numpy())
 
     def drain(self):
-        """A step on the CPU has ended when it returns; GPUs are waited for (before 2.5 by fetching from each of them)."""
+        """Wait for GPUs (before 2.5 by fetching a value from each). A step on the CPU has ended when it returns."""
         wait = getattr(getattr(self.tf.test, 'experimental', None), 'sync_devices', None)
         if self.on_gpu and wait:
             wait()
@@ -348,7 +348,7 @@ class Mirrored(object):
             variable.assign(value)
 
     def predict(self, handle, images):
-        """A strategy's scope reads running means as they are saved: the mean of the replicas', not the first one's."""
+        """Predict within the strategy's scope, where running means are read as they are saved: averaged over the replicas."""
         where = handle['strategy'].scope() if handle['strategy'] is not None else self.tf.device(handle['places'][0])
         with where:
             return handle['models'][0](self.tf.constant(nhwc(images)), training=False).numpy()
@@ -376,7 +376,7 @@ class Mirrored(object):
 
 
 def inner(variable):
-    """The TensorFlow variable inside a variable of Keras 3."""
+    """Return the TensorFlow variable inside a variable of Keras 3."""
     value = getattr(variable, 'value', None)
     return variable if value is None or callable(value) else value
 

@@ -1,7 +1,7 @@
-"""Theano for the smoke test: compiled functions; gradients averaged over the smoke test's own ring between processes on the CPU.
+"""Theano for the smoke test: on CPUs, the smoke test's own ring averages the gradients of several processes.
 
-Theano itself has no exchange of gradients. Between GPUs the ring would measure copies through the host and nothing of Theano's:
-there it trains on one device, and data parallelism does not apply.
+Theano itself cannot exchange gradients. Between GPUs the ring would only measure copies through the host, so on GPUs the test
+trains on one device, and data parallelism does not apply.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -14,7 +14,7 @@ import numpy as np
 from ..networks import nets, refnet
 
 FILE = 'network.zip'
-# Theano turns it into a float32, which is a little less than 1e-5, and then refuses less than 1e-5:
+# Theano rounds 1e-5 to a float32, which is slightly smaller, and then refuses it because it is below 1e-5:
 # https://github.com/Theano/Theano/blob/rel-1.0.5/theano/tensor/nnet/bn.py
 EPSILON = float(np.nextafter(np.float32(nets.EPSILON), np.float32(1)))
 
@@ -32,7 +32,7 @@ class Adapter(object):
     def setup(self, ctx):
         self.ctx = ctx
         self.where = 'cuda%d' % ctx.devices[0] if ctx.kind == 'cuda' else 'cpu'
-        # Ranks compile the same graph at once and wait for each other, by default 5 to 10 s a time.
+        # Ranks that compile the same graph wait for each other. By default they check every 5 to 10 s.
         flags = ['floatX=float32', 'device=' + self.where, 'compile.wait=1', _home(), os.environ.get('THEANO_FLAGS')]
         os.environ['THEANO_FLAGS'] = ','.join(filter(None, flags))
         import theano
@@ -41,7 +41,7 @@ class Adapter(object):
         self.programs, self.usual = {}, {}
 
     def prepare(self, beat):
-        """Compiling takes C++ compilers most of a minute for each new network, in make()."""
+        """Set up the compilation, which takes most of a minute for each new network, in make()."""
         tell_of_compilers(self.theano, beat)
 
     def versions(self):
@@ -49,9 +49,9 @@ class Adapter(object):
                 'arch_list': []}
 
     def _cuda(self):
-        """libgpuarray loads whichever CUDA it finds when it starts; a driver is needed to ask."""
+        """Return `unknown` if there is GPU support: libgpuarray loads any CUDA that it finds, and only tells with a driver."""
         try:
-            import pygpu  # of libgpuarray, without which Theano has no GPU side
+            import pygpu  # part of libgpuarray, which Theano needs for GPUs
         except ImportError:
             return None
         return 'unknown' if pygpu else None
@@ -64,7 +64,7 @@ class Adapter(object):
             return None
 
     def exact(self, wanted):
-        """For what is compiled from now on. Forward there is nothing that is not deterministic."""
+        """Make everything that is compiled from now on deterministic. The forward pass always is."""
         conv = self.theano.config.dnn.conv
         for name in ('algo_bwd_filter', 'algo_bwd_data') if self.where != 'cpu' else ():
             if wanted:
@@ -97,7 +97,7 @@ class Adapter(object):
         return loss
 
     def _exchange(self, gradients):
-        """The mean over all processes, in place."""
+        """Replace gradients by their mean over all processes, in place."""
         means = self.ctx.group.means([gradient.get_value(borrow=True) for gradient in gradients])
         for gradient, mean in zip(gradients, means):
             gradient.set_value(mean)
@@ -107,7 +107,7 @@ class Adapter(object):
 
     def drain(self):
         if self.where != 'cpu':
-            self.theano.shared(np.zeros(1, 'float32')).get_value()         # copies wait for the stream
+            self.theano.shared(np.zeros(1, 'float32')).get_value()         # copying waits for the GPU's stream
 
     def copies(self, handle):
         return 1
@@ -125,7 +125,7 @@ class Adapter(object):
         return handle.loaded().predict(refnet.scaled(images, 'float32'))
 
     def save(self, handle, folder):
-        """By Theano's pickler, which stores shared variables as arrays of NumPy's."""
+        """Save with Theano's pickler, which stores shared variables as NumPy arrays."""
         from theano.misc import pkl_utils
         with open(os.path.join(folder, FILE), 'wb') as stream:
             pkl_utils.dump(handle.loaded().kept, stream)
@@ -147,14 +147,14 @@ class Adapter(object):
 
 
 class Handle(object):
-    """The values of a program's shared variables. All handles of a network have one program, because it takes long to compile."""
+    """The values of a program's shared variables. All handles of a network share one program, because compiling takes long."""
 
     def __init__(self, program, momentum, shared):
         self.program, self.momentum, self.shared = program, momentum, shared
         self.values = [np.array(value) for value in program.start]
 
     def loaded(self):
-        """The program with this handle's values in it. Those that it had go back to the handle that they belong to, uncopied."""
+        """Return the program with this handle's values loaded. The previous values go back to their handle, without a copy."""
         program = self.program
         if program.holds is not self:
             if program.holds is not None:
@@ -168,7 +168,7 @@ class Handle(object):
 class Program(object):
     """The compiled functions of a network, and their shared variables.
 
-    `backward` leaves the gradients in shared variables and `update` takes them from there, so that they can be exchanged between.
+    `backward` leaves the gradients in shared variables, from which `update` reads them. In between they can be exchanged.
     """
 
     def __init__(self, theano, net, layers):
@@ -181,7 +181,7 @@ class Program(object):
         self.trained = layers.trained
         parameters = [self.trained[name] for name in net.names]
         self.gradients = [theano.shared(np.zeros_like(each.get_value()), broadcastable=each.broadcastable) for each in parameters]
-        # Theano may know of a gradient's sides that they are 1 where it was not told so of the parameter's.
+        # Theano may know that an axis of a gradient has length 1, but not that the parameter's axis has.
         found = [T.patternbroadcast(each, parameter.broadcastable) for each, parameter in zip(T.grad(loss, parameters), parameters)]
         self.backward = theano.function([x, y], loss, updates=list(zip(self.gradients, found)) + moved)
         updates = layers.updates(parameters, self.gradients, rate, momentum)
@@ -193,7 +193,7 @@ class Program(object):
 
 
 class Layers(object):
-    """A network in Theano's own functions. `trained` {name: shared variable}; `running` means and variances, shared variables too."""
+    """A network in Theano's own functions. `trained` and `running` (means and variances) map names to shared variables."""
 
     def __init__(self, theano, net):
         self.theano, self.T, self.net = theano, theano.tensor, net
@@ -207,23 +207,23 @@ class Layers(object):
 
     @staticmethod
     def own(name, array):
-        """A canonical array in the layout of the shared variable."""
+        """Return a canonical array in the layout of the shared variable."""
         return array
 
     @staticmethod
     def canonical(name, array):
-        """The reverse."""
+        """Return the array of a shared variable in canonical layout."""
         return array
 
     def outputs(self, images, training):
-        """(logits, updates of running means and variances)."""
+        """Return (logits, updates of running means and variances)."""
         values, self.moved, self.training = {'images': images}, [], training
         for layer in self.net.layers:
             values[layer.name] = getattr(self, '_' + layer.op)(layer, *[values[name] for name in layer.of])
         return values[self.net.layers[-1].name], self.moved
 
     def updates(self, parameters, gradients, rate, momentum):
-        """SGD with momentum: [(shared variable, its next value)]."""
+        """Return the updates of SGD with momentum: [(shared variable, its next value)]."""
         pairs = []
         for parameter, gradient in zip(parameters, gradients):
             velocity = self.theano.shared(np.zeros_like(parameter.get_value()))
@@ -282,13 +282,13 @@ class Layers(object):
 
 
 def _home():
-    """The setting that sends what Theano compiles to a temporary folder, where the usual one cannot be written."""
+    """Return the setting that sends compiled code to a temporary folder, if the usual folder is not writable."""
     usual = os.path.expanduser('~')
     return None if os.access(usual, os.W_OK) else 'base_compiledir=' + os.path.join(tempfile.gettempdir(), 'theano-%d' % os.getuid())
 
 
 def tell_of_compilers(theano, beat):
-    """From now on every C++ file that Theano has compiled is news."""
+    """From now on, report every C++ file that Theano compiles as progress."""
     compiler = theano.gof.cmodule.GCC_compiler
     real = compiler.compile_str
 

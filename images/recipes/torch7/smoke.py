@@ -1,8 +1,8 @@
-"""Torch 7 for the smoke test: each rank starts a LuaJIT that trains, and tells it what to do.
+"""Torch 7 for the smoke test: each rank starts a LuaJIT that trains, and sends it commands.
 
-Orders are lines on its standard input, with tabs between the words, one answer line each; arrays are raw float32 files, all
-parameters in one, in the order of net.names; a network is a file with a line of words for each layer; batches lie on the device
-under numbers. Between backward pass and update the ranks average gradients over the smoke test's ring.
+A command is one line on LuaJIT's standard input, with tabs between words; LuaJIT answers with one line. Arrays are raw float32
+files, with all parameters in one file, in the order of net.names. A network is a file with one line for each layer. Batches on
+the device have numbers. Between backward pass and update the ranks average gradients over the smoke test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -46,11 +46,11 @@ end
 
 local function write(path, tensor)
   local file = torch.DiskFile(path, 'w'):binary()
-  file:writeFloat(tensor:float():clone():storage())  -- a layer's own may hold more, of a larger batch before
+  file:writeFloat(tensor:float():clone():storage())  -- clone: a layer's own storage may be larger, from an earlier batch
   file:close()
 end
 
--- What a layer is made of. Words: op, name, what it reads, channels in and out, kernel, stride, zeros, bias, height, width.
+-- Makes a layer from its words: op, name, inputs, channels in and out, kernel, stride, zeros, bias, height, width.
 local parts = {}
 
 function parts.conv(w)
@@ -58,7 +58,7 @@ function parts.conv(w)
   return w.bias == 1 and part or part:noBias()
 end
 
-function parts.norm(w)  -- what Torch calls the momentum of a running mean is the share of the new
+function parts.norm(w)  -- Torch calls the share of the new value in a running mean its momentum
   return nn.SpatialBatchNormalization(w.out, tonumber(arg[3]), 1 - tonumber(arg[4]))
 end
 
@@ -71,7 +71,7 @@ function parts.flatten(w) return nn.Reshape(w.out, true) end
 function parts.dense(w) return nn.Linear(w.into, w.out) end
 function parts.add() return nn.CAddTable() end
 
--- All layers, in their order; `all` holds them for what concerns every one, and never runs.
+-- All layers, in order. `all` contains them for operations on all parameters; it is never run itself.
 local function network(path)
   local net = {layers = {}, all = nn.Sequential()}
   for line in io.lines(path) do
@@ -109,13 +109,13 @@ local function backward(net, known, flow)
     local back = layer.part:backward(reads(layer, known), flows[layer.name])
     if #layer.of == 1 then back = {back} end
     for number, name in ipairs(layer.of) do
-      -- A copy where two layers read the same: what a layer gives back is its own memory.
+      -- Add into a new tensor if two layers read the same input: a returned gradient is the layer's own memory.
       flows[name] = flows[name] and torch.add(flows[name], back[number]) or back[number]
     end
   end
 end
 
--- Running means and variances, which are no parameters.
+-- Running means and variances, which are not parameters.
 local function running(net)
   local found = {}
   for _, layer in ipairs(net.layers) do
@@ -210,7 +210,7 @@ end
 
 
 class Batch(object):
-    """A place for a batch on the device; it may be taken again once nobody knows this object any more."""
+    """A numbered place for a batch on the device. The number is reused after this object is garbage-collected."""
 
     def __init__(self, free, taken):
         self.number, self._free = free.pop() if free else next(taken), free
@@ -236,18 +236,18 @@ class Adapter(object):
         self.process = subprocess.Popen(
             [LUAJIT, script, str(device), str(ctx.threads), repr(EPSILON), repr(KEPT)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, universal_newlines=True, preexec_fn=_keep_on_when_asked_for_stacks)
-        self.ask('ready')           # Torch is loaded, or said on its standard error why not
+        self.ask('ready')           # wait until Torch is loaded; if it fails, standard error says why
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
     def ask(self, *words):
-        """One order, one answer; lines that libraries print in between are passed over."""
+        """Send one command and return its answer; lines that libraries print in between are ignored."""
         try:
             self.process.stdin.write('\t'.join(str(word) for word in words) + '\n')
             self.process.stdin.flush()
         except (IOError, OSError):
-            pass                    # it is gone: what it said last, if anything, is still to be read
+            pass                    # LuaJIT has ended: read its last output, if there is any
         for line in iter(self.process.stdout.readline, ''):
             if line.startswith('=ok '):
                 return line[4:].strip()
@@ -257,7 +257,7 @@ class Adapter(object):
         raise RuntimeError('LuaJIT was killed by signal %d' % -status if status < 0 else 'LuaJIT ended with status %d' % status)
 
     def versions(self):
-        """Torch knows no number of its own: it was never released, but counted as 7."""
+        """Return 7 as the version: Torch 7 never had releases with numbers."""
         return {'name': 'torch7', 'version': '7.0', 'cuda_build': None, 'cudnn': None, 'nccl': None,
                 'arch_list': []}
 
@@ -302,7 +302,7 @@ class Adapter(object):
         return token
 
     def drain(self):
-        """A step ends when its update is answered."""
+        """Do nothing: a step ends when its update is answered."""
 
     def copies(self, handle):
         return 1
@@ -342,12 +342,12 @@ class Adapter(object):
 
 
 def _keep_on_when_asked_for_stacks():
-    """The signal goes to all that a rank started; LuaJIT would end, and that be told as the cause."""
+    """Make LuaJIT ignore the signal that asks ranks for stacks. It would end LuaJIT, which would then be reported as the cause."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _words(net, layer):
-    """A layer as the script reads it; numbers that do not apply are 0."""
+    """Return a layer in the form that the script reads; numbers that do not apply are 0."""
     shapes = dict(net.parameters)
     into = shapes[layer.name + '_w'][1] if layer.op in ('conv', 'dense') else 0
     height, width = next(other.shape for other in net.layers if other.name == layer.of[0])[1:] if layer.op == 'mean' else (0, 0)

@@ -1,4 +1,4 @@
-"""torchaudio for the smoke test: it transforms a sound with this PyTorch, which then trains as it does alone.
+"""torchaudio for the smoke test: it transforms a sound with this PyTorch; then PyTorch trains as in its own adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -23,7 +23,7 @@ class Adapter(pytorch.Adapter):
         self.semantics['operators'] = 'torchaudio.transforms.Spectrogram on %s' % self.device
 
     def _hears(self):
-        """The loudest frequency of a pure tone is its own."""
+        """Check that the spectrogram of a pure tone is loudest at the tone's frequency."""
         tone = np.sin(2 * np.pi * PITCH * np.arange(RATE) / RATE).astype('float32')
         transform = self.torchaudio.transforms.Spectrogram(n_fft=WINDOW)
         transform = transform.to(self.device) if hasattr(transform, 'to') else transform

@@ -1,4 +1,4 @@
-"""torchvision for the smoke test: its compiled operators load and compute with this PyTorch, which then trains as it does alone.
+"""torchvision for the smoke test: its compiled operators compute with this PyTorch; then PyTorch trains as in its own adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -18,7 +18,7 @@ class Adapter(pytorch.Adapter):
         self.semantics['operators'] = 'torchvision.ops.nms on %s' % self.device if self._suppresses() else 'none in this release'
 
     def _suppresses(self):
-        """Of two boxes that overlap the better one stays: false where the release has no operators yet (before 0.3)."""
+        """Check that of two overlapping boxes the better one stays; return False if the release has no operators (before 0.3)."""
         if not hasattr(self.torchvision, 'ops'):
             return False
         boxes = self.torch.tensor([[0., 0., 10., 10.], [1., 1., 10., 10.], [20., 20., 30., 30.]], device=self.device)
