@@ -17,7 +17,7 @@ _SHOWN = 80  # characters of a value that is not what it should be
 
 
 def encode(value: Any) -> Any:
-    """Dataclasses, tuples and dicts as JSON values; keys keep their declared order.
+    """Dataclasses, named tuples, tuples and dicts as JSON values; keys keep their declared order.
 
     A field whose metadata has ``left_out_if_default`` is: what came to a form later leaves older files as they were. A class
     with ``to_line`` and ``from_line`` is written as one line of text, unless its ``to_line`` answers None.
@@ -31,6 +31,8 @@ def encode(value: Any) -> Any:
             for field in dataclasses.fields(value)
             if (found := getattr(value, field.name)) != field.default or "left_out_if_default" not in field.metadata
         }
+    if hasattr(value, "_asdict"):
+        return encode(value._asdict())
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, dict):

@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from envbuild import files
 from envbuild.errors import EnvbuildError
 
-FORMAT = 2
+FORMAT = 3
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # those of other checkouts and overlays; older ones are removed
 
@@ -39,35 +39,28 @@ class Kept:
 
 def program(*sources: Path) -> str:
     """What an answer depends on beside its input: the program, by size and time of the ``.py`` files in folders and files."""
-    stamps: list[list[Any]] = [[FORMAT]]
-    for source in sources:
-        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            stamps.append([str(path), status.st_size, status.st_mtime_ns])
-    return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
+    stamps = sorted((path, found.st_size, found.st_mtime_ns) for path, found in _files(sources) if path.endswith(".py"))
+    return hashlib.sha256(json.dumps([FORMAT, stamps]).encode()).hexdigest()
 
 
 def recall(path: Path, made_by: str) -> Kept | None:
     """What :func:`keep` wrote to ``path`` for the same ``made_by``; None where there is nothing that can be believed."""
     try:
-        head, _, payload = files.read_bytes(path, _LARGEST).partition(b"\n")
+        head, *parts = files.read_bytes(path, _LARGEST).split(b"\n")
         header = json.loads(head)
-        if header["made_by"] != made_by or header["payload"] != hashlib.sha256(payload).hexdigest():
+        if header["made_by"] != made_by or header["payload"] != _digest(parts):
             return None
-        return Kept(header["about"], payload.splitlines())
+        return Kept(header["about"], parts)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
 def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> None:
     """Write an answer, whole or not at all; a home that cannot be written is no reason to fail."""
-    payload = b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts)
-    header = {"made_by": made_by, "payload": hashlib.sha256(payload).hexdigest(), "about": about}
+    payload = [json.dumps(part, separators=(",", ":")).encode() for part in parts]
+    header = {"made_by": made_by, "payload": _digest(payload), "about": about}
     try:
-        files.write_atomic(path, json.dumps(header).encode() + b"\n" + payload)
+        files.write_atomic(path, b"\n".join([json.dumps(header).encode(), *payload]))
         others = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
         for old in others[_KEPT:]:
             old.unlink(missing_ok=True)
@@ -80,17 +73,29 @@ def stamp(places: Iterable[Path]) -> tuple[str, int]:
 
     Like git's index, it uses paths, sizes, inodes and both times: no program can set the time of the last status change.
     """
-    found: list[tuple[str, int, int, int, int]] = []
-    open_folders = [str(place) for place in places]
-    while open_folders:
-        path = open_folders.pop()
+    found = sorted((path, each.st_size, each.st_ino, each.st_mtime_ns, each.st_ctime_ns) for path, each in _files(places))
+    newest = max((max(each[3:]) for each in found), default=0)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest(), newest
+
+
+def _files(places: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
+    """The files at and below ``places``, in no order; what Python compiles is none of them."""
+    paths = [str(place) for place in places]
+    while paths:
+        path = paths.pop()
         try:
             status = os.stat(path)  # noqa: PTH116 - a Path for each of a thousand files would take most of the time
             if stat.S_ISDIR(status.st_mode):
-                open_folders += [entry.path for entry in os.scandir(path) if entry.name != "__pycache__"]
+                paths += [entry.path for entry in os.scandir(path) if entry.name != "__pycache__"]
                 continue
         except OSError:
             continue
-        found.append((path, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
-    newest = max((max(each[3:]) for each in found), default=0)
-    return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest(), newest
+        yield path, status
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part)
+        whole.update(b"\n")
+    return whole.hexdigest()

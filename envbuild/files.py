@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,6 +69,8 @@ def _open_nameless(path: Path) -> tuple[int, str]:
     if Path("/proc/self/fd").is_dir():
         with contextlib.suppress(OSError):  # not every file system can, and a full one says so again below
             return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
+    import tempfile
+
     return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -9,6 +10,7 @@ from typing import NoReturn
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The ``envbuild`` command: run ``argv`` (default: this process's) and end the process with the exit code of DESIGN."""
+    gc.set_threshold(50_000)  # a command makes thousands of objects that stay: looking for garbage among them takes time
     from envbuild.cli import frame
 
     sys.exit(frame.run(sys.argv[1:] if argv is None else [*argv]))  # `list` is a verb's module here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -148,7 +148,7 @@ def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
     from envbuild.resolve.request.parser import parse
 
     wanted = {each.framework.name for name in names for each in parse([name], matrix=facts).wanted}
-    return replace(facts, frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
+    return facts._replace(frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
 
 
 def _ask(session: Session, facts: Matrix) -> _Asked:

@@ -1,18 +1,16 @@
 """Loads the matrix, through a compiled copy where one is there and provably made from the same bytes by the same program.
 
-The copy is believed only if every source file still has the recorded hash. A framework's releases, and the archives, are read
-from it when they are first looked at: most requests look at one or two frameworks, however many there are, and at no archive.
+The copy is believed only if every source file still has the recorded hash. Each table, and each framework's releases, are read
+from it when they are first looked at: most requests look at a few tables and at one or two frameworks, however many there are.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def _classes() -> tuple[type, ...]:
+def _classes() -> tuple[Any, ...]:
     """The classes of rows, in an order that does not change while the program does not."""
     from envbuild.matrix import platform, types
 
@@ -98,10 +96,12 @@ def _digest(content: bytes) -> str:
 
 
 def _parts(matrix: Matrix) -> Iterator[list[Any]]:
-    """The matrix with its archives and its frameworks' releases taken out, then those, the archives first."""
-    tables = tuple(replace(table, releases=()) for table in matrix.frameworks)
-    yield pack(replace(matrix, frameworks=tables, archives=()))
-    yield pack(tuple(matrix.archives))
+    """The matrix with its tables and its frameworks' releases taken out, then those, the tables first."""
+    frameworks = tuple(table._replace(releases=()) for table in matrix.frameworks)
+    without: dict[str, Any] = dict.fromkeys(_tables(matrix), ())
+    yield pack(matrix._replace(frameworks=frameworks, **without))
+    for name in _tables(matrix):
+        yield pack(tuple(getattr(matrix, name)))
     for table in matrix.frameworks:
         yield pack(tuple(table.releases))
 
@@ -127,25 +127,18 @@ def _unpacked(found: Kept) -> Matrix | None:
         return None
 
     def rows(number: int) -> tuple[Any, ...]:
-        with _no_collections():
-            read: tuple[Any, ...] = unpack(found.part(number))
+        read: tuple[Any, ...] = unpack(found.part(number))
         return read
 
-    tables = enumerate(matrix.frameworks, 2)
-    frameworks = tuple(replace(table, releases=Later(rows, number)) for number, table in tables)
-    return replace(matrix, frameworks=frameworks, archives=Later(rows, 1))
+    numbers = itertools.count(1)
+    tables: dict[str, Any] = {name: Later(rows, next(numbers)) for name in _tables(matrix)}
+    frameworks = tuple(table._replace(releases=Later(rows, next(numbers))) for table in matrix.frameworks)
+    return matrix._replace(frameworks=frameworks, **tables)
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Thousands of objects that all stay: looking for garbage among them is a third of the time that reading them takes."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _tables(matrix: Matrix) -> list[str]:
+    """The tables that are read when they are first looked at. Every request looks at the names of all frameworks."""
+    return [name for name in matrix._fields if name not in ("fingerprint", "policy", "frameworks")]
 
 
 def pack(value: Any) -> list[Any]:
@@ -154,20 +147,19 @@ def pack(value: Any) -> list[Any]:
     Equal objects are written once.
     """
     objects: list[Any] = []
-    seen: dict[Any, int] = {}
+    seen: dict[tuple[type, Any], int] = {}
     classes = {kind: number for number, kind in enumerate(_classes())}
 
     def place(item: Any) -> Any:
-        if isinstance(item, tuple):
-            return [place(part) for part in item]
         kind = type(item)
+        if kind is tuple:
+            return [place(part) for part in item]
         if kind not in classes:
             return item
-        if item not in seen:
-            fields = [place(getattr(item, name)) for name in kind.__slots__]
-            objects.append([classes[kind], *fields])
-            seen[item] = len(objects) - 1
-        return {"": seen[item]}
+        if (kind, item) not in seen:
+            objects.append([classes[kind], *map(place, item)])
+            seen[kind, item] = len(objects) - 1
+        return {"": seen[kind, item]}
 
     objects.append([-1, place(value)])
     return objects
@@ -176,15 +168,14 @@ def pack(value: Any) -> list[Any]:
 def unpack(objects: list[Any]) -> Any:
     """The value that :func:`pack` was given. Raises one of the usual errors of Python where the list is not such a value."""
     built: list[Any] = []
-    classes = _classes()
 
     def restore(item: Any) -> Any:
         if type(item) is list:
             return tuple([restore(part) for part in item])
         return built[item[""]] if type(item) is dict else item
 
-    names = [getattr(kind, "__slots__", ()) for kind in classes]
+    makers = [kind._make for kind in _classes()]
     *rows, (_, whole) = objects
     for index, *fields in rows:
-        built.append(classes[index](**dict(zip(names[index], map(restore, fields), strict=True))))
+        built.append(makers[index]([restore(each) if type(each) in (list, dict) else each for each in fields]))
     return restore(whole)

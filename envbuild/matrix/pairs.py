@@ -6,7 +6,6 @@ Three words, never mixed: *tested* by upstream, *allowed* but not tested (chosen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Literal
 
 from envbuild.matrix.platform import Provenance
@@ -93,8 +92,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
             "files": (),
             "nvcc": False,
         }
-    return replace(
-        variant,
+    return variant._replace(
         requirements=(*held, *variant.requirements, *added.requirements),
         constraints=(*variant.constraints, *added.constraints),
         asks=(*variant.asks, *added.asks),
@@ -111,8 +109,7 @@ def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
     """Our row's provenance; what it says of Python, CUDA and the libraries comes from the other's documents."""
     worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
     fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
-    return replace(
-        ours,
+    return ours._replace(
         sources=tuple(dict.fromkeys((*ours.sources, *theirs.sources))),
         status=worst.status,
         note=worst.note or ours.note,

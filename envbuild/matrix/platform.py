@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.model import PythonFrom, Status
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Provenance:
+class Provenance(NamedTuple):
     """Where a row comes from: documents (URLs or purls), when they were read, and ``at``, its own place as ``file:line``.
 
     ``fields`` names the documents of single fields where they differ from the row's.
@@ -39,8 +38,7 @@ class Provenance:
         return self.source
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SystemPython:
+class SystemPython(NamedTuple):
     """A Python that a distribution carries."""
 
     version: str
@@ -48,8 +46,7 @@ class SystemPython:
     executable: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SystemRow:
+class SystemRow(NamedTuple):
     """An operating system for images. Higher ``preference`` is chosen first.
 
     ``gcc`` is the compiler that it carries, ``mirror`` where its packages are served today. ``digest`` is what its image's tag
@@ -84,8 +81,7 @@ class SystemRow:
         return f"system {self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArchiveRow:
+class ArchiveRow(NamedTuple):
     """A file that builds fetch by themselves: an interpreter, a package of conda's, a program in one file."""
 
     name: str
@@ -99,8 +95,7 @@ class ArchiveRow:
         return f"archive {self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildTool:
+class BuildTool(NamedTuple):
     """A wheel that installs packages: for builds, under its ``scripts/``; or the pip that comes with images of ``pythons``."""
 
     name: str
@@ -117,8 +112,7 @@ class BuildTool:
         return f"build tool {self.name} {self.version}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceArchiveRow:
+class SourceArchiveRow(NamedTuple):
     """The sha256 of the archive that envbuild makes of ``repository`` at ``revision``."""
 
     repository: str
@@ -132,8 +126,7 @@ class SourceArchiveRow:
         return f"source archive {self.repository} {self.revision}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonSupply:
+class PythonSupply(NamedTuple):
     """A way to get a Python on any system whose glibc is at least ``glibc``.
 
     ``files`` name the archives that it is unpacked from, in the order of installation, ``installer`` the one that does it where
@@ -147,8 +140,7 @@ class PythonSupply:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonRow:
+class PythonRow(NamedTuple):
     """A Python version, X.Y."""
 
     version: str
@@ -164,8 +156,7 @@ class PythonRow:
         return f"python {self.version}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Architecture:
+class Architecture(NamedTuple):
     """A GPU generation, or a part of one, and the window of CUDA toolkits and driver branches that serves it.
 
     ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty where that is any of the major of ``first_cuda``.
@@ -185,8 +176,7 @@ class Architecture:
         return f"architecture {self.name} ({', '.join(self.capabilities)})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverRow:
+class DriverRow(NamedTuple):
     """A driver branch and the CUDA version it implements itself.
 
     ``kind`` is the vendor's designation, ``released`` the day of its first public driver, ``latest`` its last one known.
@@ -206,8 +196,7 @@ class DriverRow:
         return f"driver {self.branch}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverRule:
+class DriverRule(NamedTuple):
     """Minor-version compatibility: from this driver on, native code of any CUDA of the major runs."""
 
     cuda_major: str
@@ -220,8 +209,7 @@ class DriverRule:
         return f"driver rule CUDA {self.cuda_major}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepositoryRow:
+class RepositoryRow(NamedTuple):
     """An apt repository with its key."""
 
     name: str
@@ -233,8 +221,7 @@ class RepositoryRow:
     origin: Provenance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageRow:
+class PackageRow(NamedTuple):
     """An exact apt package. ``url`` and ``sha256`` are empty where no public source gives them."""
 
     name: str
@@ -244,8 +231,7 @@ class PackageRow:
     sha256: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProviderRow:
+class ProviderRow(NamedTuple):
     """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries.
 
     ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty where no document says which.
@@ -274,8 +260,7 @@ class ProviderRow:
         return bool(self.build_packages or self.build_image)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaRelease:
+class CudaRelease(NamedTuple):
     """One release of a CUDA version, patch releases included.
 
     ``driver_min`` is the driver that the release notes ask for, ``installer_driver`` the one that its installer brings; empty
@@ -289,8 +274,7 @@ class CudaRelease:
     origin: Provenance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaRow:
+class CudaRow(NamedTuple):
     """A CUDA version X.Y, and the capabilities that its toolkit and libraries support.
 
     ``release``, ``released`` and ``driver_min`` are those of the release that stands for it, the newest of ``releases``.
@@ -317,8 +301,7 @@ class CudaRow:
         return f"cuda {self.version}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryPackage:
+class LibraryPackage(NamedTuple):
     """The package of a library for one CUDA version and one system.
 
     ``dev`` is the one with its headers, of the same version in the same repository; None where no document names it.
@@ -331,8 +314,7 @@ class LibraryPackage:
     dev: PackageRow | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryRow:
+class LibraryRow(NamedTuple):
     """A release of cuDNN or NCCL (``library``). ``capability_min`` is the oldest GPU that it serves, where a document says."""
 
     library: str
@@ -350,8 +332,7 @@ class LibraryRow:
         return f"{self.library} {self.version}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU board. Numbers are None where no source gives them.
 
     They are those of one GPU, also on a board of several; ``power_w`` is the board's. ``host`` is the processor that it comes
@@ -382,8 +363,7 @@ class Gpu:
         return f"gpu {self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuVendor:
+class GpuVendor(NamedTuple):
     """A vendor whose GPUs or accelerators CUDA does not run on.
 
     ``names`` are regular expressions of the words by which people name them; ``needs`` is the software that they take instead.

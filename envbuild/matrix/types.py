@@ -1,5 +1,8 @@
 """The tables of the matrix: frozen values, one class per kind of row.
 
+They are named tuples, not dataclasses: every command makes these classes and thousands of rows, and both are made several times
+faster so.
+
 Inheritance, defaults and references to sources are already worked out: a row stands for itself. ``key`` names a row in messages
 and in ``Conflict.row``; it is stable, since scripts read it. Everything is hashable, so that equal rows can be shared.
 """
@@ -7,7 +10,7 @@ and in ``Conflict.row``; it is stable, since scripts read it. Everything is hash
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.matrix.platform import (
     Architecture,
@@ -28,8 +31,7 @@ from envbuild.matrix.platform import (
 from envbuild.model import CudaLibraries, PythonFrom
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryNeed:
+class LibraryNeed(NamedTuple):
     """What a framework needs of cuDNN or NCCL: at least ``minimum``, below ``below``, best ``prefer``.
 
     ``taken_from`` says who brings it: ``system`` (installed beside CUDA), ``wheels``, or ``bundled`` in the framework's binary.
@@ -42,8 +44,7 @@ class LibraryNeed:
     taken_from: CudaLibraries
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requirement:
+class Requirement(NamedTuple):
     """A PEP 508 requirement that holds on some Pythons only (``python``, such as ``>=3.7``; empty for all).
 
     ``source`` is the document that it quotes, empty where it is the row's own term.
@@ -54,8 +55,7 @@ class Requirement:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BadCapability:
+class BadCapability(NamedTuple):
     """GPUs that the binaries accept and that are known not to work."""
 
     capabilities: tuple[str, ...]
@@ -63,8 +63,7 @@ class BadCapability:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PinnedWheel:
+class PinnedWheel(NamedTuple):
     """A file of a build for one Python, its hash as ``source`` tells it, and what its metadata requires."""
 
     filename: str
@@ -74,8 +73,7 @@ class PinnedWheel:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """One build of a framework release. ``systems`` is empty where every system with enough glibc serves.
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
@@ -101,11 +99,11 @@ class Variant:
     ptx: tuple[str, ...]
     glibc: str
     cpu_features: tuple[str, ...]
-    index: str
+    index: str  # type: ignore[assignment]  # tuples have a method of this name, which nobody asks of a row
     repository: str
     revision: str
     distribution: str
-    systems: tuple[str, ...]
+    systems: Sequence[str]
     options: tuple[tuple[str, str], ...]
     bad_capabilities: tuple[BadCapability, ...]
     upon: tuple[tuple[str, str, str], ...]
@@ -124,8 +122,7 @@ class Variant:
         return (f"{self.requirement}=={version}{self.local_version}",)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Added:
+class Added(NamedTuple):
     """What a release adds to each build of what it stands upon.
 
     ``package`` is empty where what it stands upon holds it already; ``pythons`` where it runs on all of that one's. ``without``
@@ -133,7 +130,7 @@ class Added:
     """
 
     package: str
-    pythons: tuple[str, ...]
+    pythons: Sequence[str]
     without: tuple[str, ...]
     same_local_version: bool
     repository: str
@@ -146,8 +143,7 @@ class Added:
     origin: Provenance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BadPair:
+class BadPair(NamedTuple):
     """Releases of what is stood upon (``versions`` as written) that are known not to work, with the report."""
 
     versions: str
@@ -156,8 +152,7 @@ class BadPair:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pairs:
+class Pairs(NamedTuple):
     """The releases of ``framework`` that a release stands upon, newest first: those that upstream tested, and those that it
     allows without a test. ``taken`` is the one where a request does not name the framework; ``release.variants`` are upon it.
 
@@ -190,8 +185,7 @@ class Pairs:
         return version in self.tested and version not in (self.cpu_only if cuda else self.cuda_only)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """One version of a framework. ``exclude_newer`` bounds its dependencies; ``variants`` stand in order of choice.
 
     ``pairs`` say which releases of other frameworks it goes with, where its builds are theirs.
@@ -206,8 +200,7 @@ class Release:
     pairs: tuple[Pairs, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NameHint:
+class NameHint(NamedTuple):
     """A name that people type and that means another."""
 
     says: str
@@ -215,16 +208,14 @@ class NameHint:
     because: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Published releases without a row: conditions on versions, any of which suffices. The origin's note is the reason."""
 
     releases: tuple[str, ...]
     origin: Provenance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkTable:
+class FrameworkTable(NamedTuple):
     """A framework and its releases, newest first.
 
     Of several tables of one add-on, each upon another framework, one has the usual name; the others say it in ``instead_of``:
@@ -244,16 +235,14 @@ class FrameworkTable:
     beside: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """Choices that are data: how long after a release its dependencies may be, and which supply of Python comes first."""
 
     dependency_margin_days: int
     python_from: tuple[PythonFrom, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first.
 
     ``fingerprint`` is the SHA-256 of the files that it was read from, for what is derived from it and kept.
@@ -261,18 +250,18 @@ class Matrix:
 
     fingerprint: str
     policy: Policy
-    systems: tuple[SystemRow, ...]
-    pythons: tuple[PythonRow, ...]
+    systems: Sequence[SystemRow]
+    pythons: Sequence[PythonRow]
     archives: Sequence[ArchiveRow]
-    build_tools: tuple[BuildTool, ...]
-    source_archives: tuple[SourceArchiveRow, ...]
-    architectures: tuple[Architecture, ...]
-    drivers: tuple[DriverRow, ...]
-    driver_rules: tuple[DriverRule, ...]
-    repositories: tuple[RepositoryRow, ...]
-    cuda: tuple[CudaRow, ...]
-    cudnn: tuple[LibraryRow, ...]
-    nccl: tuple[LibraryRow, ...]
-    gpus: tuple[Gpu, ...]
-    gpu_vendors: tuple[GpuVendor, ...]
+    build_tools: Sequence[BuildTool]
+    source_archives: Sequence[SourceArchiveRow]
+    architectures: Sequence[Architecture]
+    drivers: Sequence[DriverRow]
+    driver_rules: Sequence[DriverRule]
+    repositories: Sequence[RepositoryRow]
+    cuda: Sequence[CudaRow]
+    cudnn: Sequence[LibraryRow]
+    nccl: Sequence[LibraryRow]
+    gpus: Sequence[Gpu]
+    gpu_vendors: Sequence[GpuVendor]
     frameworks: tuple[FrameworkTable, ...]

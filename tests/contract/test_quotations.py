@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,16 +43,16 @@ def test_every_build_that_brings_cuda_as_packages_is_compared(facts: Matrix) -> 
 
 def changed(facts: Matrix, framework: str, version: str, build: str, **fields: object) -> Matrix:
     def variant(row: Variant) -> Variant:
-        return replace(row, **fields) if row.name == build else row  # type: ignore[arg-type]
+        return row._replace(**fields) if row.name == build else row  # type: ignore[arg-type]
 
     tables = []
     for table in facts.frameworks:
         releases = tuple(
-            replace(release, variants=tuple(map(variant, release.variants))) if release.version == version else release
+            release._replace(variants=tuple(map(variant, release.variants))) if release.version == version else release
             for release in table.releases
         )
-        tables.append(replace(table, releases=releases) if table.name == framework else table)
-    return replace(facts, frameworks=tuple(tables))
+        tables.append(table._replace(releases=releases) if table.name == framework else table)
+    return facts._replace(frameworks=tuple(tables))
 
 
 @pytest.mark.parametrize(("field", "value"), [("minimum", "9.2"), ("below", "11"), ("exact", True)])
@@ -61,14 +60,14 @@ def test_another_range_than_the_package_says_is_found(facts: Matrix, field: str,
     table = next(each for each in facts.frameworks if each.name == "jax")
     row = next(each for each in table.releases if each.version == "0.5.3").variants[0]
     assert row.cudnn is not None
-    wrong = changed(facts, "jax", "0.5.3", row.name, cudnn=replace(row.cudnn, **{field: value}))
+    wrong = changed(facts, "jax", "0.5.3", row.name, cudnn=row.cudnn._replace(**{field: value}))
     assert {each.kind for each in against_metadata(wrong, index_requires.load())} == {"cudnn"}
 
 
 def test_a_choice_that_is_cited_as_a_fact_is_found(facts: Matrix) -> None:
     table = next(each for each in facts.frameworks if each.name == "jax")
     row = next(each for each in table.releases if each.version == "0.5.3").variants[0]
-    cited = tuple(replace(each, source="pkg:pypi/jax-cuda12-plugin@0.5.3") for each in row.choices)
+    cited = tuple(each._replace(source="pkg:pypi/jax-cuda12-plugin@0.5.3") for each in row.choices)
     wrong = changed(facts, "jax", "0.5.3", row.name, constraints=cited)
     messages = [each.message for each in against_metadata(wrong, index_requires.load())]
     assert len(messages) == len(cited) and all("the row quotes nvidia-" in each for each in messages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from envbuild.matrix.pairs import DOUBTS
@@ -69,7 +69,7 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
         bodies.setdefault(name, []).extend((table, defaults) for table in series)
         without[name] = without.get(name, ()) + missing
     found = _Frameworks(context, policy, unique(context, heads), bodies).all()
-    return tuple(replace(table, left_out=without.get(table.name, ()) + without.get("", ())) for table in found)
+    return tuple(table._replace(left_out=without.get(table.name, ()) + without.get("", ())) for table in found)
 
 
 class _Frameworks:
@@ -365,7 +365,7 @@ def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: 
         found = context.origin(table, found, inherit_note=True)
         said = "status" in parents.release and (table.where, table.line) not in own
         if said and DOUBTS.index(ours.status) > DOUBTS.index(found.status):
-            found = replace(found, status=ours.status, note=ours.note)
+            found = found._replace(status=ours.status, note=ours.note)
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -91,7 +90,7 @@ def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -
         raise InvalidInputError("The matrix has no entry file.")
     for table in documents:
         context.define_sources(table)
-    matrix = replace(_assemble(context, documents), fingerprint=_fingerprint(sources))
+    matrix = _assemble(context, documents)._replace(fingerprint=_fingerprint(sources))
     raise_for(context.problems, "The matrix", _THEN)
     return matrix
 

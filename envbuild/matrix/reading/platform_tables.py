@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 from envbuild.matrix.platform import (
@@ -320,7 +319,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
                 system=item.text("system", pattern=NAME).lower(),
                 package=runtime,
                 origin=context.origin(item, origin),
-                dev=replace(runtime, name=dev, url="", sha256="") if dev else None,
+                dev=runtime._replace(name=dev, url="", sha256="") if dev else None,
             )
         )
         item.finish()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -162,9 +161,9 @@ def _both(one: LibraryNeed, other: LibraryNeed) -> LibraryNeed | None:
     below = min(filter(None, (one.below, other.below)), key=numbers, default="")
     if minimum and below and numbers(minimum) >= numbers(below):
         return None
-    both = replace(one, minimum=minimum, below=below, prefer="")
+    both = one._replace(minimum=minimum, below=below, prefer="")
     preferred = [need.prefer for need in (one, other) if need.prefer and accepts(both, need.prefer)]
-    return replace(both, prefer=max(preferred, key=numbers, default=""))
+    return both._replace(prefer=max(preferred, key=numbers, default=""))
 
 
 def together(variants: Sequence[Variant]) -> Variant:
@@ -175,8 +174,7 @@ def together(variants: Sequence[Variant]) -> Variant:
     gpu = [variant for variant in variants if variant.cuda]
     main = in_image[0] if in_image else max(gpu, key=lambda variant: numbers(variant.cuda), default=variants[0])
     allowed = [set(variant.systems) for variant in variants if variant.systems]
-    return replace(
-        main,
+    return main._replace(
         name=" + ".join(variant.name for variant in variants),
         package=" + ".join(variant.package for variant in variants),
         python=tuple(python for python in variants[0].python if all(python in variant.python for variant in variants)),
@@ -339,7 +337,7 @@ def _fact(build: Build, reason: str, field: str) -> Objection:
 
 def _asks(build: Build, package: str) -> Objection:
     for item in (*build.variant.requirements, *build.variant.constraints, *build.variant.asks):
-        only = replace(build.variant, requirements=(item,), constraints=(), asks=(), repository="-", cudnn=None, nccl=None)
+        only = build.variant._replace(requirements=(item,), constraints=(), asks=(), repository="-", cudnn=None, nccl=None)
         if any(name == package for name, _, _ in pins_of(build.release, only)):
             pythons = f" on Python {item.python}" if item.python else ""
             said = f"asks for {item.requirement}{pythons}"

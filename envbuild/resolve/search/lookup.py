@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ class Lookup:
         self.drivers: dict[str, DriverRow] = {row.branch: row for row in matrix.drivers}
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
-        self.libraries: dict[str, tuple[LibraryRow, ...]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
+        self.libraries: dict[str, Sequence[LibraryRow]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
         self._known: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, what: str, key: Hashable, work_out: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.matrix import cache
 from envbuild.matrix.reading import loader
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
-from envbuild.matrix.types import Matrix
+from envbuild.matrix.types import Matrix, NameHint, Requirement
 from envbuild.workspace import Workspace
 
 TOY_ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
@@ -54,6 +54,23 @@ def copies(workspace: Workspace) -> list[Path]:
 
 def test_packing_is_a_round_trip() -> None:
     assert cache.unpack(json.loads(json.dumps(cache.pack(TOY)))) == TOY
+
+
+def test_rows_of_two_classes_with_the_same_values_stay_two_rows() -> None:
+    rows = (Requirement("a", "b", "c"), NameHint("a", "b", "c"))
+    assert rows[0] == rows[1]  # they are tuples
+    assert [type(row) for row in cache.unpack(cache.pack(rows))] == [Requirement, NameHint]
+
+
+def test_a_table_is_read_when_it_is_first_looked_at(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix.load(workspace)
+    parts: list[int] = []
+    original = disk_cache.Kept.part
+    monkeypatch.setattr(disk_cache.Kept, "part", lambda self, number: parts.append(number) or original(self, number))
+    found = matrix.load(workspace)
+    assert parts == [0]
+    assert (tuple(found.gpus), tuple(found.gpus)) == (TOY.gpus, TOY.gpus)
+    assert len(parts) == 2
 
 
 def test_the_second_load_reads_no_yaml(workspace: Workspace, reads: list[int]) -> None:

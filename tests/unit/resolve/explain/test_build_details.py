@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def test_one_framework_alone_has_what_the_environment_has() -> None:
 def test_a_locked_decision_is_told_of_as_a_new_one() -> None:
     resolution = resolve(SEVERAL, parse(["shade-2.2.4"], matrix=SEVERAL))
     assert details_of(SEVERAL, resolution.environment) == resolution.details
-    without = replace(SEVERAL, frameworks=())
+    without = SEVERAL._replace(frameworks=())
     nothing = Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
     assert details_of(without, resolution.environment) == (nothing,)
 
