@@ -33,7 +33,7 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
     Raises :class:`BuildError` (``no-space``) when the disk is full and :class:`UsageError` when the place is not writable.
     """
     data = content.encode() if isinstance(content, str) else content
-    _refuse_device(path)
+    refuse_device(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while not _write(path, data, mode):
@@ -44,34 +44,69 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
 
 def _write(path: Path, data: bytes, mode: int) -> bool:
     """Whether the new file got to ``path``; not if another writer took its name away, as both use the same one."""
-    descriptor, temporary = _open_nameless(path)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-            os.fchmod(stream.fileno(), mode)
-            temporary = temporary or _name(stream.fileno(), path)
-        Path(temporary).replace(path)
-    except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise
-        return False
-    finally:
-        if temporary:
+    with new_file(path.parent, f".{path.name}.") as new:
+        new.stream.write(data)
+        return new.keep(path, mode=mode)
+
+
+class NewFile:
+    """A file that is being written. It is gone unless :meth:`keep` gives it a name."""
+
+    def __init__(self, stream: BinaryIO, temporary: str) -> None:
+        self.stream = stream
+        self._temporary = temporary
+
+    def keep(self, path: Path, *, mode: int = 0o644) -> bool:
+        """Put the file at ``path``, in the same folder, replacing what is there, once all of it is on the disk.
+
+        Returns False where another process, which put a file at ``path`` at this moment, took this one's temporary name away:
+        the file is lost then. Callers with large files hold a lock.
+        """
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        os.fchmod(self.stream.fileno(), mode)
+        self._temporary = self._temporary or _name(self.stream.fileno(), path)
+        try:
+            Path(self._temporary).replace(path)
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise
+            return False
+        self._temporary = ""
+        return True
+
+    def drop(self) -> None:
+        """Remove the temporary name, if there is one."""
+        if self._temporary:
             with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-    return True
+                Path(self._temporary).unlink()
+            self._temporary = ""
 
 
-def _open_nameless(path: Path) -> tuple[int, str]:
-    """A new file in the folder of ``path`` and its name: empty where it has none yet, so that a kill leaves nothing of it."""
+@contextlib.contextmanager
+def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
+    """A file to be written in ``folder`` and kept under a name that may depend on its content.
+
+    It has no name until then, so that a kill leaves nothing of it. On the few file systems that cannot do so, its temporary
+    name begins with ``prefix``. Raises OSError.
+    """
+    descriptor, temporary = _open_nameless(folder, prefix)
+    with os.fdopen(descriptor, "wb") as stream:
+        new = NewFile(stream, temporary)
+        try:
+            yield new
+        finally:
+            new.drop()
+
+
+def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
+    """A new file in ``folder`` and its name: empty where it has none yet, so that a kill leaves nothing of it."""
     if Path("/proc/self/fd").is_dir():
         with contextlib.suppress(OSError):  # not every file system can, and a full one says so again below
-            return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
+            return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
     import tempfile
 
-    return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    return tempfile.mkstemp(prefix=prefix, dir=folder)
 
 
 def _name(descriptor: int, path: Path) -> str:
@@ -93,7 +128,7 @@ def _name(descriptor: int, path: Path) -> str:
         os.close(folder)
 
 
-def _refuse_device(path: Path) -> None:
+def refuse_device(path: Path) -> None:
     """A device, a pipe or a folder is no file to be replaced: as root, ``-o /dev/null`` would remove the device."""
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(path.stat().st_mode) or path.absolute().is_relative_to("/dev"):

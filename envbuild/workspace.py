@@ -121,6 +121,11 @@ class Workspace:
         return self.home / "downloads"
 
     @property
+    def layers(self) -> Path:
+        """Layers of composed images, by digest."""
+        return self.home / "layers"
+
+    @property
     def data(self) -> Path:
         """Public data sets to train on."""
         return self.home / "data"

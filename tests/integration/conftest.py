@@ -8,6 +8,10 @@ ENVBUILD_REQUIRE_ENGINE=1, as in CI and `make test`, they fail instead.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -93,6 +97,35 @@ def debian12(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
     if isinstance(pinned, Missing):
         unavailable(f"no Debian 12 can be had here: {pinned.why}")
     return bases.provide(pinned, environment(), engine, workspace, ignore_progress)
+
+
+@pytest.fixture
+def podman(tmp_path: Path) -> Iterator[str]:
+    """Podman's service with a store of its own."""
+    if shutil.which("podman") is None:
+        pytest.skip("podman is not installed")
+    if os.geteuid() != 0:
+        unavailable("only root can give Podman a store of its own")
+    run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman takes 50 characters at most
+    address = f"unix://{tmp_path}/podman.sock"
+    # Podman raises the limits of a container, which a machine without CAP_SYS_RESOURCE refuses.
+    settings = tmp_path / "containers.conf"
+    settings.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n')
+    store = ["--root", str(tmp_path / "store"), "--runroot", str(run)]
+    argv = ["podman", *store, "system", "service", "--time=0", address]
+    process = subprocess.Popen(argv, env={**os.environ, "CONTAINERS_CONF": str(settings)}, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 30
+        while not (tmp_path / "podman.sock").is_socket():
+            assert time.monotonic() < end and process.poll() is None, "podman's service does not start"
+            time.sleep(0.05)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+        # Podman mounts the store's folder on itself (graph driver overlay): rmtree cannot remove a mount.
+        subprocess.run(["umount", "--lazy", str(tmp_path / "store" / "overlay")], capture_output=True, check=False)
+        shutil.rmtree(run, ignore_errors=True)
 
 
 def _with_buildkit(engine: Engine) -> Engine:

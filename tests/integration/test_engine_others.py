@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import unavailable
 from engine_toy import environment
 
 from envbuild.engine import bases
@@ -24,35 +19,6 @@ from envbuild.model import ignore_progress
 from envbuild.workspace import Workspace
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture
-def podman(tmp_path: Path) -> Iterator[str]:
-    """Podman's service with a store of its own."""
-    if shutil.which("podman") is None:
-        pytest.skip("podman is not installed")
-    if os.geteuid() != 0:
-        unavailable("only root can give Podman a store of its own")
-    run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman takes 50 characters at most
-    address = f"unix://{tmp_path}/podman.sock"
-    # Podman raises the limits of a container, which a machine without CAP_SYS_RESOURCE refuses.
-    settings = tmp_path / "containers.conf"
-    settings.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n')
-    store = ["--root", str(tmp_path / "store"), "--runroot", str(run)]
-    argv = ["podman", *store, "system", "service", "--time=0", address]
-    process = subprocess.Popen(argv, env={**os.environ, "CONTAINERS_CONF": str(settings)}, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 30
-        while not (tmp_path / "podman.sock").is_socket():
-            assert time.monotonic() < end and process.poll() is None, "podman's service does not start"
-            time.sleep(0.05)
-        yield address
-    finally:
-        process.terminate()
-        process.wait(30)
-        # Podman mounts the store's folder on itself (graph driver overlay): rmtree cannot remove a mount.
-        subprocess.run(["umount", "--lazy", str(tmp_path / "store" / "overlay")], capture_output=True, check=False)
-        shutil.rmtree(run, ignore_errors=True)
 
 
 def test_podman_is_named_podman_runs_what_it_holds_and_says_that_it_cannot_build(

@@ -1,0 +1,99 @@
+"""An image as one tar stream that Docker, containerd, Podman and skopeo load.
+
+It is an OCI image layout and has the ``manifest.json`` of ``docker save`` beside it, as Docker 25 and newer write it: older
+engines read the one, containerd reads the other, and both name the same blobs.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import manifest
+from envbuild.compose.store import LayerStore
+
+_BLOBS = "blobs/sha256"
+_CONTAINERD_NAME = "io.containerd.image.name"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Some bytes of the stream, and how many of them are a layer's own."""
+
+    content: bytes
+    of_layers: int = 0
+
+
+def layers_once(image: ComposedImage) -> list[Layer]:
+    """The layers of ``image``, each once: an image may hold the same layer twice, a folder of blobs may not."""
+    return list({layer.digest: layer for layer in image.layers}.values())
+
+
+def pieces(
+    image: ComposedImage,
+    store: LayerStore,
+    references: Sequence[str],
+    *,
+    without: frozenset[str] = frozenset(),
+    checked: bool = True,
+) -> Iterator[Piece]:
+    """The archive of ``image`` with its names. Layers whose digests are in ``without`` are named in it, but not contained.
+
+    ``checked`` as in :meth:`LayerStore.read`.
+    """
+    own = manifest.config(image)
+    told = manifest.manifest(image)
+    layers = [f"{_BLOBS}/{layer.digest}" for layer in image.layers]
+    docker = [{"Config": f"{_BLOBS}/{own.digest}", "RepoTags": list(references) or None, "Layers": layers}]
+    yield _file("oci-layout", manifest.LAYOUT)
+    yield _file("index.json", manifest.index(_named(told, references)).content)
+    yield _file("manifest.json", json.dumps(docker, separators=(",", ":")).encode())
+    for document in (told, own):
+        yield _file(f"{_BLOBS}/{document.digest}", document.content)
+    for layer in layers_once(image):
+        if layer.digest not in without:
+            yield from _layer(layer, store, checked)
+    yield Piece(content=b"\0" * 1024)
+
+
+def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str, object]]:
+    """One descriptor a name; one without where there are no names."""
+    plain = told.descriptor()
+    named = [
+        {**plain, "annotations": {_CONTAINERD_NAME: full_name(each), manifest.NAME: each.rpartition(":")[2]}}
+        for each in references
+    ]
+    return named or [plain]
+
+
+def full_name(reference: str) -> str:
+    """``repo:tag`` with the registry that Docker means where none is named; containerd takes names only so."""
+    host, slash, _ = reference.partition("/")
+    if not slash:
+        return f"docker.io/library/{reference}"
+    return reference if "." in host or ":" in host or host == "localhost" else f"docker.io/{reference}"
+
+
+def _layer(layer: Layer, store: LayerStore, checked: bool) -> Iterator[Piece]:
+    yield Piece(content=_header(f"{_BLOBS}/{layer.digest}", layer.size))
+    for content in store.read(layer, checked=checked):
+        yield Piece(content=content, of_layers=len(content))
+    yield Piece(content=b"\0" * (-layer.size % 512))
+
+
+def _file(name: str, content: bytes) -> Piece:
+    return Piece(content=_header(name, len(content)) + content + b"\0" * (-len(content) % 512))
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT if size < 8 << 30 else tarfile.GNU_FORMAT)
+
+
+def contents(stream: Iterable[Piece]) -> Iterator[bytes]:
+    """The bytes alone."""
+    return (piece.content for piece in stream)

@@ -1,0 +1,33 @@
+"""Writes a composed image as one file for ``docker load``, ``podman load`` and ``skopeo copy docker-archive:``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from envbuild import files
+from envbuild.compose.model import ComposedImage
+from envbuild.compose.outputs import archive
+from envbuild.compose.store import LayerStore
+from envbuild.errors import BuildError
+from envbuild.model import OnProgress, Progress
+
+
+def write(image: ComposedImage, store: LayerStore, target: Path, references: Sequence[str], on_progress: OnProgress) -> None:
+    """Write ``image`` with its names to ``target``, whole or not at all; layers stay compressed as they are in the store."""
+    total = float(sum(layer.size for layer in archive.layers_once(image)))
+    done = 0
+    try:
+        files.refuse_device(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with store.in_use(), files.new_file(target.parent, f".{target.name}.") as new:
+            for piece in archive.pieces(image, store, references):
+                new.stream.write(piece.content)
+                if piece.of_layers:
+                    done += piece.of_layers
+                    news = Progress(stage="archive", message=f"writing {target}", done=float(done), total=total, unit="bytes")
+                    on_progress(news)
+            if not new.keep(target):
+                raise BuildError(f"Another process writes {target} at the same time.", code="busy", hint="Run it again.")
+    except OSError as error:
+        raise files.explain_os_error(error, target) from error

@@ -1,0 +1,142 @@
+"""Loads a composed image into a container engine, sending only the layers that the engine lacks."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from envbuild.compose.model import ComposedImage
+from envbuild.compose.outputs import archive
+from envbuild.compose.store import LayerStore
+from envbuild.errors import BuildError
+from envbuild.model import OnProgress, Progress
+
+if TYPE_CHECKING:
+    from envbuild.engine.client import Engine
+
+STAGE = "load"
+
+
+def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Sequence[str], on_progress: OnProgress) -> str:
+    """Load ``image``, give it the names ``references``, and return its id in this engine.
+
+    Docker's own image store does not open the file of a layer that it has, so that such layers are not sent. Podman and Docker
+    with containerd's image store want the whole archive. No name moves before the image is whole. Raises :class:`BuildError`
+    (``no-space``, ``load-failed``).
+    """
+    with store.in_use():
+        if not _skips_what_it_has(engine):
+            _send(engine, image, store, references, on_progress)
+            return _id(engine, references[0])
+        own = f"sha256:{hashlib.sha256(image.config).hexdigest()}"
+        if engine.image(own) is None:
+            present = present_layers(engine, image)
+            try:
+                _send(engine, image, store, (), on_progress, without=present)
+            except BuildError as error:
+                if not present or error.code != "load-failed":
+                    raise
+                # Somebody removed a layer meanwhile.
+                _send(engine, image, store, (), on_progress)
+    for reference in references:
+        engine.tag(own, reference)
+    return own
+
+
+def present_layers(engine: Engine, image: ComposedImage) -> frozenset[str]:
+    """The digests of the layers that the engine has above the same layers: it knows a layer only with all that is below it."""
+    wanted = [f"sha256:{layer.diff_id}" for layer in image.layers]
+    longest = 0
+    api: Any = engine.client.api
+    for listed in api.images(all=True):
+        found = engine.image(listed["Id"])
+        if found is not None:
+            longest = max(longest, _common(found.layers, wanted))
+    above = {layer.digest for layer in image.layers[longest:]}
+    return frozenset(layer.digest for layer in image.layers[:longest]) - above
+
+
+def _common(left: Sequence[str], right: Sequence[str]) -> int:
+    """How many layers two images share from the lowest on."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((index for index, (one, other) in pairs if one != other), min(len(left), len(right)))
+
+
+def _skips_what_it_has(engine: Engine) -> bool:
+    """Whether this is Docker with its own image store, rather than containerd's or Podman."""
+    if engine.product != "Docker":
+        return False
+    facts: dict[str, Any] = engine.client.info()
+    return not any("containerd.snapshotter" in str(value) for _, value in facts.get("DriverStatus") or ())
+
+
+def _send(
+    engine: Engine,
+    image: ComposedImage,
+    store: LayerStore,
+    references: Sequence[str],
+    on_progress: OnProgress,
+    *,
+    without: frozenset[str] = frozenset(),
+) -> None:
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    wanted = [layer for layer in archive.layers_once(image) if layer.digest not in without]
+    sent = _Counter(float(sum(layer.size for layer in wanted)), on_progress)
+    try:
+        api: Any = engine.client.api
+        stream = sent.bytes_of(archive.pieces(image, store, references, without=without, checked=False))
+        with contextlib.closing(stream):
+            for news in api.load_image(stream, quiet=False):
+                if "error" in news:
+                    raise _not_loaded(str(news["error"]))
+                sent.taken(news)
+    except (DockerException, RequestException) as error:
+        raise _not_loaded(str(error)) from error
+
+
+class _Counter:
+    """Tells how much was sent, then how far the engine is with unpacking."""
+
+    def __init__(self, total: float, on_progress: OnProgress) -> None:
+        self._total = total
+        self._on_progress = on_progress
+        self._layers: dict[str, tuple[float, float]] = {}
+
+    def bytes_of(self, pieces: Iterator[archive.Piece]) -> Generator[bytes, None, None]:
+        """What is to be sent."""
+        done = 0
+        for piece in pieces:
+            if piece.of_layers:
+                done += piece.of_layers
+                self._tell("sending layers to the engine", float(done))
+            yield piece.content
+
+    def taken(self, news: dict[str, Any]) -> None:
+        """One line of the engine's answer."""
+        detail = news.get("progressDetail") or {}
+        if detail.get("total"):
+            self._layers[str(news.get("id"))] = (float(detail["current"]), float(detail["total"]))
+            self._tell("the engine unpacks layers", min(sum(done for done, _ in self._layers.values()), self._total))
+
+    def _tell(self, message: str, done: float) -> None:
+        self._on_progress(Progress(stage=STAGE, message=message, done=done, total=self._total, unit="bytes"))
+
+
+def _id(engine: Engine, reference: str) -> str:
+    found = engine.image(reference)
+    if found is None:
+        raise _not_loaded(f"it has no image {reference} afterwards")
+    return found.id
+
+
+def _not_loaded(words: str) -> BuildError:
+    full = "no space left" in words.lower()
+    return BuildError(
+        f"The engine did not take the composed image ({' '.join(words.split())}).",
+        code="no-space" if full else "load-failed",
+        hint="Free some space where the engine keeps its data (`docker system prune`)." if full else "",
+    )

@@ -1,0 +1,57 @@
+"""The OCI documents that tell of a composed image: its descriptors and its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from envbuild.compose.model import ComposedImage
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+NAME = "org.opencontainers.image.ref.name"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """A JSON document as a blob. ``digest`` is its sha256 (hex)."""
+
+    content: bytes
+    media_type: str
+    digest: str
+
+    def descriptor(self) -> dict[str, Any]:
+        """What other documents say of it."""
+        return descriptor(self.media_type, self.digest, len(self.content))
+
+
+def descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:
+    """What documents say of a blob."""
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
+
+
+def config(image: ComposedImage) -> Document:
+    """The image's configuration; its digest is the image id in Docker's own image store."""
+    return Document(content=image.config, media_type=CONFIG, digest=hashlib.sha256(image.config).hexdigest())
+
+
+def manifest(image: ComposedImage) -> Document:
+    """The manifest: the same image gives the same bytes everywhere, so that its digest names it."""
+    layers = [descriptor(layer.media_type, layer.digest, layer.size) for layer in image.layers]
+    return _document(
+        {"schemaVersion": 2, "mediaType": MANIFEST, "config": config(image).descriptor(), "layers": layers}, MANIFEST
+    )
+
+
+def index(manifests: list[dict[str, Any]]) -> Document:
+    """An index of manifests, as ``index.json`` holds one."""
+    return _document({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}, INDEX)
+
+
+def _document(value: dict[str, Any], media_type: str) -> Document:
+    content = json.dumps(value, separators=(",", ":")).encode()
+    return Document(content=content, media_type=media_type, digest=hashlib.sha256(content).hexdigest())

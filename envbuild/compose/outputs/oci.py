@@ -1,0 +1,117 @@
+"""Writes a composed image into an OCI image layout: a folder that skopeo, Podman, Apptainer and containerd read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from envbuild import files
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import archive, manifest
+from envbuild.compose.store import LayerStore
+from envbuild.errors import InvalidInputError
+from envbuild.model import OnProgress, Progress
+
+
+def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:
+    """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
+
+    The folder is made where it is absent. Images that are in it stay, but one of the same name loses its name. Layers are hard
+    links to those of the store where both are on one file system, else copies. The index is written last: what is in it is
+    whole, whenever this process is killed. Raises :class:`InvalidInputError` (``not-a-layout``) where something else is there.
+    """
+    found = _index(folder)
+    blobs = folder / "blobs" / "sha256"
+    told = manifest.manifest(image)
+    layers = archive.layers_once(image)
+    total = sum(layer.size for layer in layers)
+    try:
+        blobs.mkdir(parents=True, exist_ok=True)
+        with store.in_use():
+            done = 0
+            for layer in layers:
+                _place(layer, store, blobs / layer.digest)
+                done += layer.size
+                on_progress(
+                    Progress(stage="oci", message=f"writing {folder}", done=float(done), total=float(total), unit="bytes")
+                )
+        for document in (manifest.config(image), told):
+            files.write_atomic(blobs / document.digest, document.content)
+        files.write_atomic(folder / "oci-layout", manifest.LAYOUT)
+        with files.locked(folder / ".index.json.lock", limit_s=files.SHORT_WAIT_S):
+            others = _others(_index(folder) if found else [], told.digest, name)
+            files.write_atomic(folder / "index.json", manifest.index([*others, _named(told, name)]).content)
+    except OSError as error:
+        raise files.explain_os_error(error, folder) from error
+    return f"sha256:{told.digest}"
+
+
+def _place(layer: Layer, store: LayerStore, target: Path) -> None:
+    """Put a layer at ``target``; what is there with the right size stays."""
+    source = store.blob(layer.digest, layer.size)
+    with contextlib.suppress(FileNotFoundError):
+        if target.stat().st_size == layer.size:
+            return
+        target.unlink()
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError:  # another file system, one without links, or too many of them
+        _copy(layer, store, target)
+
+
+def _copy(layer: Layer, store: LayerStore, target: Path) -> None:
+    with files.new_file(target.parent) as new:
+        for piece in store.read(layer):
+            new.stream.write(piece)
+        new.keep(target)
+
+
+def _index(folder: Path) -> list[dict[str, Any]]:
+    """The manifests of the layout that is in ``folder``."""
+    place = folder / "index.json"
+    if not place.exists():
+        if folder.exists() and (not folder.is_dir() or _strangers(folder)):
+            raise _not_a_layout(folder, "it holds other files")
+        return []
+    try:
+        manifests = json.loads(files.read_bytes(place))["manifests"]
+        if not isinstance(manifests, list) or not all(isinstance(each, dict) for each in manifests):
+            raise ValueError("its manifests are no list of objects")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _not_a_layout(folder, f"its index.json cannot be read ({error})") from error
+    return manifests
+
+
+def _strangers(folder: Path) -> bool:
+    """Whether the folder holds what a layout that was cut short would not."""
+    return any(
+        path.name not in ("blobs", "oci-layout") and not path.name.startswith(".index.json") for path in folder.iterdir()
+    )
+
+
+def _others(manifests: list[dict[str, Any]], digest: str, name: str) -> list[dict[str, Any]]:
+    """What stays in the index beside the new image."""
+    kept = []
+    for each in manifests:
+        own = (each.get("annotations") or {}).get(manifest.NAME, "")
+        if own == name and (name or each.get("digest") == f"sha256:{digest}"):
+            continue
+        kept.append(each)
+    return kept
+
+
+def _named(told: manifest.Document, name: str) -> dict[str, Any]:
+    return {**told.descriptor(), **({"annotations": {manifest.NAME: name}} if name else {})}
+
+
+def _not_a_layout(folder: Path, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{folder} is no OCI image layout: {why}.",
+        code="not-a-layout",
+        hint="Name a new or empty folder, or one with a layout.",
+    )

@@ -1,0 +1,285 @@
+"""The layer store: image layers by digest in the cache folder, and which layer belongs to which input.
+
+The folder is an OCI image layout, so that other tools can read it:
+
+    oci-layout  index.json     the layout's own two files; the index names no image
+    blobs/sha256/DIGEST        one file a layer
+    keys/KEY.json              one small file a key: the layer that this input gives
+
+An entry has a file of its own, so that processes which add layers at the same time never write the same file, and a damaged
+entry costs one layer. Its modification time says when the layer was used last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from envbuild import files
+from envbuild.compose.model import Layer
+from envbuild.errors import BuildError
+
+_FORMAT = 1
+_PIECE = 1 << 20
+_HEX = re.compile(r"[0-9a-f]{64}")
+_LARGEST_ENTRY = 1 << 16
+_LAYOUT = {"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": '{"schemaVersion":2,"manifests":[]}'}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """What the index says of a key. ``about`` names the input in words; ``used`` is a time in seconds since 1970."""
+
+    key: str
+    layer: Layer
+    about: str
+    used: float
+
+
+class LayerStore:
+    """The layers in one folder, which is made with the first layer. Threads and processes may share it."""
+
+    def __init__(self, folder: Path, on_wait: Callable[[str], None] = files.tell_nobody) -> None:
+        """``on_wait`` is told which process is waited for."""
+        self.folder = folder
+        self._blobs = folder / "blobs" / "sha256"
+        self._keys = folder / "keys"
+        self._locks = folder / "locks"
+        self._on_wait = on_wait
+        self._is_ready = False
+
+    def find(self, key: str) -> Layer | None:
+        """The layer of ``key``, marked as used now; None where its blob is absent or has another size than it should."""
+        entry = self._read(self._entry_file(key))
+        if entry is None or not self.has(entry.layer):
+            return None
+        with contextlib.suppress(OSError):  # a store that only another user may write to serves as well
+            os.utime(self._entry_file(key))
+        return entry.layer
+
+    def known(self, key: str) -> Layer | None:
+        """The layer of ``key`` by the index alone: its blob may have been removed to save space."""
+        entry = self._read(self._entry_file(key))
+        return entry.layer if entry else None
+
+    def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "") -> Layer:
+        """The layer of ``key``: found, or written now by ``write`` to the stream that it is given.
+
+        Where another process or thread writes the same layer, it is waited for and its layer taken. The digest that ``write``
+        returns is believed, its size is compared with the file's. Killed at any moment, this leaves no part of a layer. Raises
+        :class:`BuildError` (``no-space``) where the disk is full, and whatever ``write`` raises.
+        """
+        found = self.find(key)
+        if found:
+            return found
+        try:
+            self._prepare()
+            with self.in_use(), files.locked(self._locks / _checked(key), self._on_wait):
+                return self.find(key) or self._write(key, write, about)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise files.explain_os_error(error, self.folder) from error
+            raise
+
+    def has(self, layer: Layer) -> bool:
+        """Whether the blob of ``layer`` is here with its size."""
+        try:
+            self.blob(layer.digest, layer.size)
+        except BuildError:
+            return False
+        return True
+
+    def blob(self, digest: str, size: int | None = None) -> Path:
+        """The file of a blob. Raises :class:`BuildError` where it is absent (``layer-missing``) or not of ``size``
+        (``layer-damaged``).
+        """
+        path = self._blob_file(digest)
+        try:
+            status = path.lstat()
+        except OSError as error:
+            raise _bad_layer(digest, "is not in", "layer-missing", self.folder) from error
+        if not stat.S_ISREG(status.st_mode) or (size is not None and status.st_size != size):
+            raise self._damaged(digest)
+        return path
+
+    def read(self, layer: Layer, *, checked: bool = True) -> Iterator[bytes]:
+        """The bytes of a layer in pieces. Raises :class:`BuildError` (``layer-damaged``) at the end where they are not those of
+        its digest; without ``checked`` only where their number is wrong, for receivers that compute a digest themselves.
+        """
+        digest, size = hashlib.sha256(), 0
+        with self.blob(layer.digest, layer.size).open("rb") as stream:
+            while piece := stream.read(_PIECE):
+                size += len(piece)
+                if checked:
+                    digest.update(piece)
+                yield piece
+        if size != layer.size or (checked and digest.hexdigest() != layer.digest):
+            raise self._damaged(layer.digest)
+
+    def _damaged(self, digest: str) -> BuildError:
+        return _bad_layer(digest, "is damaged in", "layer-damaged", self.folder)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """No layer is removed while the block lasts. Any number of processes may be in such a block at the same time."""
+        with self._gate(fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else reads or adds layers while the block lasts. Raises :class:`BuildError` (``busy``) where somebody does."""
+        with self._gate(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            yield
+
+    def entries(self) -> list[Entry]:
+        """All entries of the index that can be read, whether their blobs are here or not."""
+        paths = sorted(self._keys.glob("*.json")) if self._keys.is_dir() else []
+        return [entry for path in paths if (entry := self._read(path))]
+
+    def blob_files(self) -> dict[str, Path]:
+        """All blobs by digest, those without an entry included."""
+        if not self._blobs.is_dir():
+            return {}
+        return {path.name: path for path in sorted(self._blobs.iterdir()) if _HEX.fullmatch(path.name)}
+
+    def remove_blob(self, path: Path, seen: os.stat_result) -> bool:
+        """Remove the file of a blob, unless another one than ``seen`` is there by now. Returns whether it is gone."""
+        with files.locked(self._locks / path.name, self._on_wait):
+            try:
+                now = path.lstat()
+            except FileNotFoundError:
+                return True
+            if (now.st_ino, now.st_mtime_ns) != (seen.st_ino, seen.st_mtime_ns):
+                return False
+            path.unlink()
+            return True
+
+    def forget(self, key: str) -> None:
+        """Remove the entry of ``key``."""
+        self._entry_file(key).unlink(missing_ok=True)
+
+    def damaged_entries(self) -> list[Path]:
+        """The files of the index that cannot be read as entries."""
+        paths = sorted(self._keys.glob("*.json")) if self._keys.is_dir() else []
+        return [path for path in paths if not self._read(path)]
+
+    def remove_leftovers(self) -> int:
+        """Remove what killed processes left, and say how many bytes that was. Only :meth:`alone`."""
+        freed = 0
+        for folder in (self._blobs, self._keys):
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if path.name.startswith("."):
+                    freed += path.lstat().st_size
+                    path.unlink()
+        for path in self._locks.iterdir() if self._locks.is_dir() else ():
+            path.unlink()
+        return freed
+
+    def _write(self, key: str, write: Callable[[BinaryIO], Layer], about: str) -> Layer:
+        with files.new_file(self._blobs) as new:
+            layer = write(new.stream)
+            new.stream.flush()
+            _require_true(layer, os.fstat(new.stream.fileno()).st_size)
+            with files.locked(self._locks / layer.digest, self._on_wait):  # another key may give the same bytes
+                if not new.keep(self._blob_file(layer.digest), mode=0o444):  # outputs are links to it: nobody writes there
+                    raise _bad_layer(layer.digest, "was taken away from", "layer-missing", self.folder)
+        files.write_atomic(self._entry_file(key), _encode(layer, about))
+        return layer
+
+    def _prepare(self) -> None:
+        """Make the folders, and remove what killed processes left, if nobody else is here now."""
+        if self._is_ready:
+            return
+        try:
+            for folder in (self._blobs, self._keys, self._locks):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise files.explain_os_error(error, self.folder) from error
+        for name, content in _LAYOUT.items():
+            if not (self.folder / name).exists():
+                files.write_atomic(self.folder / name, content)
+        with contextlib.suppress(BuildError), self.alone():
+            self.remove_leftovers()
+        self._is_ready = True
+
+    @contextlib.contextmanager
+    def _gate(self, how: int) -> Iterator[None]:
+        path = self.folder / "in-use"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise files.explain_os_error(error, path) from error
+        try:
+            fcntl.flock(descriptor, how)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise BuildError(
+                f"Other processes use the layers in {self.folder}.",
+                code="busy",
+                hint="Run the command again when they have ended.",
+            ) from error
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _blob_file(self, digest: str) -> Path:
+        return self._blobs / _checked(digest)
+
+    def _entry_file(self, key: str) -> Path:
+        return self._keys / f"{_checked(key)}.json"
+
+    def _read(self, path: Path) -> Entry | None:
+        """The entry in a file; None where it is absent, damaged or of another format."""
+        try:
+            used = path.stat().st_mtime
+            found = json.loads(files.read_bytes(path, _LARGEST_ENTRY))
+            if found["format"] != _FORMAT or found["check"] != _checksum(found["layer"]):
+                return None
+            layer = Layer(**found["layer"])
+            return Entry(key=path.stem, layer=layer, about=str(found["about"]), used=used)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+
+
+def _encode(layer: Layer, about: str) -> str:
+    told = asdict(layer)
+    return json.dumps({"format": _FORMAT, "about": about, "layer": told, "check": _checksum(told)}, indent=1) + "\n"
+
+
+def _checksum(told: Any) -> str:
+    """Proves that the diff_id and the sizes were not changed by a failing disk: the blob's name proves only the blob."""
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _checked(name: str) -> str:
+    if not _HEX.fullmatch(name):
+        raise ValueError(f"{name!r} is no SHA-256 in lower-case hexadecimal digits")
+    return name
+
+
+def _require_true(layer: Layer, written: int) -> None:
+    """A writer that says something else than it wrote is a bug of ours: no entry may tell of such a layer."""
+    for name in ("digest", "diff_id"):
+        _checked(getattr(layer, name))
+    if layer.size != written or layer.unpacked < 0:
+        raise ValueError(f"the writer of layer {layer.digest} wrote {written} bytes and says {layer.size}")
+
+
+def _bad_layer(digest: str, verb: str, code: str, folder: Path) -> BuildError:
+    return BuildError(
+        f"The layer sha256:{digest} {verb} the layer store {folder}.",
+        code=code,
+        hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+    )

@@ -1,0 +1,146 @@
+"""Composed images in real engines: what is sent, what runs, and what other programs accept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import composed
+import pytest
+
+from envbuild.compose.model import ComposedImage
+from envbuild.compose.outputs import docker_archive, oci
+from envbuild.compose.outputs import engine as engines
+from envbuild.compose.store import LayerStore
+from envbuild.engine.choice import connect
+from envbuild.engine.client import Engine
+from envbuild.errors import BuildError
+from envbuild.model import Progress, ignore_progress
+from envbuild.workspace import Workspace
+
+pytestmark = pytest.mark.engine
+NAME = "envbuild-test/composed:1"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    return LayerStore(tmp_path / "store")
+
+
+@pytest.fixture
+def docker(engine: Engine) -> Iterator[Engine]:
+    """The engine, without this module's images before and after."""
+    yield engine
+    for listed in engine.client.images.list(all=True):
+        if "envbuild-test" in str(listed.labels):
+            engine.remove_image(str(listed.id))
+
+
+def greeting(store: LayerStore, words: str, **config: object) -> ComposedImage:
+    """An image that prints ``words``; every test has a base of its own, so that none finds another's layers."""
+    program = composed.tarred({"greet": composed.greeter(), "of": str(store.folder).encode()}, programs=["greet"])
+    content, base = composed.blob(program)
+    store.add(composed.key("base"), composed.writer(content, base))
+    top = composed.add(store, words, {"greeting": words.encode()})
+    return composed.image([base, top], Cmd=["/greet"], Labels={"envbuild-test": "yes"}, **config)
+
+
+def said_by(engine: Engine, reference: str) -> str:
+    return engine.run(reference, ["/greet"], network="none").output.strip()
+
+
+def test_an_image_runs_and_its_sibling_sends_only_what_the_engine_lacks(docker: Engine, store: LayerStore) -> None:
+    first, second = greeting(store, "hello"), greeting(store, "good day")
+    news: list[Progress] = []
+    loaded = engines.load(docker, first, store, [NAME], news.append)
+    assert said_by(docker, NAME) == "hello"
+    found = docker.image(NAME)
+    assert found is not None and found.id == loaded
+    assert found.layers == tuple(f"sha256:{layer.diff_id}" for layer in first.layers)
+    assert news[-1].total == sum(layer.size for layer in first.layers)
+
+    store.blob(first.layers[0].digest).unlink()  # the engine has it: it is not even looked at
+    news.clear()
+    assert engines.load(docker, second, store, [NAME, "envbuild-test/composed:2"], news.append) != loaded
+    assert news[-1].total == second.layers[1].size
+    assert said_by(docker, NAME) == said_by(docker, "envbuild-test/composed:2") == "good day"
+
+    store.blob(second.layers[1].digest).unlink()
+    news.clear()
+    assert engines.load(docker, first, store, [NAME], news.append) == loaded, "the whole image is there"
+    assert news == [] and said_by(docker, NAME) == "hello"
+
+
+def test_a_layer_that_vanished_meanwhile_is_sent_after_all(
+    docker: Engine, store: LayerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = greeting(store, "hello")
+    monkeypatch.setattr(engines, "present_layers", lambda *_: frozenset(layer.digest for layer in image.layers))
+    engines.load(docker, image, store, [NAME], ignore_progress)
+    assert said_by(docker, NAME) == "hello"
+
+
+def test_a_layer_with_other_contents_than_its_digest_is_refused_and_no_name_moves(docker: Engine, store: LayerStore) -> None:
+    good, bad = greeting(store, "good"), greeting(store, "other")
+    engines.load(docker, good, store, [NAME], ignore_progress)
+    place = store.blob(bad.layers[1].digest)
+    content = bytearray(place.read_bytes())
+    content[-5] ^= 1  # in the checksum of the last gzip member
+    place.unlink()
+    place.write_bytes(content)
+    with pytest.raises(BuildError) as caught:
+        engines.load(docker, bad, store, [NAME], ignore_progress)
+    assert caught.value.code == "load-failed"
+    assert said_by(docker, NAME) == "good"
+
+
+def test_ctrl_c_while_layers_are_sent_leaves_the_names_where_they_were(docker: Engine, store: LayerStore) -> None:
+    good = greeting(store, "good")
+    engines.load(docker, good, store, [NAME], ignore_progress)
+
+    def press(_news: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engines.load(docker, greeting(store, "never"), store, [NAME], press)
+    assert said_by(docker, NAME) == "good", "and the engine still answers"
+
+
+def test_the_archive_is_what_docker_load_takes(docker: Engine, store: LayerStore, tmp_path: Path) -> None:
+    image = greeting(store, "from a file")
+    docker_archive.write(image, store, tmp_path / "image.tar", [NAME], ignore_progress)
+    with (tmp_path / "image.tar").open("rb") as stream:
+        docker.client.images.load(stream)
+    assert said_by(docker, NAME) == "from a file"
+
+
+def test_podman_runs_what_was_composed(podman: str, workspace: Workspace, store: LayerStore, tmp_path: Path) -> None:
+    engine = connect(workspace, {"DOCKER_HOST": podman})
+    for words in ("hello", "good day"):  # the second has a layer that Podman has
+        engines.load(engine, greeting(store, words), store, [NAME], ignore_progress)
+        assert said_by(engine, NAME) == words
+    docker_archive.write(greeting(store, "from a file"), store, tmp_path / "image.tar", [NAME], ignore_progress)
+    with (tmp_path / "image.tar").open("rb") as stream:
+        engine.client.images.load(stream)
+    assert said_by(engine, NAME) == "from a file"
+
+
+def test_skopeo_reads_the_layout_and_the_archive(store: LayerStore, tmp_path: Path) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo is not installed")
+    image = greeting(store, "hello")
+    digest = oci.write(image, store, tmp_path / "out", "v1", ignore_progress)
+    docker_archive.write(image, store, tmp_path / "image.tar", [NAME], ignore_progress)
+
+    def skopeo(*argv: str) -> str:
+        return subprocess.run(["skopeo", *argv], check=True, capture_output=True, text=True, timeout=120).stdout
+
+    told = json.loads(skopeo("inspect", f"oci:{tmp_path}/out:v1"))
+    assert told["Digest"] == digest and told["Layers"] == [f"sha256:{layer.digest}" for layer in image.layers]
+    skopeo("--insecure-policy", "copy", f"oci:{tmp_path}/out:v1", f"oci:{tmp_path}/copy:v1")
+    config = skopeo("inspect", "--config", "--raw", f"docker-archive:{tmp_path}/image.tar:{NAME}")
+    assert json.loads(config)["rootfs"]["diff_ids"] == [f"sha256:{layer.diff_id}" for layer in image.layers]
+    skopeo("--insecure-policy", "copy", f"docker-archive:{tmp_path}/image.tar", f"oci:{tmp_path}/from-archive:v1")
