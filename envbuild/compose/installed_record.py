@@ -1,0 +1,147 @@
+"""The list of installed files, RECORD: checked as the wheel holds it, and written as uv 0.13 writes it, or pip 20.3."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import posixpath
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from envbuild.compose.members import Content, Sink
+from envbuild.compose.model import Place
+from envbuild.compose.wheel_zip import WheelMember, bad_wheel
+
+_ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # of the list itself, which therefore cannot name them
+
+
+@dataclass(slots=True)
+class _Row:
+    path: str
+    hash: str
+    size: str
+
+    def key(self) -> str:
+        return posixpath.normpath(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMember:
+    """The content of a member, which must have the hash that RECORD gives (as ``algorithm=base64``)."""
+
+    member: WheelMember
+    hash: str
+
+    @property
+    def size(self) -> int:
+        """Its bytes, unpacked."""
+        return self.member.size
+
+    def copy(self, packed: Sink, unpacked: Sink) -> None:
+        """Hand it over; raises at the end where it has another hash."""
+        algorithm, _, wanted = self.hash.partition("=")
+        digest = hashlib.new(algorithm)
+
+        def both(piece: bytes | bytearray | memoryview) -> None:
+            digest.update(piece)
+            unpacked(piece)
+
+        self.member.copy(packed, both)
+        if _encode(digest.digest()) != wanted.rstrip("="):
+            name = self.member.member.name
+            raise bad_wheel(self.member.archive.file, f"the content of {name!r} has another {algorithm} than its RECORD says")
+
+
+def _encode(digest: bytes) -> str:
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+class InstalledRecord:
+    """The rows of a wheel's RECORD, which become those of the installed one.
+
+    Raises :class:`BuildError` (``bad-wheel``) where they are malformed or do not agree with the archive.
+    """
+
+    def __init__(self, folder: str, members: Collection[WheelMember]) -> None:
+        self._path = f"{folder}/RECORD"
+        self._members = {member.member.name: member for member in members}
+        own = self._members[self._path]
+        self._file = own.archive.file
+        try:
+            text = own.read().decode("utf-8")
+            self._rows = list(self._parse(text))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise bad_wheel(self._file, f"{self._path} cannot be read ({error})") from None
+        self._at: dict[str, _Row] = {}
+        for row in self._rows:
+            self._at.setdefault(row.key(), row)
+        self._check(folder)
+
+    def content(self, name: str) -> Content:
+        """The content of the member of this name, which is compared with its hash when it is copied."""
+        member = self._members[name]
+        row = self._at.get(name)
+        return CheckedMember(member, row.hash) if row is not None and row.hash and name != self._path else member
+
+    def move(self, name: str, path: str) -> None:
+        """The member of this name is installed at ``path``, from the folder of modules."""
+        row = self._at.get(name)
+        if row is not None:
+            row.path = path
+
+    def change(self, name: str, content: bytes) -> None:
+        """The member of this name is installed with another content."""
+        row = self._at[name]
+        row.hash, row.size = f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))
+
+    def add(self, path: str, content: bytes) -> None:
+        """The installer made a file at ``path``, from the folder of modules."""
+        self._rows.append(_Row(path, f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))))
+
+    def text(self, place: Place) -> bytes:
+        """The RECORD of the installed package."""
+        if place.installer == "uv":
+            self._rows.sort(key=lambda row: (row.path, row.hash, int(row.size or -1)))
+        else:
+            self._rows.sort(key=lambda row: (row.path, row.hash, row.size))
+        stream = io.StringIO(newline="")
+        writer = csv.writer(stream, lineterminator="\n" if place.installer == "uv" else "\r\n")
+        writer.writerows((row.path, row.hash, row.size) for row in self._rows)
+        return stream.getvalue().encode()
+
+    def _parse(self, text: str) -> Iterator[_Row]:
+        seen = set()
+        for fields in csv.reader(io.StringIO(text, newline="")):
+            if not fields:
+                continue
+            if len(fields) != 3:
+                raise bad_wheel(self._file, f"{self._path} has a line of {len(fields)} fields instead of 3")
+            path, its_hash, size = fields
+            if size and not (size.isascii() and size.isdigit()):
+                raise bad_wheel(self._file, f"{self._path} gives {path!r} the size {size!r}")
+            algorithm, equals, value = its_hash.partition("=")
+            if its_hash and (algorithm not in _ALGORITHMS or not equals or not value):
+                raise bad_wheel(self._file, f"{self._path} gives {path!r} the hash {its_hash!r}, which is of no known kind")
+            row = (path.lstrip("/"), its_hash, size and str(int(size)))
+            if row not in seen:
+                seen.add(row)
+                yield _Row(*row)
+
+    def _check(self, folder: str) -> None:
+        signatures = {f"{folder}/{name}" for name in _SIGNATURES}
+        for row in self._rows:
+            member = self._members.get(row.key())
+            if member is None:
+                raise bad_wheel(self._file, f"{self._path} lists {row.path!r}, which is not in the wheel")
+            if row.size and int(row.size) != member.size and row.key() != self._path:
+                raise bad_wheel(
+                    self._file, f"{row.path!r} has {member.size} bytes, and not the {row.size} that {self._path} gives"
+                )
+            if row.hash != self._at[row.key()].hash:
+                raise bad_wheel(self._file, f"{self._path} gives {row.path!r} two hashes")
+        for name in self._members:
+            if name not in self._at and name not in signatures and name != self._path:
+                raise bad_wheel(self._file, f"{self._path} does not list {name!r}")

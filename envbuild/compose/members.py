@@ -1,0 +1,95 @@
+"""Gzip members, which a layer is a sequence of: the same bytes on every machine and processor.
+
+A deflate stream of a wheel is copied as it is: its CRC and size stand in the wheel, and a member is no more than these three.
+All other data is compressed by libdeflate, whose output depends on its version alone. Builds of zlib differ from each other.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import deflate
+
+from envbuild.errors import BuildError
+
+PIECE = 2**20  # the most bytes that are held of a file
+COMPRESSOR = f"deflate {deflate.__version__}"  # another version may give other bytes, so it belongs to the key of a layer
+HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflate; no name, no time, no system
+
+Buffer = bytes | bytearray | memoryview
+Sink = Callable[[Buffer], object]
+
+
+class Content(Protocol):
+    """The content of a file in a layer."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes, unpacked."""
+        ...
+
+    def copy(self, packed: Sink, unpacked: Sink) -> None:
+        """Hand it over in pieces: as gzip members to ``packed``, and as it is to ``unpacked``. Raises where it is damaged."""
+        ...
+
+
+def trailer(crc: int, size: int) -> bytes:
+    """The end of a member: the CRC-32 of its content, and its size."""
+    return struct.pack("<II", crc, size & 0xFFFFFFFF)
+
+
+def compressed(data: Buffer) -> bytearray:
+    """``data`` as one member. For at most :data:`PIECE` bytes: they are held in memory, and so is what they become."""
+    return deflate.gzip_compress(data, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """Content that envbuild made itself: a script, a list of files."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes, unpacked."""
+        return len(self.data)
+
+    def copy(self, packed: Sink, unpacked: Sink) -> None:
+        """Hand it over, a piece a member."""
+        for begin in range(0, len(self.data), PIECE):
+            piece = memoryview(self.data)[begin : begin + PIECE]
+            packed(compressed(piece))
+            unpacked(piece)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """Content that lies in a file, which nobody may change meanwhile."""
+
+    path: Path
+    size: int
+
+    @classmethod
+    def of(cls, path: Path) -> OnDisk:
+        """The content of the file at ``path``."""
+        return cls(path, path.stat().st_size)
+
+    def copy(self, packed: Sink, unpacked: Sink) -> None:
+        """Hand it over, a piece a member. Raises :class:`BuildError` where the file has another size by now."""
+        left = self.size
+        with self.path.open("rb") as stream:
+            while piece := stream.read(PIECE):
+                left -= len(piece)
+                packed(compressed(piece))
+                unpacked(piece)
+            if left or os.fstat(stream.fileno()).st_size != self.size:
+                raise BuildError(
+                    f"{self.path} changed while it was read.",
+                    code="file-changed",
+                    hint="Another program writes to it. Run the command again when that has ended.",
+                )

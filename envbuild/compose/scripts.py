@@ -1,0 +1,99 @@
+"""The programs that installers write below ``bin``: as uv 0.13 writes them, and pip 20.3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from envbuild.compose.model import Place
+
+PLACEHOLDER = b"#!python"  # what the first line of a wheel's own script begins with, for installers to replace
+_LONGEST_FIRST_LINE = 127  # of a program, on Linux before 5.1; installers write another form where it is longer
+
+_UV = """\
+#!{python}
+# -*- coding: utf-8 -*-
+import sys
+from {module} import {name}
+if __name__ == "__main__":
+    if sys.argv[0].endswith("-script.pyw"):
+        sys.argv[0] = sys.argv[0][:-11]
+    elif sys.argv[0].endswith(".exe"):
+        sys.argv[0] = sys.argv[0][:-4]
+    sys.exit({function}())
+"""
+_PIP = """\
+#!{python}
+# -*- coding: utf-8 -*-
+import re
+import sys
+from {module} import {name}
+if __name__ == '__main__':
+    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])
+    sys.exit({function}())
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A program that starts ``function`` of ``module``, as a wheel's entry points name it."""
+
+    name: str
+    module: str
+    function: str
+    is_gui: bool = False
+
+    def text(self, place: Place) -> bytes:
+        """Its content."""
+        template = _UV if place.installer == "uv" else _PIP
+        name = self.function.partition(".")[0]
+        return template.format(python=interpreter(place), module=self.module, name=name, function=self.function).encode()
+
+
+def interpreter(place: Place) -> str:
+    """The program that scripts at ``place`` are run by."""
+    python = f"{place.prefix}/bin/python"
+    if len(python) + 3 > _LONGEST_FIRST_LINE or " " in python:
+        raise ValueError(f"{python!r} does not fit into the first line of a script")
+    return python
+
+
+def rewrite(script: bytes, place: Place) -> bytes:
+    """A wheel's own script that begins with the placeholder, with a first line that names the interpreter."""
+    _, _, rest = script.partition(b"\n")
+    return f"#!{interpreter(place)}\n".encode() + rest
+
+
+def is_replaced(name: str, scripts: Iterable[Script], place: Place) -> bool:
+    """Whether a wheel's own script is one that setuptools made for an entry point, for which the installer writes one, too."""
+    if place.installer == "uv":
+        found = re.fullmatch(r"(.*?)([.]exe|-script[.]py|[.]pya)?", name, re.DOTALL)
+    else:
+        found = re.fullmatch(r"(.*?)([.]exe|-script[.]py|[.]pya)?", name, re.DOTALL | re.IGNORECASE)
+    assert found
+    return any(script.name == found[1] for script in scripts)
+
+
+def with_versions(scripts: Iterable[Script], place: Place) -> list[Script]:
+    """The scripts, with those of pip and setuptools that are named for a Python named for this one.
+
+    The wheels themselves name the Python that they were built with.
+    """
+    given = list(scripts)
+    console = [script for script in given if not script.is_gui]
+    gui = [script for script in given if script.is_gui]
+    if place.installer == "uv":
+        kept = [script for script in console if not re.fullmatch(r"pip3[.]\+?[0-9]+", script.name)]
+        made = [replace(script, name=f"pip{place.python}") for script in kept if script.name == "pip3"]
+        return [*kept, *made, *gui]
+    major = place.python.partition(".")[0]
+    for name, pattern, versions in (
+        ("pip", r"pip(\d(\.\d)?)?", (f"pip{major}", f"pip{place.python}")),
+        ("easy_install", r"easy_install(-\d\.\d)?", (f"easy_install-{place.python}",)),
+    ):
+        plain = [script for script in console if script.name == name]
+        if plain:
+            console = [script for script in console if not re.fullmatch(pattern, script.name)]
+            console += [replace(plain[0], name=name) for name in (name, *versions)]
+    return [*console, *gui]

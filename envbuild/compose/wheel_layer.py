@@ -1,0 +1,80 @@
+"""Wheels as a layer: what installing them makes, with bytecode, in the order of paths and with all folders above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+from envbuild.compose.layer import LayerWriter
+from envbuild.compose.members import COMPRESSOR, InMemory, OnDisk
+from envbuild.compose.model import Layer, Place
+from envbuild.compose.wheel import Entry, read_entries
+from envbuild.compose.wheel_zip import WheelZip
+from envbuild.errors import BuildError
+
+# Belongs to the key of every layer: increase the number with each change that gives the same wheel another layer.
+RULES = f"1, {COMPRESSOR}"
+
+
+def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Mapping[str, bytes | Path]) -> Layer:
+    """Write one layer of all ``wheels`` (each with whether a user asked for it by name), of which a later one wins.
+
+    ``bytecode``: absolute paths in the image, and the content there. It replaces what wheels have at the same paths. The same
+    arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) where a wheel cannot be installed; what was
+    written to ``stream`` until then is no layer.
+    """
+    with ExitStack() as stack:
+        found: dict[str, Entry] = {}
+        for file, is_requested in wheels:
+            wheel = stack.enter_context(WheelZip(file))
+            for entry in read_entries(wheel, place, is_requested=is_requested):
+                _add(found, entry, file.name)
+        for path, content in bytecode.items():
+            found[path] = Entry(path, InMemory(content) if isinstance(content, bytes) else OnDisk.of(content))
+        _add_parents(found, ", ".join(file.name for file, _ in wheels))
+        writer = LayerWriter(stream)
+        for path in sorted(found):
+            entry = found[path]
+            if entry.content is None:
+                writer.add_folder(path)
+            else:
+                writer.add_file(path, entry.content, is_executable=entry.is_executable)
+        return writer.close()
+
+
+def sources(wheel: Path, place: Place) -> Iterator[tuple[str, bytes]]:
+    """The files of ``wheel`` that are compiled: absolute path in the image, and content, in the order of paths."""
+    with WheelZip(wheel) as archive:
+        for entry in sorted(read_entries(archive, place, is_requested=True), key=lambda entry: entry.path):
+            if entry.content is not None and entry.path.endswith(".py"):
+                content = bytearray()
+                entry.content.copy(lambda _: None, content.extend)
+                yield entry.path, bytes(content)
+
+
+def _add(found: dict[str, Entry], entry: Entry, name: str) -> None:
+    before = found.get(entry.path)
+    if before is not None and (before.content is None) != (entry.content is None):
+        raise _clash(entry.path, name)
+    found[entry.path] = entry
+
+
+def _add_parents(found: dict[str, Entry], names: str) -> None:
+    """Add the folders above all entries: Docker 20.10 makes those that a layer lacks with mode 0600."""
+    for path in list(found):
+        above = path.rpartition("/")[0]
+        while above:
+            entry = found.setdefault(above, Entry(above, None))
+            if entry.content is not None:
+                raise _clash(above, names)
+            above = above.rpartition("/")[0]
+
+
+def _clash(path: str, names: str) -> BuildError:
+    return BuildError(
+        f"{path} would be a file and a folder ({names}).",
+        code="bad-wheel",
+        hint="The packages cannot be installed together: leave one of them out.",
+    )

@@ -1,0 +1,154 @@
+"""A wheel's archive: its members, whose content is checked whenever it is read."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from isal import igzip_lib, isal_zlib
+
+from envbuild.compose.members import HEADER, PIECE, Sink, compressed, trailer
+from envbuild.compose.zip_directory import STORED, Member, ZipError, read_members
+from envbuild.errors import BuildError
+from envbuild.files import PLENTY
+
+_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
+_RAW_PIECE = 2**18  # deflated bytes become three times as many
+
+
+def bad_wheel(file: Path, problem: str) -> BuildError:
+    """The error for a wheel that cannot be installed; ``problem`` is a clause."""
+    return BuildError(
+        f"The wheel {file.name} cannot be installed: {problem}.",
+        code="bad-wheel",
+        hint="Its file is as its publisher made it if its sha256 is the lock's: lock another version of the package. "
+        "If not, remove the file and download it again.",
+        details=[f"file: {file}"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WheelMember:
+    """One file of a wheel as the content of a file in a layer."""
+
+    archive: WheelZip
+    member: Member
+
+    @property
+    def size(self) -> int:
+        """Its bytes, unpacked."""
+        return self.member.size
+
+    def copy(self, packed: Sink, unpacked: Sink) -> None:
+        """Hand it over: its deflate stream as one member, or, where it is stored, each piece as one."""
+        if self.member.method == STORED:
+            for piece in self.pieces():
+                packed(compressed(piece))
+                unpacked(piece)
+            return
+        packed(HEADER)
+        for piece in self.pieces(packed):
+            unpacked(piece)
+        packed(trailer(self.member.crc, self.member.size))
+
+    def pieces(self, raw: Sink = lambda _: None) -> Iterator[bytes]:
+        """The content, a piece at a time; ``raw`` gets it as the archive holds it. Raises where size or CRC is wrong."""
+        try:
+            yield from _check(self.member, self._unpack(raw))
+        except ZipError as error:
+            raise bad_wheel(self.archive.file, str(error)) from None
+
+    def read(self, limit: int = PLENTY) -> bytes:
+        """The whole content, of at most ``limit`` bytes."""
+        if self.size > limit:
+            raise bad_wheel(self.archive.file, f"{self.member.name!r} has {self.size} bytes, more than {limit}")
+        return b"".join(self.pieces())
+
+    def _unpack(self, raw: Sink) -> Iterator[bytes]:
+        if self.member.method == STORED:
+            for piece in self.archive.read_raw(self.member, PIECE):
+                raw(piece)
+                yield piece
+            return
+        inflater = isal_zlib.decompressobj(-zlib.MAX_WBITS)
+        for packed in self.archive.read_raw(self.member, _RAW_PIECE):
+            raw(packed)
+            if inflater.eof:
+                raise ZipError(f"{self.member.name!r} has bytes behind its compressed content")
+            try:
+                yield (piece := inflater.decompress(packed, PIECE))
+                while len(piece) == PIECE:  # there may be more, of what was not read yet or of what was
+                    yield (piece := inflater.decompress(inflater.unconsumed_tail, PIECE))
+            except _Damaged as error:
+                raise ZipError(f"the compressed content of {self.member.name!r} is damaged ({error})") from None
+        if not inflater.eof:
+            raise ZipError(f"the compressed content of {self.member.name!r} is truncated")
+        if inflater.unused_data:
+            raise ZipError(f"{self.member.name!r} has bytes behind its compressed content")
+
+
+def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces; raises :class:`ZipError` as soon as they are more than the archive says, or at the end."""
+    crc, size = 0, 0
+    for piece in pieces:
+        size += len(piece)
+        crc = isal_zlib.crc32(piece, crc)
+        if size > member.size:
+            raise ZipError(f"{member.name!r} has more than the {member.size} bytes that the archive says")
+        yield piece
+    if size != member.size:
+        raise ZipError(f"{member.name!r} has {size} bytes, and not the {member.size} that the archive says")
+    if crc != member.crc:
+        raise ZipError(f"the content of {member.name!r} has another CRC than the archive says")
+
+
+class WheelZip:
+    """An open wheel, its ``members`` in the order of their bytes. Raises :class:`BuildError` (``bad-wheel``) for a bad one.
+
+    Several threads may read from it at once.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.members = tuple(read_members(self._read, os.fstat(self._descriptor).st_size))
+        except ZipError as error:
+            self.close()
+            raise bad_wheel(file, str(error)) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> WheelZip:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; its members cannot be read any more."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def read_raw(self, member: Member, piece: int) -> Iterator[bytes]:
+        """The bytes of ``member`` as the archive holds them."""
+        at, end = member.begin, member.begin + member.packed
+        while at < end:
+            data = self._read(at, min(piece, end - at))
+            at += len(data)
+            yield data
+
+    def _read(self, begin: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, begin)
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), begin + len(data))
+            if not more:
+                raise ZipError("it is truncated")
+            data += more
+        return data

@@ -1,0 +1,293 @@
+"""Strict reading of a zip archive's directory.
+
+A program may believe the central directory of a zip, its local headers, or the order of its bytes. An archive in which these
+disagree unpacks to one thing here and to another there. It is refused, and so is each byte that nothing in it explains.
+Field numbers and sizes: APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+STORED, DEFLATED = 0, 8
+Read = Callable[[int, int], bytes]
+
+_END, _END64, _LOCATOR64, _CENTRAL, _LOCAL, _DESCRIPTOR = (
+    b"PK\5\6", b"PK\6\6", b"PK\6\7", b"PK\1\2", b"PK\3\4", b"PK\7\x08",
+)  # fmt: skip
+_MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
+# The directory is held in memory: 32 MB describe 200,000 files, eight times as many as the largest wheel has.
+_LARGEST_DIRECTORY = 32 * 2**20
+_LONGEST_NAME = 2000  # bytes; with the folders above it, a path may have 4095 on Linux
+_HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
+_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two say how hard the compressor tried
+_ENCRYPTED_FLAGS = 0x0041 | 0x2000
+_EXTRA_ZIP64, _EXTRA_UNICODE_NAME = 0x0001, 0x7075
+_UNIX = 3
+
+
+class ZipError(ValueError):
+    """What is wrong with an archive, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A file or folder of an archive. ``begin`` is the offset of its ``packed`` bytes.
+
+    ``mode`` is its Unix mode, 0 where unknown; ``size`` and ``crc`` are those of the unpacked content.
+    """
+
+    name: str
+    method: int
+    crc: int
+    packed: int
+    size: int
+    begin: int
+    mode: int
+    is_unix: bool
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder: its name ends with a slash."""
+        return self.name.endswith("/")
+
+
+def read_members(read: Read, length: int) -> list[Member]:
+    """The members of an archive of ``length`` bytes in the order of their bytes; ``read`` takes offset and number of bytes.
+
+    Raises :class:`ZipError`.
+    """
+    begin, end, count = _find_directory(read, length)
+    members = []
+    flags = []
+    for member, its_flags in _parse_directory(read(begin, end - begin), count):
+        members.append(member)
+        flags.append(its_flags)
+    _check_names(members)
+    order = sorted(range(count), key=lambda index: members[index].begin)
+    offset = 0
+    found = []
+    for place, index in enumerate(order):
+        following = members[order[place + 1]].begin if place + 1 < count else begin
+        if members[index].begin != offset:
+            kind = "overlaps another member" if members[index].begin < offset else "follows bytes that belong to no member"
+            raise ZipError(f"{members[index].name!r} {kind}")
+        found.append(_check_local(read, members[index], flags[index], following))
+        offset = following
+    if offset != begin:
+        raise ZipError("it has bytes that belong to no member")
+    return found
+
+
+# --- The end of the archive, which says where the directory is ----------------------------------------------------------------
+
+
+def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
+    """Begin and end of the central directory, and the number of its members."""
+    tail_begin = max(0, length - 22 - _MAX16)
+    tail = read(tail_begin, length - tail_begin)
+    at = tail.rfind(_END)
+    if at < 0 or len(tail) - at < 22:
+        raise ZipError("it is truncated, or no zip archive: the end of its directory is missing")
+    disk, first, here, count, size, offset, comment = struct.unpack("<4H2LH", tail[at + 4 : at + 22])
+    if at + 22 + comment != len(tail):
+        raise ZipError("it has bytes behind its end")
+    end = tail_begin + at
+    if end >= 20 and read(end - 20, 4) == _LOCATOR64:
+        end, wide = _read_end64(read, end - 20)
+        narrow = (disk, first, here, count, size, offset)
+        for mine, its, unknown in zip(narrow, wide, (*[_MAX16] * 4, *[_MAX32] * 2), strict=True):
+            if mine not in (its, unknown):
+                raise ZipError("the two descriptions of its directory disagree")
+        disk, first, here, count, size, offset = wide
+    if disk or first or here != count:
+        raise ZipError("it is one part of a divided archive")
+    if offset + size != end:
+        raise ZipError("its directory is not where its end says")
+    if size > _LARGEST_DIRECTORY or 46 * count > size:
+        raise ZipError(f"its directory claims {count} members in {size} bytes")
+    return offset, end, count
+
+
+def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
+    """Where the wide description of the directory's place begins, and what it says."""
+    disk, at, disks = struct.unpack("<LQL", read(locator + 4, 16))
+    if disk or disks > 1:
+        raise ZipError("it is one part of a divided archive")
+    if at + 56 > locator:
+        raise ZipError("the end of its directory is not where its locator says")
+    signature, size, _, _, *fields = struct.unpack("<4sQ2H2L4Q", read(at, 56))
+    if signature != _END64 or at + 12 + size != locator:
+        raise ZipError("the end of its directory is not where its locator says")
+    return at, tuple(fields)
+
+
+# --- The directory ------------------------------------------------------------------------------------------------------------
+
+
+def _parse_directory(data: bytes, count: int) -> Iterator[tuple[Member, int]]:
+    """The members with their flags. ``begin`` is the offset of the local header, as no more is known here."""
+    at = 0
+    for _ in range(count):
+        if data[at : at + 4] != _CENTRAL or len(data) - at < 46:
+            raise ZipError("its directory has fewer members than it says")
+        fields = struct.unpack("<6H3L5H2L", data[at + 4 : at + 46])
+        made_by, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, disk, _, attributes, begin = (
+            fields
+        )
+        name = _decode_name(data[at + 46 : at + 46 + name_size], flags)
+        at += 46 + name_size
+        extra = _read_extra(data[at : at + extra_size], name)
+        at += extra_size + comment_size
+        if at > len(data):
+            raise ZipError("its directory is truncated")
+        size, packed, begin, disk = _widen(extra, name, ((size, 8), (packed, 8), (begin, 8), (disk, 4)))
+        if disk:
+            raise ZipError("it is one part of a divided archive")
+        _check_name_again(extra, name)
+        _check_kind(name, flags, method, size, packed)
+        member = Member(
+            name=name, method=method, crc=crc, packed=packed, size=size, begin=begin,
+            mode=attributes >> 16, is_unix=made_by >> 8 == _UNIX,
+        )  # fmt: skip
+        _check_mode(member)
+        yield member, flags
+    if at != len(data):
+        raise ZipError("its directory has more than the members that it says")
+
+
+def _decode_name(raw: bytes, flags: int) -> str:
+    try:
+        return raw.decode("utf-8" if flags & _IS_UTF8 else "ascii")
+    except UnicodeDecodeError:
+        raise ZipError(f"the name {raw!r} is not ASCII, and not marked as UTF-8 or not valid UTF-8") from None
+
+
+def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
+    extra: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        kind, size = struct.unpack("<2H", data[at : at + 4])
+        if at + 4 + size > len(data) or (kind in extra and kind in (_EXTRA_ZIP64, _EXTRA_UNICODE_NAME)):
+            raise ZipError(f"the further fields of {name!r} are damaged")
+        extra[kind] = data[at + 4 : at + 4 + size]
+        at += 4 + size
+    if any(data[at:]):
+        raise ZipError(f"the further fields of {name!r} are damaged")
+    return extra
+
+
+def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ...]) -> list[int]:
+    """The fields as they are, those that have their largest value from the zip64 field instead, where there is one."""
+    wide = extra.get(_EXTRA_ZIP64)
+    values = []
+    for value, width in fields:
+        unknown = _MAX32 if width == 8 else _MAX16
+        if wide is None or value != unknown:
+            values.append(value)
+            continue
+        if len(wide) < width:
+            raise ZipError(f"the zip64 field of {name!r} is truncated")
+        values.append(int.from_bytes(wide[:width], "little"))
+        wide = wide[width:]
+    return values
+
+
+def _check_name_again(extra: dict[int, bytes], name: str) -> None:
+    """Some programs take the name from this field, where its CRC is that of the ordinary name."""
+    again = extra.get(_EXTRA_UNICODE_NAME, b"")
+    if again and again[5:] != name.encode():
+        raise ZipError(f"{name!r} has a second, different name")
+
+
+def _check_kind(name: str, flags: int, method: int, size: int, packed: int) -> None:
+    if flags & _ENCRYPTED_FLAGS:
+        raise ZipError(f"{name!r} is encrypted")
+    if flags & ~_KNOWN_FLAGS:
+        raise ZipError(f"{name!r} uses a feature of zip that is unknown here (flags {flags:#06x})")
+    if method not in (STORED, DEFLATED):
+        raise ZipError(f"{name!r} is compressed by method {method}; only deflate (8) and none (0) are known here")
+    if method == STORED and size != packed:
+        raise ZipError(f"{name!r} is stored in {packed} bytes, but claims to have {size}")
+    if name.endswith("/") and size:
+        raise ZipError(f"the folder {name!r} has content")
+
+
+def _check_mode(member: Member) -> None:
+    kind = stat.S_IFMT(member.mode)
+    if kind not in (0, stat.S_IFDIR if member.is_folder else stat.S_IFREG):
+        what = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder by its mode and a file by its name"}
+        raise ZipError(f"{member.name!r} is {what.get(kind, 'no plain file')}")
+
+
+def _check_names(members: list[Member]) -> None:
+    """Refuse names that lead out of the archive, that are there twice, or that are a file and a folder at once.
+
+    Names that differ in case alone stay: Linux keeps them apart, and so do all installers there.
+    """
+    seen: set[str] = set()
+    for member in members:
+        name = member.name.removesuffix("/")
+        if not name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
+            raise ZipError(f"{member.name!r} is not a path inside of a folder")
+        if any(ord(character) < 32 or ord(character) == 127 for character in name) or len(name.encode()) > _LONGEST_NAME:
+            raise ZipError(f"the name {member.name[:80]!r} is too long or has control characters")
+        if member.name in seen:
+            raise ZipError(f"{member.name!r} is there twice")
+        seen.add(member.name)
+    for member in members:
+        for name in _folders_above(member.name):
+            if name in seen:
+                raise ZipError(f"{name!r} is a file and a folder")
+
+
+def _folders_above(name: str) -> Iterator[str]:
+    at = name.find("/")
+    while at >= 0:
+        yield name[:at]
+        at = name.find("/", at + 1)
+
+
+# --- Local headers ------------------------------------------------------------------------------------------------------------
+
+
+def _check_local(read: Read, member: Member, flags: int, following: int) -> Member:
+    """The member with ``begin`` at its data, compared with the header in front of them. ``following`` is where the next is."""
+    head = read(member.begin, 30)
+    if len(head) < 30 or head[:4] != _LOCAL:
+        raise ZipError(f"{member.name!r} is not where the directory says")
+    _, its_flags, method, _, _, crc, packed, size, name_size, extra_size = struct.unpack("<5H3L2H", head[4:])
+    rest = read(member.begin + 30, name_size + extra_size)
+    try:
+        name = rest[:name_size].decode("utf-8")
+    except UnicodeDecodeError:
+        name = ""
+    compared = _ENCRYPTED_FLAGS | _HAS_DESCRIPTOR
+    if (name, method, its_flags & compared) != (member.name, member.method, flags & compared):
+        raise ZipError(f"{member.name!r} has another name or kind in its own header than in the directory")
+    extra = _read_extra(rest[name_size:], name)
+    _check_name_again(extra, name)
+    size, packed = _widen(extra, name, ((size, 8), (packed, 8)))
+    begin = member.begin + 30 + name_size + extra_size
+    end = begin + member.packed
+    wanted = (member.crc, member.packed, member.size)
+    if (crc, packed, size) != wanted and not (flags & _HAS_DESCRIPTOR and (crc, packed, size) == (0, 0, 0)):
+        raise ZipError(f"{member.name!r} has another size or CRC in its own header than in the directory")
+    if flags & _HAS_DESCRIPTOR:
+        if following < end or read(end, following - end) not in _possible_descriptors(*wanted):
+            raise ZipError(f"the sizes and CRC behind {member.name!r} disagree with the directory")
+    elif end != following:
+        kind = "overlaps what follows it" if end > following else "is followed by bytes that belong to no member"
+        raise ZipError(f"{member.name!r} {kind}")
+    return replace(member, begin=begin)
+
+
+def _possible_descriptors(crc: int, packed: int, size: int) -> Iterator[bytes]:
+    """With or without a signature, and in narrow or wide numbers: the archive does not say which."""
+    for form in ("<LQQ",) if max(packed, size) > _MAX32 else ("<LLL", "<LQQ"):
+        numbers = struct.pack(form, crc, packed, size)
+        yield numbers
+        yield _DESCRIPTOR + numbers
