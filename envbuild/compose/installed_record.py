@@ -15,6 +15,7 @@ from envbuild.compose.model import Place
 from envbuild.compose.wheel_zip import WheelMember, bad_wheel
 
 _ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
+_EDITED = ("METADATA", "WHEEL")  # publishers rename a version after building, and leave RECORD as it was
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # of the list itself, which therefore cannot name them
 
 
@@ -50,7 +51,7 @@ class CheckedMember:
             unpacked(piece)
 
         self.member.copy(packed, both)
-        if _encode(digest.digest()) != wanted.rstrip("="):
+        if wanted.rstrip("=") not in (_encode(digest.digest()), digest.hexdigest()):  # some tools write it in hexadecimal
             name = self.member.member.name
             raise bad_wheel(self.member.archive.file, f"the content of {name!r} has another {algorithm} than its RECORD says")
 
@@ -67,6 +68,7 @@ class InstalledRecord:
 
     def __init__(self, folder: str, members: Collection[WheelMember]) -> None:
         self._path = f"{folder}/RECORD"
+        self._edited = {f"{folder}/{name}" for name in ("RECORD", *_EDITED)}
         self._members = {member.member.name: member for member in members}
         own = self._members[self._path]
         self._file = own.archive.file
@@ -84,7 +86,7 @@ class InstalledRecord:
         """The content of the member of this name, which is compared with its hash when it is copied."""
         member = self._members[name]
         row = self._at.get(name)
-        return CheckedMember(member, row.hash) if row is not None and row.hash and name != self._path else member
+        return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member
 
     def move(self, name: str, path: str) -> None:
         """The member of this name is installed at ``path``, from the folder of modules."""
@@ -136,7 +138,7 @@ class InstalledRecord:
             member = self._members.get(row.key())
             if member is None:
                 raise bad_wheel(self._file, f"{self._path} lists {row.path!r}, which is not in the wheel")
-            if row.size and int(row.size) != member.size and row.key() != self._path:
+            if row.size and int(row.size) != member.size and row.key() not in self._edited:
                 raise bad_wheel(
                     self._file, f"{row.path!r} has {member.size} bytes, and not the {row.size} that {self._path} gives"
                 )

@@ -7,6 +7,7 @@ Field numbers and sizes: APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/cas
 
 from __future__ import annotations
 
+import re
 import stat
 import struct
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ _END, _END64, _LOCATOR64, _CENTRAL, _LOCAL, _DESCRIPTOR = (
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 # The directory is held in memory: 32 MB describe 200,000 files, eight times as many as the largest wheel has.
 _LARGEST_DIRECTORY = 32 * 2**20
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 2000  # bytes; with the folders above it, a path may have 4095 on Linux
 _HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
 _KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two say how hard the compressor tried
@@ -233,7 +235,7 @@ def _check_names(members: list[Member]) -> None:
         name = member.name.removesuffix("/")
         if not name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise ZipError(f"{member.name!r} is not a path inside of a folder")
-        if any(ord(character) < 32 or ord(character) == 127 for character in name) or len(name.encode()) > _LONGEST_NAME:
+        if _CONTROL_CHARACTER.search(name) or len(name.encode()) > _LONGEST_NAME:
             raise ZipError(f"the name {member.name[:80]!r} is too long or has control characters")
         if member.name in seen:
             raise ZipError(f"{member.name!r} is there twice")

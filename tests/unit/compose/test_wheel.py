@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -273,6 +274,21 @@ def test_a_record_that_disagrees_is_refused(place: Place, rows: str, reason: str
     file = tmp_path / "toy-1.0-py3-none-any.whl"
     file.write_bytes(zip_file([Part(name="a"), *own, record]))
     assert reason in refused(place, file)
+
+
+@BOTH
+def test_records_as_some_publishers_make_them(place: Place, tmp_path: Path) -> None:
+    """Hashes in hexadecimal (gmsh 4.15.2), or with padding; a METADATA that was edited after RECORD was made."""
+    own = [Part(name=path, content=content) for path, content in metadata().items()]
+    record = record_of(own)
+    own[0].content += b"Summary: added later\n"
+    empty = hashlib.sha256(b"").hexdigest()
+    record.content += f"a,sha256={empty},0\n./b,{DIGEST}=,\n/c,,\n".encode()
+    file = tmp_path / "toy-1.0-py3-none-any.whl"
+    file.write_bytes(zip_file([Part(name="a"), Part(name="b"), Part(name="c"), *own, record]))
+    found = install(place, file)
+    assert {f"{site(place)}/{name}" for name in "abc"} <= found.keys()
+    assert b"added later" in found[f"{site(place)}/{own[0].name}"][1]
 
 
 @BOTH
