@@ -9,6 +9,8 @@ from typing import Any
 from envbuild.model import Framework, Lock
 from envbuild.verify.findings import Findings
 
+UNKNOWN = "unknown"  # what an adapter says of a framework that has CUDA and does not tell which
+
 
 def named(lock: Lock, framework: Framework) -> str:
     """A framework as differences name it: with its prefix, where there are several."""
@@ -36,9 +38,11 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
     expected, cuda = environment.cuda_of(framework), told.get("cuda_build")
     if expected is not None and not cuda:
         found.wrong(f"{who} CUDA", f"a build without CUDA in an image for CUDA {expected}")
+    elif expected is not None and cuda == UNKNOWN:
+        found.notes.append(f"{who} does not say with which CUDA it was built: not compared")
     elif expected is not None and not _same_release(str(cuda), expected):
         found.wrong(f"{who} CUDA", f"expected {expected}, it was built with {cuda}")
-    elif expected is None and cuda:
+    elif expected is None and cuda and cuda != UNKNOWN:
         found.notes.append(f"{who} was built with CUDA {cuda}, though this is a build for CPUs")
     if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
         for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):

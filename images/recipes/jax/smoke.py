@@ -19,6 +19,16 @@ SAVED = 'model.npz'
 RUNNING = 'running:'        # prefix of the names of running means and variances in the file
 
 
+def built_with():
+    """Return (CUDA, cuDNN) that the plugin was built with. XLA reports header numbers such as 12080 and 90800."""
+    try:
+        from jax._src.lib import cuda_versions
+        cuda, cudnn = int(cuda_versions.cuda_runtime_build_version()), int(cuda_versions.cudnn_build_version())
+    except (ImportError, AttributeError):
+        return None, None
+    return '%d.%d' % (cuda // 1000, cuda % 1000 // 10), '%d.%d.%d' % (cudnn // 10000, cudnn % 10000 // 100, cudnn % 100)
+
+
 class Adapter(object):
     name = 'jax'
     style = {'cpu': 'process', 'cuda': 'single'}
@@ -74,18 +84,9 @@ class Adapter(object):
         return True
 
     def versions(self):
-        cuda, cudnn = self._cuda()
+        cuda, cudnn = built_with()
         return {'name': 'jax', 'version': self.jax.__version__, 'cuda_build': cuda, 'cudnn': cudnn, 'nccl': None,
                 'arch_list': []}
-
-    def _cuda(self):
-        """Return (CUDA, cuDNN) that the plugin was built with. XLA reports header numbers such as 12080 and 90800."""
-        try:
-            from jax._src.lib import cuda_versions
-            cuda, cudnn = int(cuda_versions.cuda_runtime_build_version()), int(cuda_versions.cudnn_build_version())
-        except (ImportError, AttributeError):
-            return None, None
-        return '%d.%d' % (cuda // 1000, cuda % 1000 // 10), '%d.%d.%d' % (cudnn // 10000, cudnn % 10000 // 100, cudnn % 100)
 
     def exact(self, wanted):
         self.deterministic = wanted

@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from ..networks.layouts import from_hwio, to_hwio
-from . import keras
+from . import jax as on_jax, keras
 
 
 class OneDevice(keras.Compiled):
@@ -23,8 +23,8 @@ class OneDevice(keras.Compiled):
         return {'devices': 'the smoke test drives Keras on this backend on one device'}
 
     def versions(self):
-        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': 'unknown' if self.ctx.kind == 'cuda' else None,
-                'cudnn': None, 'nccl': None, 'arch_list': []}
+        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': self.cuda_of_the_backend(), 'cudnn': None, 'nccl': None,
+                'arch_list': []}
 
     def _compile(self, lr, momentum):
         def compiled(model):
@@ -67,6 +67,10 @@ class Adapter(OneDevice):
         jax.config.update('jax_default_matmul_precision', 'highest')
         self.keras, self.jax, self.ctx = framework, jax, ctx
         jax.config.update('jax_default_device', jax.local_devices()[ctx.devices[0] if ctx.kind == 'cuda' else 0])
+
+    def cuda_of_the_backend(self):
+        """The CUDA that the backend was built with, as a machine without a GPU tells, too; None for none."""
+        return on_jax.built_with()[0]
 
     def places(self, handle):
         places = sorted(set(str(place) for variable in self._parameters(handle, 0) for place in variable.value.devices()))

@@ -25,6 +25,9 @@ class Adapter(keras_jax.OneDevice):
         import keras as framework
         self.keras, self.torch, self.ctx = framework, torch, ctx
 
+    def cuda_of_the_backend(self):
+        return self.torch.version.cuda
+
     def places(self, handle):
         places = sorted(set(str(variable.value.device) for variable in self._parameters(handle, 0)))
         return {'parameters': places, 'compute': places}
