@@ -49,6 +49,19 @@ PATTERNS: tuple[Pattern, ...] = (
         "artifact-changed", r"DO NOT MATCH THE HASHES", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS"
     ),
     Pattern(
+        "artifact-malformed",
+        r"cause: (Wheel (?:version|package name) does not match filename \([^)]*\))",
+        "  cause: Wheel package name does not match filename (liar != honest), which indicates a malformed wheel.",
+    ),
+    Pattern(
+        "artifact-malformed",
+        r"cause: (The wheel is invalid: .*)",
+        "  cause: The wheel is invalid: Metadata field Name not found",
+    ),
+    Pattern(
+        "artifact-malformed", r"ERROR: (.* has an invalid wheel, .*)", "ERROR: six has an invalid wheel, multiple .dist-info"
+    ),
+    Pattern(
         "index-unreachable", r"Temporary failure (?:in name resolution|resolving)", "Err:1 Temporary failure resolving 'a.b'"
     ),
     Pattern("index-unreachable", r"Could not resolve(?: host)?[: ]", "curl: (6) Could not resolve host: index.example"),
@@ -90,6 +103,7 @@ _HINTS = {
     "index-unreachable": "Check the network, the proxy and the certificates of this machine; what was built so far is kept.",
     "unknown-package": "Correct the name: what stands under `apt` in envbuild.yaml must be a package of the image's system.",
     "artifact-changed": "A file on the index is not the one whose hash is asked for; the lines above say which.",
+    "artifact-malformed": "The lock pins a wheel that contradicts itself; the lines above name it. Lock another version.",
     "artifact-gone": "The index no longer has a version that is asked for; the lines above say which.",
     "build-step": "The last lines of the failing step are above; -v shows all of them.",
 }
@@ -112,18 +126,19 @@ def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildErro
         "no-space": "The build ran out of disk space",
         "base-unreachable": "The base image cannot be reached",
         "index-unreachable": "A package source cannot be reached from the build",
-        "unknown-package": f"The image's system has no package {_named(tail)}",
+        "unknown-package": f"The image's system has no package {_found(tail, code)}",
         "artifact-changed": "A downloaded package is not the expected file",
+        "artifact-malformed": f"A package is malformed ({_found(tail, code)})",
         "artifact-gone": "A package is no longer offered",
         "build-step": "A build step failed",
     }[code]
     return BuildError(f"{what}{where} ({_shorten(reason)}).", code=code, hint=_HINTS[code], details=tail)
 
 
-def _named(lines: Sequence[str]) -> str:
-    """The packages that apt does not know, in its own words."""
-    patterns = [pattern.text for pattern in PATTERNS if pattern.code == "unknown-package"]
-    found = [match[1] for line in lines for text in patterns if (match := re.search(text, line))]
+def _found(lines: Sequence[str], code: str) -> str:
+    """What the patterns of ``code`` marked in the output: of apt, the packages that it does not know."""
+    patterns = [pattern.text for pattern in PATTERNS if pattern.code == code]
+    found = [match[1] for line in lines for text in patterns if (match := re.search(text, line)) and match.groups()]
     return ", ".join(dict.fromkeys(found)) or "of that name"
 
 

@@ -23,6 +23,7 @@ DPKG_INFO = '/var/lib/dpkg/info'
 DIVERSIONS = '/var/lib/dpkg/diversions'
 NEEDED = ('/bin/', '/sbin/', '/lib/', '/lib64/', '/usr/bin/', '/usr/sbin/', '/usr/lib/', '/usr/libexec/')
 SKIPPED = ('/proc', '/sys', '/dev')
+HASHED = re.compile(r'^sha(256|384|512)=')  # what RECORD may hold: its specification takes no weaker hash
 # Made by venv, virtualenv and uv themselves, not by any distribution.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
 # Where programs keep credentials, by the end of the path; settings, and what those of a shared image may not hold.
@@ -160,8 +161,7 @@ def is_pointed_here(row, prefix):
         return False
     shipped = b'#!python\n' + rest
     calculated.update(shipped)
-    told = base64.urlsafe_b64encode(calculated.digest()).rstrip(b'=').decode('ascii')
-    return told == wanted.rstrip('=') and size in ('', str(len(shipped)))
+    return base64.urlsafe_b64encode(calculated.digest()).decode('ascii').rstrip('=') == wanted.rstrip('=') and size in ('', str(len(shipped)))
 
 
 def is_another_s(row, claims, quick):
@@ -203,15 +203,18 @@ def examine(prefix, quick, recorded=None):
     for one in found:
         one['looks'] = [(row, glance(row, quick)) for row in one['rows'] if not is_compiled_again(row[0], known)]
     progress = Progress(sum(size or 0 for one in found for _, (_, size) in one['looks']))
-    answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': []}
+    answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': [], 'unhashed': []}
     for one in found:
-        hashed = 0
+        hashed, info = 0, os.path.join(one['site'], one['folder'], '')
         for row, (state, size) in one['looks']:
             if size is not None:
                 state = hashed_state(row, progress)
                 hashed += 1
             if state == 'modified' and (is_pointed_here(row, prefix) or is_another_s(row, claims[row[0]], quick)):
                 state = ''
+            # Installers add to RECORD what a wheel's own one conceals. In .dist-info publishers leave copies, which nothing imports.
+            if not state and one['kind'] == 'wheel' and not row[0].startswith(info) and not any(HASHED.match(each[1]) for each in claims[row[0]]):
+                state = 'unhashed'
             if state:
                 answer[state].append({'path': row[0], 'of': one['name']})
         about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
@@ -281,9 +284,7 @@ def packages():
 def packaged_files():
     """How many files of the distribution's packages were compared by dpkg's own checksums, and those that are not as shipped.
 
-    Configuration files are not in these lists. Documentation may be left out of an image, so only what is there counts, but
-    for programs and libraries.
-    """
+    Configuration files are not in these lists. Only programs and libraries must be there: images may leave documentation out."""
     diverted = set(read_text(DIVERSIONS).splitlines()) if os.path.isfile(DIVERSIONS) else set()
     compared, modified, missing = 0, [], []
     for entry in sorted(os.listdir(DPKG_INFO)) if os.path.isdir(DPKG_INFO) else ():
@@ -333,8 +334,7 @@ def owned_files(wanted):
 def whole_image(recorded):
     """Files that give rights (setuid, setgid, capabilities), what anybody may write, and what may hold credentials.
 
-    The last leave out what a package brought (``recorded``, and the distribution's): packages of networking carry keys for their tests.
-    """
+    The last leave out what a package brought (``recorded``, and the distribution's): some carry keys for their tests."""
     privileged, writable, secret = [], [], []
     for folder, folders, files in os.walk('/'):
         folders[:] = sorted(name for name in folders if os.path.join(folder, name) not in SKIPPED)

@@ -93,7 +93,7 @@ def headers(text):
         key, _, value = line.partition(':')
         if key == 'Requires-Dist':
             found[key].append(value.strip())
-        elif key in ('Name', 'Version'):
+        elif key in ('Name', 'Version', 'Requires-Python'):
             found.setdefault(key, value.strip())
     return found
 
@@ -116,6 +116,7 @@ def distribution(site, entry):
         base = site if wheel else folder
         paths = [os.path.relpath(os.path.normpath(os.path.join(base, row)), site) for row in rows if row]
     return {'name': canonical(told.get('Name') or entry.split('-')[0]), 'version': told.get('Version', ''), 'requires': told['Requires-Dist'],
+            'python': told.get('Requires-Python', ''),
             'sections': read_text(asked) if not wheel and inside and os.path.isfile(asked) else '', 'site': site, 'paths': paths,
             'top': read_text(top).split() if inside and os.path.isfile(top) else []}
 
@@ -288,7 +289,7 @@ def main(config):
     attempt_all(tasks, config)
     here = libraries_here()
     wanted = [found[name] for name in config['wanted'] if name in found]
-    about = [dict((key, one[key]) for key in ('name', 'version', 'requires', 'sections')) for _, one in sorted(found.items())]
+    about = [dict((key, one[key]) for key in ('name', 'version', 'requires', 'python', 'sections')) for _, one in sorted(found.items())]
     answer = {'markers': markers(), 'distributions': about, 'modules': tasks, 'skipped': skipped, 'without': without,
               'absent': [name for name in config['wanted'] if name not in found],
               'libraries': [each for one in wanted for each in missing_libraries(one, here)]}

@@ -98,6 +98,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
             "METADATA or WHEEL is not what the RECORD says, as where publishers rename a version after building: "
             + ", ".join(sorted({item["of"] for item in retitled}))
         )
+    found.files("has no hash in the RECORD of its package, so that nobody can compare it", told["unhashed"], prefix.path)
     found.files("missing", told["missing"], prefix.path)
     found.files("cannot be read", told["unreadable"], prefix.path)
     found.files("belongs to no package", [{"path": path} for path in told["unrecorded"]], prefix.path)
@@ -145,6 +146,15 @@ def _compare_distribution(where: str, version: str, copies: Sequence[Mapping[str
             found.wrong(where, f"expected {version}, found {copy['version'] or 'none'}")
         if copy["kind"] == "no-record":
             found.wrong(where, "has no RECORD: its files cannot be compared")
+        if copy["kind"] == "wheel" and not _is_folder_of(copy["folder"], copy["name"]):
+            found.wrong(where, f"lies in {copy['folder']}, the folder of another package: Python cannot find it by its name")
+
+
+def _is_folder_of(folder: str, name: str) -> bool:
+    """Whether a ``NAME-VERSION.dist-info`` bears the name of its distribution."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(folder.removesuffix(".dist-info").rpartition("-")[0]) == canonicalize_name(name)
 
 
 def _same_version(found: str, wanted: str) -> bool:

@@ -12,9 +12,11 @@ from typing import Any
 
 from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from envbuild.lock.target import read_specifiers
 from envbuild.model import Lock, Prefix
 from envbuild.verify.findings import Findings
 from envbuild.verify.rules import Rules
@@ -25,7 +27,7 @@ _UNREADABLE = (InvalidRequirement, InvalidMarker, UndefinedComparison, Undefined
 
 
 def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
-    """Every requirement of every installed distribution: installed, and in a version that it allows."""
+    """Every requirement of every installed distribution: installed, and in a version that it allows; and its Python."""
     installed = {str(each["name"]): each for each in told["distributions"]}
     markers = {key: str(value) for key, value in told["markers"].items()}
     extras = _extras_asked_for(lock, prefix)
@@ -41,9 +43,22 @@ def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], ru
                 waiting.append(project)
         checked.add(name)
     for name in sorted(installed):
+        _compare_python(prefix, installed[name], markers["python_full_version"], found)
         for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=False):
             _compare(prefix, requirement, installed[name], installed, rules=rules, found=found)
             found.count("requirements", 1)
+
+
+def _compare_python(prefix: Prefix, of: Mapping[str, Any], python: str, found: Findings) -> None:
+    """Requires-Python: uv installs a pinned wheel whatever its METADATA says of Python."""
+    wanted = str(of["python"])
+    try:
+        is_met = read_specifiers(wanted).contains(python, prereleases=True)
+    except InvalidSpecifier:
+        found.notes.append(f"not checked: {of['name']} requires Python {wanted!r}, which cannot be read")
+        return
+    if not is_met:
+        found.wrong(f"{prefix.path}: {of['name']} {of['version']}", f"requires Python {wanted}, and {python} is installed")
 
 
 def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:

@@ -55,9 +55,20 @@ def side_by_side(lock: Lock) -> Lock:
     return replace(lock, environment=environment, prefixes=(first, second))
 
 
-def make(engine: Engine, shared: Workspace, folder: Path, change: Callable[[Lock], Lock] = lambda lock: lock) -> Toy:
-    """Build it, its lock as ``change`` makes it; a second time it comes from the builder's cache."""
-    index = Index()
+def make(
+    engine: Engine,
+    shared: Workspace,
+    folder: Path,
+    change: Callable[[Lock], Lock] = lambda lock: lock,
+    *,
+    index: Index | None = None,
+    check: Callable[[Lock, str, str], None] = lambda _lock, _image, _base: None,
+) -> Toy:
+    """Build it, its lock as ``change`` makes it; a second time it comes from the builder's cache.
+
+    ``check`` sees the lock, the image and its base before a tag moves.
+    """
+    index = index or Index()
     workspace = engine_toy.workspace_with_recipe(folder / "root", folder / "home", shared)
     for name in ("toy", "other"):
         recipe = workspace.recipes / name
@@ -70,7 +81,9 @@ def make(engine: Engine, shared: Workspace, folder: Path, change: Callable[[Lock
     lock = engine_toy.with_packages(change(engine_toy.lock(base, index)), workspace, made, recipes.templates(workspace))
     rendering = render(lock, made, recipes.templates(workspace))
     tag = f"envbuild-test-{folder.name}"
-    record = build.build(engine, workspace, lock, made, rendering, index, repository=tag)
+    record = build.build(
+        engine, workspace, lock, made, rendering, index, repository=tag, check=lambda image, base: check(lock, image, base)
+    )
     return Toy(lock=lock, image=record.image, base=record.base.image, tag=record.tags[0])
 
 

@@ -107,7 +107,7 @@ CUDNN = AptPackage(name="libcudnn7", version="7.4.2.24-1+cuda9.0", repository="r
 
 
 def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]:
-    return {"name": name, "version": version, "folder": f"{name}.dist-info", "kind": kind, "files": 3, "hashed": 2}
+    return {"name": name, "version": version, "folder": f"{name}-{version}.dist-info", "kind": kind, "files": 3, "hashed": 2}
 
 
 def told() -> dict[str, Any]:
@@ -126,6 +126,7 @@ def told() -> dict[str, Any]:
                 "modified": [],
                 "unreadable": [],
                 "unrecorded": [],
+                "unhashed": [],
                 "bytes": 100,
             }
         },

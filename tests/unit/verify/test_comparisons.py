@@ -59,6 +59,17 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "edited file": (edit(f"{SITE}modified", [ITEM]), "/opt/env/lib/x.py: modified since it was installed (of toy)"),
     "missing file": (edit(f"{SITE}missing", [ITEM]), "/opt/env/lib/x.py: missing (of toy)"),
     "extra file": (edit(f"{SITE}unrecorded", ["/x.pth"]), "/x.pth: belongs to no package"),
+    "file without a hash": (edit(f"{SITE}unhashed", [ITEM]), "/opt/env/lib/x.py: has no hash in the RECORD of its package"),
+    "folder of another name": (
+        edit(
+            f"{SITE}distributions",
+            [
+                {**distribution("toy", "1.0"), "folder": "liar-1.0.dist-info"},
+                *told()["prefixes"]["/opt/env"]["distributions"][1:],
+            ],
+        ),
+        "/opt/env: toy: lies in liar-1.0.dist-info, the folder of another package",
+    ),
     "missing package": (edit(f"{SITE}distributions", [distribution("toy", "1.0")]), "not installed (locked: 4.0)"),
     "extra package": (
         edit(f"{SITE}distributions", [*told()["prefixes"]["/opt/env"]["distributions"], distribution("evil", "6.6")]),
@@ -123,15 +134,15 @@ def test_all_differences_are_listed_at_once() -> None:
 def test_metadata_that_its_publisher_edited_is_noted_and_nothing_else_of_the_package_is_forgiven() -> None:
     story = told()
     site = "/opt/env/lib/python3.11/site-packages"
-    forgiven = [(f"{site}/Toy.dist-info/METADATA", "Toy"), (f"{site}/Toy.dist-info/WHEEL", "Toy")]
+    forgiven = [(f"{site}/Toy-1.0.0.dist-info/METADATA", "Toy"), (f"{site}/Toy-1.0.0.dist-info/WHEEL", "Toy")]
     others = [
-        (f"{site}/Toy.dist-info/entry_points.txt", "Toy"),
-        (f"{site}/Toy.dist-info/METADATA.py", "Toy"),
+        (f"{site}/Toy-1.0.0.dist-info/entry_points.txt", "Toy"),
+        (f"{site}/Toy-1.0.0.dist-info/METADATA.py", "Toy"),
         (f"{site}/toy/code.py", "Toy"),
         (f"{site}/toy/_vendor/Toy.dist-info/METADATA", "Toy"),  # somebody else's, inside the package
         (f"{site}/other.dist-info/METADATA", "Toy"),
-        (f"{site}/Toy.dist-info/WHEEL", "typing-extensions"),
-        (f"{site}/sourcy.dist-info/METADATA", "sourcy"),  # no publisher's: it was built here
+        (f"{site}/Toy-1.0.0.dist-info/WHEEL", "typing-extensions"),
+        (f"{site}/sourcy-2.0.dist-info/METADATA", "sourcy"),  # no publisher's: it was built here
     ]
     edited = [{"path": path, "of": of} for path, of in forgiven + others]
     story["prefixes"]["/opt/env"]["modified"] = edited
@@ -198,6 +209,8 @@ def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
         ("9.0", {"version": "1.0", "cuda_build": "9.0.176", "cudnn": "7.4.2"}, ""),
         ("9.0", {"version": "1.0+cu90", "cuda_build": "9.0"}, ""),
         ("9.0", {"version": "1.0", "cuda_build": None}, "toy CUDA: a build without CUDA in an image for CUDA 9.0"),
+        ("9.0", {"version": "1.0", "cuda_build": "unknown"}, ""),
+        (None, {"version": "1.0", "cuda_build": "unknown"}, ""),
         ("9.0", {"version": "1.0", "cuda_build": "10.0"}, "toy CUDA: expected 9.0, it was built with 10.0"),
         ("9.0", {"version": "1.0", "cuda_build": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
         ("9.0", {"version": "1.1", "cuda_build": "9.0"}, "toy version: expected 1.0, it says 1.1"),

@@ -16,6 +16,8 @@ import pytest
 
 import envbuild
 
+EMPTY = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # the sha256 of nothing, as RECORD writes it
+
 
 @pytest.fixture(scope="module")
 def contents() -> ModuleType:
@@ -50,9 +52,11 @@ def prefix(tmp_path: Path) -> Path:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         relative = path.relative_to(site).as_posix() if path.is_relative_to(site) else "../../../bin/good"
         rows.append(f'"{relative}",sha256={digest},{len(data)}')
-    rows += ["Good_Package-1.0.dist-info/RECORD,,", "__pycache__/odd.cpython-311.pyc,,", "odd.py,,"]
+    rows += ["Good_Package-1.0.dist-info/RECORD,,", "__pycache__/odd.cpython-311.pyc,,"]
+    rows += [f"odd.py,sha256={EMPTY},0", "Good_Package-1.0.dist-info/METADATA.bak,,"]
     rows += [f"__pycache__/good.cpython-311.pyc,sha256={'A' * 43},7"]  # compiled again since
     (site / "odd.py").write_text("")
+    (info / "METADATA.bak").write_text("")
     (info / "RECORD").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (site / "__pycache__").mkdir()
     (site / "__pycache__" / "good.cpython-311.pyc").write_bytes(b"compiled")
@@ -62,7 +66,7 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def differences(told: dict[str, Any]) -> dict[str, list[str]]:
-    found = {key: [Path(item["path"]).name for item in told[key]] for key in ("missing", "modified", "unreadable")}
+    found = {key: [Path(item["path"]).name for item in told[key]] for key in ("missing", "modified", "unreadable", "unhashed")}
     found["unrecorded"] = [Path(path).name for path in told["unrecorded"]]
     return {key: names for key, names in found.items() if names}
 
@@ -72,7 +76,7 @@ def test_an_untouched_prefix_has_no_difference(contents: ModuleType, prefix: Pat
     assert differences(told) == {}
     (one,) = told["distributions"]
     assert (one["name"], one["version"], one["kind"]) == ("Good.Package", "1.0", "wheel")
-    assert one["hashed"] == 6
+    assert one["hashed"] == 7
     assert told["bytes"] > 2 << 20
 
 
@@ -112,6 +116,16 @@ def test_a_script_of_the_wheel_may_be_pointed_at_the_python_of_its_prefix_and_no
     for text in (f"#!{prefix}/bin/python\nevil()\n", "#!/usr/bin/python\nrun()\n"):
         script.write_text(text)
         assert differences(contents.examine(str(prefix), False)) == {"modified": ["tool"]}
+
+
+@pytest.mark.parametrize("digest", ["", "md5=1B2M2Y8AsgTpgAmY7PhCfg"])
+def test_a_file_without_a_strong_hash_is_found(contents: ModuleType, prefix: Path, digest: str) -> None:
+    """Installers add such a line for a file of a wheel that the wheel's own RECORD conceals."""
+    site = prefix / "lib/python3.11/site-packages"
+    (site / "concealed.py").write_text("")
+    with (site / "Good_Package-1.0.dist-info/RECORD").open("a", encoding="utf-8") as record:
+        record.write(f"concealed.py,{digest},\n")
+    assert differences(contents.examine(str(prefix), False)) == {"unhashed": ["concealed.py"]}
 
 
 def test_a_file_that_two_packages_bring_is_as_one_of_them_recorded_it(contents: ModuleType, prefix: Path) -> None:

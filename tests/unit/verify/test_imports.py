@@ -131,8 +131,8 @@ def test_other_failures_say_how_they_ended() -> None:
         assert telling in message
 
 
-def distribution(name: str, version: str, *requires: str, sections: str = "") -> dict[str, Any]:
-    return {"name": name, "version": version, "requires": list(requires), "sections": sections}
+def distribution(name: str, version: str, *requires: str, sections: str = "", python: str = "") -> dict[str, Any]:
+    return {"name": name, "version": version, "requires": list(requires), "sections": sections, "python": python}
 
 
 def compare(*distributions: dict[str, Any], known: rules.Rules = RULES, python: str = "3.11") -> Findings:
@@ -150,6 +150,7 @@ def compare(*distributions: dict[str, Any], known: rules.Rules = RULES, python: 
         ([distribution("a", "1", "B_c (>=2)")], "requires B_c>=2, which is not installed"),
         ([distribution("a", "1", "b; python_version >= '3.8'")], "requires b, which is not installed"),
         ([distribution("a", "1", "b[x]"), distribution("b", "1", "c; extra == 'x'")], "requires c, which is not installed"),
+        ([distribution("a", "1", python=">=3.12")], "requires Python >=3.12, and 3.11.2 is installed"),
         ([distribution("a", "1", sections="[:python_version >= '3.8']\nb\n")], "requires b, which is not installed"),
         ([distribution("a", "1", "b[x]"), distribution("b", "1", sections="[x]\nc\n")], "requires c, which is not installed"),
     ],
@@ -166,6 +167,7 @@ def test_what_is_installed_must_agree_with_its_requirements(there: list[dict[str
         [distribution("a", "1", "b; python_version < '3'", "c; sys_platform == 'win32'", "d; extra == 'x'")],
         [distribution("a", "1", sections="[x]\nb\n\n[:python_version<'3']\nc\n")],
         [distribution("a", "1", "a[x]"), distribution("b", "1")],
+        [distribution("a", "1", python=">=2.7, !=3.0.*, <4"), distribution("b", "1", python=">=3.7.*,!=3.1")],
     ],
 )
 def test_agreeing_packages_have_no_difference(there: list[dict[str, Any]]) -> None:
@@ -181,8 +183,10 @@ def test_markers_are_those_of_the_images_python() -> None:
 
 
 def test_what_cannot_be_read_is_noted_once() -> None:
-    found = compare(distribution("a", "1", "b>=not a version"), distribution("c", "1", "d>1"), distribution("d", "??"))
-    assert found.problems == [] and sum("not checked" in note for note in found.notes) == 2
+    found = compare(
+        distribution("a", "1", "b>=not a version"), distribution("c", "1", "d>1"), distribution("d", "??", python="snake")
+    )
+    assert found.problems == [] and sum("not checked" in note for note in found.notes) == 3
 
 
 def test_contradictions_on_purpose_are_noted_with_their_reason() -> None:
