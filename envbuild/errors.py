@@ -128,6 +128,15 @@ class EngineError(EnvbuildError):
     exit_code = 6
     default_code = "engine"
 
+    @classmethod
+    def gone(cls, told: str) -> EngineError:
+        """The error where an engine that answered before ended or refused, as ``told``."""
+        return cls(
+            f"The container engine ended, or refused what it was asked: {told}.",
+            code="engine-gone",
+            hint="`envbuild engine status` shows which engine is used; start it, and run the same command again.",
+        )
+
 
 class BuildError(EnvbuildError):
     """A build failed. ``code`` tells ``base-unreachable`` from ``build-step``, ``index-unreachable`` and others."""

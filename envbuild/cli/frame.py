@@ -178,11 +178,7 @@ def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
     from envbuild.files import explain_os_error
 
     if type(trouble).__module__.partition(".")[0] in _OF_THE_ENGINE:
-        return EngineError(
-            f"The container engine ended, or refused what it was asked: {str(trouble).strip() or type(trouble).__name__}.",
-            code="engine-gone",
-            hint="`envbuild engine status` shows which engine is used; start it, and run the same command again.",
-        )
+        return EngineError.gone(str(trouble).strip() or type(trouble).__name__)
     if not isinstance(trouble, OSError):
         return None
     if trouble.errno == errno.ENAMETOOLONG:

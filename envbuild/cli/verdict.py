@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
     """Print the verdict and return its exit code; a verdict other than pass also stands as ``error`` in the document."""
-    from envbuild import report
-
     error = _error(smoked)
     document = {
         **document,
@@ -27,7 +25,9 @@ def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
     if error is not None:
         document["error"] = error.to_json()
     session.document(document)
-    if smoked.report:
+    if smoked.report and not session.json:
+        from envbuild import report
+
         session.out(report.table(smoked.report).rstrip("\n"))
         session.out("")
     files = [(kind, smoked.paths[kind]) for kind in ("json", "html", "markdown", "junit") if kind in smoked.paths]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envbuild.engine import docker_program, private_engine
 from envbuild.engine.client import Engine
-from envbuild.engine.docker_client import NO_PARAMIKO, open_client, reason_of
+from envbuild.engine.docker_client import NO_PARAMIKO, reach, reason_of
 from envbuild.engine.model import EngineInfo, Origin
 from envbuild.errors import EngineError
 from envbuild.workspace import Workspace
@@ -36,12 +36,12 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):
         try:
-            found = open_client(endpoint, environ if origin == "DOCKER_HOST" else {})
+            open_client = reach(endpoint, environ if origin == "DOCKER_HOST" else {})
         except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
             refusals.append(Refusal(origin=origin, endpoint=endpoint, reason=reason_of(error, endpoint)))
             continue
         programs = docker_program.candidates(environ)
-        return Engine(client=found, endpoint=endpoint, origin=origin, docker_programs=programs)
+        return Engine(open_client=open_client, endpoint=endpoint, origin=origin, docker_programs=programs)
     raise no_engine_error(refusals)
 
 

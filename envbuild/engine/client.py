@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from envbuild.engine import buildkit, containers, docker_program, image_tar, registry
+from envbuild.engine import buildkit, containers, docker_program, image_tar, registry, unix_socket
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, ignore_progress
@@ -22,13 +24,21 @@ _PATIENCE_S = 86400  # between two answers: training in a container may be silen
 class Engine:
     """One container engine, open for use. Make one with :func:`envbuild.engine.choice.connect`."""
 
-    def __init__(self, *, client: DockerClient, endpoint: str, origin: Origin, docker_programs: Sequence[str]) -> None:
+    def __init__(
+        self, *, open_client: Callable[[], DockerClient], endpoint: str, origin: Origin, docker_programs: Sequence[str]
+    ) -> None:
         """``docker_programs`` are the paths of programs that may be able to build on this engine, best first."""
-        client.api.timeout = _PATIENCE_S
-        self.client = client
+        self._open_client = open_client
         self.endpoint = endpoint
         self.origin = origin
         self._docker_programs = docker_programs
+
+    @functools.cached_property
+    def client(self) -> DockerClient:
+        """The SDK's client of this engine, opened on first use."""
+        found = self._open_client()
+        found.api.timeout = _PATIENCE_S
+        return found
 
     @functools.cached_property
     def cli(self) -> docker_program.DockerCli:
@@ -109,12 +119,8 @@ class Engine:
 
     def image(self, reference: str) -> ImageInfo | None:
         """What the engine holds under ``reference`` (tag, id or digest), None where it holds nothing."""
-        from docker.errors import ImageNotFound, NotFound
-
-        api: Any = self.client.api
-        try:
-            raw: dict[str, Any] = api.inspect_image(reference)
-        except (ImageNotFound, NotFound):
+        raw = self._inspected(reference)
+        if raw is None:
             return None
         config: dict[str, Any] = raw.get("Config") or {}
         return ImageInfo(
@@ -130,6 +136,24 @@ class Engine:
             created=raw.get("Created") or "",
             architecture=raw.get("Architecture") or "",
         )
+
+    def _inspected(self, reference: str) -> dict[str, Any] | None:
+        if not self.endpoint.startswith(unix_socket.SCHEME):
+            from docker.errors import ImageNotFound
+
+            api: Any = self.client.api
+            try:
+                told: dict[str, Any] = api.inspect_image(reference)
+            except ImageNotFound:
+                return None
+            return told
+        try:
+            status, body = unix_socket.get(self.endpoint, f"/images/{quote(reference, safe='/:@')}/json", _PATIENCE_S)
+        except OSError as error:
+            raise EngineError.gone(str(error)) from error
+        if status not in (200, 404):
+            raise EngineError.gone(body.decode(errors="replace").strip())
+        return dict(json.loads(body)) if status == 200 else None
 
     def run(
         self,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+from envbuild.engine import unix_socket
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -26,6 +29,18 @@ def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
         found = docker.DockerClient(base_url=endpoint, version="auto", timeout=_HANDSHAKE_S)
     found.ping()
     return found
+
+
+def reach(endpoint: str, environ: Mapping[str, str]) -> Callable[[], DockerClient]:
+    """What gives a client of the engine at ``endpoint``, which has answered; raises what :func:`open_client` raises.
+
+    The SDK is not imported yet for an engine at a unix socket: many runs need nothing more of it than :meth:`Engine.image`.
+    """
+    if endpoint.startswith(unix_socket.SCHEME):
+        unix_socket.ping(endpoint, _HANDSHAKE_S)
+        return functools.partial(open_client, endpoint, environ)
+    found = open_client(endpoint, environ)
+    return lambda: found
 
 
 def reason_of(error: Exception, endpoint: str) -> str:

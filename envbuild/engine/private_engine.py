@@ -12,14 +12,13 @@ import hashlib
 import os
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import files, procs
-from envbuild.engine import daemon, private_network
+from envbuild.engine import daemon, private_network, unix_socket
 from envbuild.errors import EngineError
 from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 from envbuild.workspace import Workspace
@@ -270,13 +269,10 @@ def _numbers(folder: Path) -> Iterator[Path]:
 
 def _answers(path: Path) -> bool:
     try:
-        with socket.socket(socket.AF_UNIX) as channel:
-            channel.settimeout(5)
-            channel.connect(str(path))
-            channel.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
-            return b" 200 " in channel.recv(1024)
+        unix_socket.ping(f"{unix_socket.SCHEME}{path}", timeout_s=5)
     except OSError:
         return False
+    return True
 
 
 def _remove_cgroups(name: str) -> None:

@@ -102,16 +102,18 @@ def make(
     """
     began = time.monotonic()
     log, watch = _Log(listener=on_stage), Watch(tools)
+    requests = () if constraints.any() or len(texts) > 1 else tuple(texts)
     with log.stage("resolve") as note:
-        environment = _environment(tools, texts, constraints, watch)
+        known = watch.recall(requests[0]) if requests else None
+        environment = _environment(tools, texts, constraints, known)
         note.outcome, note.detail = "kept", environment.name
     lock_file = tools.workspace.running(environment.name, "make")
     with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
         locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
         record = _build(tools, locked, rendered.texts(), log, options.aliases)
         smoked = _smoke(tools, locked, record, log, options)
-        if not rendered.is_lock_whole:
-            watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing))
+        if known is None or not known.is_lock_whole:
+            watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing), *requests)
     return Made(
         environment=environment,
         lock=locked.lock,
@@ -124,9 +126,8 @@ def make(
     )
 
 
-def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, watch: Watch) -> Environment:
-    """What ``texts`` mean: the decision of the lock of this name, if nothing changed since that was checked."""
-    known = watch.recall(texts[0]) if len(texts) == 1 and not constraints.any() else None
+def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
+    """What ``texts`` mean: the decision of the lock that they meant in an earlier run, if it is ``known`` to be current."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 

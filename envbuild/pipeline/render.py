@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -35,7 +35,7 @@ def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iter
     known = {text: None if constraints.any() else watch.recall(text) for text in texts or _names(tools)}
     names = {text: _name(tools, text, constraints) if texts and found is None else text for text, found in known.items()}
     for text, found in known.items():
-        yield found or _render(tools, names[text], watch)
+        yield found or _render(tools, names[text], watch, () if constraints.any() else (text,))
 
 
 def _names(tools: Tools) -> list[str]:
@@ -50,11 +50,11 @@ def _name(tools: Tools, text: str, constraints: Constraints) -> str:
     return resolving.resolve_buildable(tools, [text], constraints).environment.name
 
 
-def _render(tools: Tools, name: str, watch: Watch) -> Rendering:
+def _render(tools: Tools, name: str, watch: Watch, texts: Sequence[str]) -> Rendering:
     from envbuild.pipeline import locking
 
     done = render_locked(tools, locking.require_lock(tools, name))
-    watch.note(done)
+    watch.note(done, *texts)
     return done
 
 
@@ -86,30 +86,36 @@ class Watch:
         self._began = time.time_ns()
         self._stamps: dict[tuple[str, ...], tuple[str, int]] = {}
 
-    def recall(self, name: str) -> Rendering | None:
-        """The rendering of ``name`` that :meth:`note` recorded; None if there is none, or if a file it depends on changed."""
-        if self._tools.workspace.user_recipe is not None or not can_be_name(name):
+    def recall(self, text: str) -> Rendering | None:
+        """The rendering that :meth:`note` recorded for ``text``; None if there is none, or if a file it depends on changed."""
+        if self._tools.workspace.user_recipe is not None or not can_be_name(text):
             return None
-        known = stage_cache.last(self._tools.workspace, name, "render")
+        known = stage_cache.last(self._tools.workspace, text, "render")
         if known is None:
             return None
         try:
-            same = known["inputs"] == self._inputs(name, known["sources"])[0] and known["outputs"] == self._outputs(name)
-            if not same:
+            name = known["name"]
+            inputs, _ = self._inputs((name, text), known["sources"])
+            if known["inputs"] != inputs or known["outputs"] != self._outputs(name):
                 return None
             written, is_whole = tuple(known["files"]), known["whole"] is True
             return Rendering(name=name, folder=Path(known["folder"]), files=written, kept=True, is_lock_whole=is_whole)
         except (LookupError, TypeError):
             return None
 
-    def note(self, done: Rendering) -> None:
-        """Remember that this is the rendering, unless something changed while it was made, or just before."""
-        if self._tools.workspace.user_recipe is not None:
-            return
-        inputs, newest = self._inputs(done.name, self._sources)
+    def note(self, done: Rendering, *requests: str) -> None:
+        """Remember the rendering, and that ``requests`` mean it, unless something changed while it was made, or just before."""
+        if self._tools.workspace.user_recipe is None:
+            for text in dict.fromkeys((done.name, *requests)):
+                if can_be_name(text):
+                    self._note(done, text)
+
+    def _note(self, done: Rendering, text: str) -> None:
+        inputs, newest = self._inputs((done.name, text), self._sources)
         if newest > self._began - SETTLED_NS:
             return
         result = {
+            "name": done.name,
             "sources": self._sources,
             "inputs": inputs,
             "outputs": self._outputs(done.name),
@@ -117,7 +123,7 @@ class Watch:
             "files": list(done.files),
             "whole": done.is_lock_whole,
         }
-        stage_cache.keep(self._tools.workspace, done.name, "render", {}, result)
+        stage_cache.keep(self._tools.workspace, text, "render", {}, result)
 
     @cached_property
     def _sources(self) -> list[str]:
@@ -126,14 +132,15 @@ class Watch:
         workspace = self._tools.workspace
         return [str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)]
 
-    def _inputs(self, name: str, sources: Sequence[str]) -> tuple[str, int]:
+    def _inputs(self, names: Iterable[str], sources: Sequence[str]) -> tuple[str, int]:
+        """The stamp of what a rendering depends on; locks of all ``names`` are, since a lock's name is no mere request."""
         key = tuple(sources)
         if key not in self._stamps:
             origins = [spec.origin for spec in map(find_spec, _LIBRARIES) if spec is not None and spec.origin]
             images = [self._tools.workspace.images / each for each in _OF_IMAGES]
             self._stamps[key] = disk_cache.stamp([_PROGRAM, *images, *map(Path, (*origins, *sources))])
         shared, newest = self._stamps[key]
-        lock, changed = disk_cache.stamp([self._tools.workspace.lock_file(name)])
+        lock, changed = disk_cache.stamp({self._tools.workspace.lock_file(name) for name in names})
         overlays = " ".join(map(str, self._tools.workspace.overlays))
         return f"{shared} {lock} {overlays}", max(newest, changed)
 

@@ -209,7 +209,7 @@ def test_a_mirror_out_of_reach_is_named_within_seconds(place, engine, monkeypatc
     started = time.monotonic()
     with pytest.raises(BuildError) as caught:
         bases.provide(lock, environment(), engine, place, ignore_progress)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 120
     assert caught.value.code == "base-unreachable"
     for word in ("mirror.invalid", "debian:12", "`distribution`"):
         assert word in caught.value.message
@@ -233,7 +233,7 @@ def test_a_registry_out_of_reach_is_missing_in_the_lock_and_named_in_the_build(p
         for word in ("registry.invalid/ubuntu:16.04", "`apt`"):
             assert word in caught.value.message
         assert "wheels, conda" in caught.value.hint
-    assert time.monotonic() - started < 40
+    assert time.monotonic() - started < 160
 
 
 def test_a_repository_of_the_base_out_of_reach_is_named(engine):
@@ -247,7 +247,7 @@ def test_a_repository_of_the_base_out_of_reach_is_named(engine):
     started = time.monotonic()
     with pytest.raises(BuildError) as caught:
         bases.check_repositories(decided)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 80
     assert caught.value.code == "base-unreachable"
     assert "cuda-repo" in caught.value.message
     assert "https://cuda.invalid/repos" in caught.value.message
@@ -390,7 +390,7 @@ def test_a_local_image_is_locked_by_its_id(engine, place, debian12):
     assert (real.how, real.reference) == ("local", debian12.reference)
 
 
-def wait_for(condition, seconds: float = 30.0) -> None:
+def wait_for(condition, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"

@@ -147,7 +147,7 @@ def test_an_unreachable_base_is_recognised_at_once(engine, context):
         engine.build(context, tag=TAG)
     assert caught.value.code == "base-unreachable"
     assert "registry.invalid/base:1" in caught.value.message
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 120
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
@@ -166,12 +166,12 @@ def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(workspace.root)}, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: sleeping(seconds), 60)
+        wait_for(lambda: sleeping(seconds), 120)
         process.send_signal(number)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     finally:
         process.kill()
-    wait_for(lambda: not sleeping(seconds), 30)
+    wait_for(lambda: not sleeping(seconds), 120)
     assert engine.image(TAG) is None
     assert not list(Path("/dev/shm").glob("envbuild*"))
     write(context, debian12, "RUN echo the next build works")

@@ -391,7 +391,7 @@ def descendants(pids: list[int]) -> list[int]:
     return found
 
 
-def wait_for(condition, seconds: float = 30.0) -> None:
+def wait_for(condition, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"

@@ -130,8 +130,9 @@ def test_files_are_collected_from_the_container(engine, image):
 def test_the_time_limit_stops_and_removes(engine, image):
     started = time.monotonic()
     with pytest.raises(TimedOutError) as caught:
-        engine.run(image, ["sh", "-c", f"echo before; exec sleep {nap(1)}"], timeout_s=1.5)
-    assert time.monotonic() - started < 30
+        # Its start counts, too, which takes seconds on a slow machine.
+        engine.run(image, ["sh", "-c", f"echo before; exec sleep {nap(1)}"], timeout_s=6)
+    assert time.monotonic() - started < 120
     assert caught.value.exit_code == 124
     assert caught.value.details == ("before",)
     assert ours(engine) == []
@@ -166,8 +167,7 @@ def test_the_container_of_a_killed_process_goes_by_itself(engine, image, workspa
     process.wait()
     wait_for(lambda: not ours(engine, process.pid) and not sleeping(nap(3)))
     time.sleep(2 if moment != "running" else 0)  # one that was being made
-    assert ours(engine, process.pid) == []
-    assert sleeping(nap(3)) == []
+    wait_for(lambda: not ours(engine, process.pid) and not sleeping(nap(3)))
 
 
 def test_the_next_run_sweeps_what_a_killed_one_left_with_its_guard(engine, image, workspace):
@@ -247,7 +247,7 @@ def test_what_the_engine_says_of_itself(engine):
     assert info.free_bytes is None or info.free_bytes > 0
 
 
-def wait_for(condition, seconds: float = 30.0) -> None:
+def wait_for(condition, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"

@@ -28,7 +28,6 @@ def program(tmp_path: Path) -> Program:
 def test_an_interrupted_run_goes_on_where_it_was_and_proves_what_it_had(program: Program):
     stopped = program.interrupt(signal.SIGINT, lambda text: f"{SMALL}:" in text, "fetch", "--all", "--progress", "plain")
     stopped.expect(130)
-    assert stopped.seconds < 60
     noted = (program.home / "fetched").read_text().splitlines()
     assert noted
     fetched = {done["name"]: done for done in program.run("fetch", "--all", "--json").expect(0).document["fetched"]}

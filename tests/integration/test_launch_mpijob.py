@@ -86,14 +86,15 @@ def test_mpirun_reaches_the_workers_as_the_images_user(pods: Machines, folder: P
 
     servers = [_start(pods, folder, name, _words(manifest, "Worker")) for name in WORKERS]
     try:
-        time.sleep(1)
+        for name, server in zip(WORKERS, servers, strict=True):
+            _wait_until_it_listens(pods, name, server)
         told = (
             "OMPI_MCA_orte_keep_fqdn_hostnames=true",
             f"OMPI_MCA_orte_default_hostfile={folder}/hostfile",
             "OMPI_MCA_plm_rsh_args=wrong",
         )
         launcher = _start(pods, folder, WORKERS[0], _words(manifest, "Launcher"), *told)
-        out, _ = launcher.communicate(timeout=60)
+        out, _ = launcher.communicate(timeout=300)
     finally:
         for server in servers:
             server.kill()
@@ -104,6 +105,13 @@ def test_mpirun_reaches_the_workers_as_the_images_user(pods: Machines, folder: P
         f"rank={number} host={WORKERS[number // 2]} user=1000 at={WORKERS[0]} note=it's two words words=run"
         for number in range(4)
     ], logs
+
+
+def _wait_until_it_listens(pods: Machines, name: str, server: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 60
+    while not subprocess.run([*pods.enter(name), "ss", "-Hltn"], capture_output=True, text=True, check=True).stdout:
+        assert server.poll() is None and time.monotonic() < until, f"sshd of {name} does not start"
+        time.sleep(0.05)
 
 
 def _start(pods: Machines, folder: Path, name: str, words: list[str], *variables: str) -> subprocess.Popen[str]:

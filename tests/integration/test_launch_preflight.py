@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -124,6 +125,12 @@ def test_run_starts_nothing_where_a_host_is_not_ready(machines: Machines, progra
     assert started.returncode == 9, started.stderr  # the stand-in for Docker knows no `run`
 
 
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[str]:
     """The command that enters this machine by ssh, with a server of its own on loopback."""
@@ -141,7 +148,10 @@ def ssh(tmp_path: Path) -> Iterator[str]:
     argv = [server, "-De", "-f", "/dev/null", "-h", str(key), "-p", port, "-o", "ListenAddress=127.0.0.1", *options]
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(0.5)
+        until = time.monotonic() + 60
+        while not listens(int(port)):
+            assert time.monotonic() < until, "sshd does not start"
+            time.sleep(0.05)
         asked = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes")
         yield f"ssh -i {key} -p {port} {' '.join(f'-o {each}' for each in asked)}"
     finally:

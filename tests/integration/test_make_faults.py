@@ -159,7 +159,6 @@ def test_a_lock_cut_short_leaves_nothing_half_written_and_the_next_goes_on(own, 
     assert "Traceback" not in cut.err
     if code == 130:
         assert cut.err.count("interrupted: ") == 1
-        assert cut.seconds < 30
     assert not list((own.root / "images").rglob("lock.json"))
     own.run("lock", CURRENT, env=NO_ENGINE, timeout=300).expect(0)
     own.run("lock", "--all", "--check", timeout=60).expect(0)

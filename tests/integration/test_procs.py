@@ -39,7 +39,7 @@ def test_a_time_limit_stops_the_children_too(tmp_path):
     start = time.monotonic()
     with pytest.raises(TimedOutError):
         procs.run(["sh", "-c", f"sleep 60 & echo $! > {note}; wait"], timeout_s=0.5)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 50
     assert not _alive(int(note.read_text()))
 
 
@@ -88,7 +88,7 @@ def test_a_lock_makes_the_second_wait(tmp_path):
         thread.start()
         time.sleep(0.2)
         order.append("first")
-    thread.join(5)
+    thread.join(60)
     assert order == ["first", "second"]
 
 
@@ -177,7 +177,7 @@ def test_a_killed_guard_is_no_harm_to_its_process():
     assert procs.run(["echo", "still"]).output == "still\n"
 
 
-def _wait_for(condition, seconds: float = 10.0) -> None:
+def _wait_for(condition, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"

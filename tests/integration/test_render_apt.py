@@ -142,7 +142,7 @@ def site(engine: Engine, base: bases.RealisedBase, tmp_path_factory: pytest.Temp
 
 def _wait_until_serving(container: object) -> None:
     probe = ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/cuda/Release')"]
-    for _ in range(50):
+    for _ in range(600):
         if container.exec_run(probe).exit_code == 0:
             return
         time.sleep(0.1)

@@ -195,7 +195,7 @@ def test_the_users_limit_stops_it_with_a_report_and_no_container(engine: Engine,
     began = time.monotonic()
     with pytest.raises(TimedOutError) as raised:
         smoketest.run(engine, toy.tag, toy.lock, SmokeOptions(timeout_s=3), tmp_path)
-    assert raised.value.exit_code == 124 and time.monotonic() - began < 30
+    assert raised.value.exit_code == 124 and time.monotonic() - began < 120
     stored = stored_outcome(tmp_path)
     assert stored is not None and stored.status == "error" and "time limit of 3 s" in stored.sentence
     assert containers(engine) == 0

@@ -357,7 +357,7 @@ def _virtualenv() -> bytes:
 
 
 def _until(condition: Any) -> None:
-    for _ in range(50):
+    for _ in range(600):
         if condition():
             return
         time.sleep(0.2)

@@ -7,14 +7,15 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import widget_world
 
 from envbuild.cli import frame
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
-from envbuild.model import BaseLock
-from envbuild.pipeline import locking, render
+from envbuild.model import BaseLock, Resolution
+from envbuild.pipeline import locking, render, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.render import Rendering
 from envbuild.pipeline.resolving import resolve_request
@@ -70,6 +71,43 @@ def test_nothing_is_checked_where_nothing_changed(tools, checks):
     assert first.kept and first.folder.name == NAME and "Dockerfile" in first.files
     assert list(render.render(tools(), [], Constraints())) == [first]
     assert checks == []
+
+
+@pytest.fixture
+def resolved(tools: Callable[..., Tools], checks: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests that were resolved since the first rendering of ``widget-1.2``."""
+    rendered(tools(), "widget-1.2")
+    found: list[str] = []
+    real = resolving.resolve_buildable
+
+    def resolve(these: Tools, texts: list[str], *others: Any) -> Resolution:
+        found.extend(texts)
+        return real(these, texts, *others)
+
+    monkeypatch.setattr(resolving, "resolve_buildable", resolve)
+    return found
+
+
+def test_what_a_request_means_is_remembered_until_a_fact_changes(tools, resolved):
+    assert rendered(tools(), "widget-1.2").name == NAME
+    assert resolved == []
+    _rewritten(tools().workspace.root / "widget.yaml")
+    rendered(tools())  # the environment itself is known again, and the request not
+    assert rendered(tools(), "widget-1.2").name == NAME
+    assert resolved == [NAME, "widget-1.2"]
+
+
+def test_a_request_is_resolved_again_once_an_environment_has_its_name(tools, resolved):
+    lock = tools().workspace.lock_file("widget-1.2")
+    lock.parent.mkdir()
+    lock.write_text("{}")
+    with pytest.raises(InvalidInputError, match="does not have the form of a lock"):
+        rendered(tools(), "widget-1.2")
+
+
+def test_options_are_never_taken_for_the_request_alone(tools, resolved):
+    list(render.render(tools(), ["widget-1.2"], Constraints(python="3.6")))
+    assert resolved == ["widget-1.2"]
 
 
 def _rewritten(path: Path) -> None:
