@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from envbuild import build_secret, codec, files
-from envbuild.build_context import IndexLike, assemble, guest_digest, inputs_digest, rendering_digest, require_tools
+from envbuild.build_context import IndexLike, assemble, require_tools
 from envbuild.engine import apt, bases, bootstrap, debs, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
+from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
 from envbuild.lock import download_errors, lock_file
 from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
 from envbuild.recipes import Recipe

@@ -98,6 +98,11 @@ def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
     return tuple(part for part in RESTS_ON[proof.kind] if getattr(proof, part) != getattr(subject, part))
 
 
+def rests_on_guest(held: Evidence) -> bool:
+    """Whether a proof here depends on the guest."""
+    return any("guest" in RESTS_ON[each.kind] for each in (*held.proofs, *held.contradicted))
+
+
 def current(held: Evidence, subject: Subject) -> Evidence:
     """``held`` without what is stale."""
     return replace(

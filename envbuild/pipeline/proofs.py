@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from envbuild.model import Lock
 
 
-def subject_of(tools: Tools, name: str) -> Subject | None:
+def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
     """What proofs of ``name`` can be about now: its lock, its rendering and its guest as they are on disk. None without a lock.
 
+    Finding the guest takes reading all recipes: ``with_guest=False`` leaves it empty.
     Raises :class:`InvalidInputError` for a lock that cannot be read.
     """
-    from envbuild import build_context
+    from envbuild import image_inputs
     from envbuild.lock.lock_file import read
 
     path = tools.workspace.lock_file(name)
@@ -32,25 +33,26 @@ def subject_of(tools: Tools, name: str) -> Subject | None:
     lock = read(path)
     written = rendering.read(tools.workspace.rendering(name))
     try:
-        rendered = build_context.rendering_digest(tools.workspace, lock, written) if written else ""
+        rendered = image_inputs.rendering_digest(tools.workspace, lock, written) if written else ""
     except EnvbuildError:
         rendered = ""  # a file of the user's own that the image copies is gone: what rests on it is stale
     return Subject(
         lock=files.sha256_of(path),
         rendering=rendered,
-        guest=build_context.guest_digest(tools.workspace, lock, tools.recipes),
+        guest=image_inputs.guest_digest(tools.workspace, lock, tools.recipes) if with_guest else "",
     )
 
 
 def held(tools: Tools, name: str) -> Evidence:
     """What is proved of ``name`` and holds now: the committed evidence and this machine's, without what is stale."""
     committed, cached = files_of(tools, name)
-    if not (committed.exists() or cached.exists()):
+    if not (committed.exists() or cached.exists()) or not tools.workspace.lock_file(name).exists():
         return Evidence(schema=1, name=name, proofs=())
-    subject = subject_of(tools, name)
+    found = [evidence.read(path, name) for path in (committed, cached)]
+    subject = subject_of(tools, name, with_guest=any(map(evidence.rests_on_guest, found)))
     if subject is None:
         return Evidence(schema=1, name=name, proofs=())
-    return evidence.joined(*(evidence.current(evidence.read(path, name), subject) for path in (committed, cached)))
+    return evidence.joined(*(evidence.current(each, subject) for each in found))
 
 
 def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
@@ -70,9 +72,9 @@ def prove_lock(tools: Tools, name: str, digest: str, kind: Kind) -> None:
 
 def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, str]) -> None:
     """Record that the files ``written`` were rendered from ``lock``, whose digest is given."""
-    from envbuild import build_context
+    from envbuild import image_inputs
 
-    found = build_context.rendering_digest(tools.workspace, lock, {path: text.encode() for path, text in written.items()})
+    found = image_inputs.rendering_digest(tools.workspace, lock, {path: text.encode() for path, text in written.items()})
     _record(tools, lock.environment.name, "rendered", Subject(lock=digest, rendering=found, guest=""), engine="")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -58,8 +57,10 @@ def departures(tools: Tools, environment: Environment) -> list[Problem]:
 
 def suggested(tools: Tools, texts: Sequence[str], error: UnknownNameError) -> UnknownNameError:
     """``error``, with the stack that was perhaps meant."""
+    from difflib import get_close_matches
+
     known = sorted(path.stem for path in tools.workspace.stacks.glob("*.yaml"))
-    near = difflib.get_close_matches(texts[0].lower(), known, n=1) if len(texts) == 1 else []
+    near = get_close_matches(texts[0].lower(), known, n=1) if len(texts) == 1 else []
     if not near:
         return error
     return UnknownNameError(

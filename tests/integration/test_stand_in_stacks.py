@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 import uv
 
-from envbuild import build_context, build_secret, recipes, sbom
+from envbuild import build_context, build_secret, image_inputs, recipes, sbom
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -308,7 +308,7 @@ def _context(lock: Lock, site: Site, folder: Path) -> Path:
     files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
     files["envbuild/lock.json"] = lock_file.dumps(lock).encode()
     files["envbuild/sbom.cdx.json"] = sbom.dumps(lock, lock_file.digest(lock)).encode()
-    programs = {**build_context.guest_files(_HERE, lock, known), **build_context.step_files(_HERE)}
+    programs = {**image_inputs.guest_files(_HERE, lock, known), **image_inputs.step_files(_HERE)}
     files |= {path: source.read_bytes() for path, source in programs.items()}
     for prefix in lock.prefixes:
         if prefix.pip is not None:

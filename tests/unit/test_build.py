@@ -8,7 +8,7 @@ import pytest
 from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
-from envbuild import build, build_context
+from envbuild import build, build_context, image_inputs
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
 from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
@@ -99,30 +99,30 @@ def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(loc
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):
     rendering = {"Dockerfile": "FROM x\n"}
-    before = build_context.inputs_digest(place, lock, {}, rendering)
-    assert build_context.inputs_digest(place, lock, {}, rendering) == before
-    assert build_context.inputs_digest(place, lock, {}, {"Dockerfile": "FROM y\n"}) != before
+    before = image_inputs.inputs_digest(place, lock, {}, rendering)
+    assert image_inputs.inputs_digest(place, lock, {}, rendering) == before
+    assert image_inputs.inputs_digest(place, lock, {}, {"Dockerfile": "FROM y\n"}) != before
     other = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, driver_min="1"))
-    assert build_context.inputs_digest(place, other, {}, rendering) != before
+    assert image_inputs.inputs_digest(place, other, {}, rendering) != before
     adapter = place.recipes / lock.environment.frameworks[0].recipe / "smoke.py"
     adapter.write_text("# another\n")
-    assert build_context.inputs_digest(place, lock, {}, rendering) != before
+    assert image_inputs.inputs_digest(place, lock, {}, rendering) != before
 
 
 def test_proofs_of_an_image_rest_on_the_scripts_that_built_it_and_those_of_the_guest_do_not(place, lock):
     place.partials.mkdir()
     script = place.partials / "step.sh"
     script.write_text("one\n")
-    rendered, guest = build_context.rendering_digest(place, lock, {}), build_context.guest_digest(place, lock, {})
-    inputs = build_context.inputs_digest(place, lock, {}, {})
+    rendered, guest = image_inputs.rendering_digest(place, lock, {}), image_inputs.guest_digest(place, lock, {})
+    inputs = image_inputs.inputs_digest(place, lock, {}, {})
     script.write_text("another\n")
-    assert build_context.rendering_digest(place, lock, {}) != rendered
-    assert build_context.inputs_digest(place, lock, {}, {}) != inputs
-    assert build_context.guest_digest(place, lock, {}) == guest
+    assert image_inputs.rendering_digest(place, lock, {}) != rendered
+    assert image_inputs.inputs_digest(place, lock, {}, {}) != inputs
+    assert image_inputs.guest_digest(place, lock, {}) == guest
 
 
 def test_the_guest_comes_with_the_recipes_adapters_and_without_caches(place, lock):
-    files = build_context.guest_files(place, lock, {})
+    files = image_inputs.guest_files(place, lock, {})
     assert "envbuild/smoke/__main__.py" in files
     recipe = lock.environment.frameworks[0].recipe
     assert files[f"envbuild/smoke/adapters/{recipe}.py"] == place.recipes / recipe / "smoke.py"
@@ -133,7 +133,7 @@ def test_the_adapters_that_a_recipe_s_own_one_imports_come_with_it(place, lock):
     own = lock.environment.frameworks[0].recipe
     (place.recipes / "lender").mkdir()
     (place.recipes / "lender" / "smoke.py").write_text("# lent\n")
-    files = build_context.guest_files(place, lock, {own: dataclasses.replace(RECIPES["alpha"], name=own, adapters=("lender",))})
+    files = image_inputs.guest_files(place, lock, {own: dataclasses.replace(RECIPES["alpha"], name=own, adapters=("lender",))})
     assert files["envbuild/smoke/adapters/lender.py"] == place.recipes / "lender" / "smoke.py"
     assert f"envbuild/smoke/adapters/{own}.py" in files
 

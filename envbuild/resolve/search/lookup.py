@@ -21,7 +21,6 @@ class Lookup:
         self.systems: dict[str, SystemRow] = {row.name: row for row in matrix.systems}
         self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
         self.pythons = {row.version: row for row in matrix.pythons}
-        self.drivers: dict[str, DriverRow] = {row.branch: row for row in matrix.drivers}
         self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, Sequence[LibraryRow]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
@@ -33,6 +32,11 @@ class Lookup:
             self._known[what, key] = work_out()
         found: T = self._known[what, key]
         return found
+
+    @cached_property
+    def drivers(self) -> dict[str, DriverRow]:
+        """The driver branches by number; only requests that name a driver look at them."""
+        return {row.branch: row for row in self.matrix.drivers}
 
     @cached_property
     def archives(self) -> dict[str, ArchiveRow]:

@@ -126,6 +126,18 @@ def test_a_change_makes_stale_what_rests_on_it_and_prune_removes_that(world, cha
     assert world.workspace.committed_evidence(NAME).exists() == bool(left)
 
 
+def test_recipes_are_read_only_where_a_proof_rests_on_the_guest(world):
+    proofs.prove_image(world, built(world), "sha256:1", "verified")
+    del world.__dict__["recipes"]
+    assert proofs.held_kinds(world, NAME) == ("verified",)
+    assert "recipes" not in world.__dict__
+    world.__dict__["recipes"] = {}
+    proofs.prove_image(world, built(world), "sha256:1", "smoke-cpu")
+    assert proofs.held_kinds(world, NAME) == ("verified", "smoke-cpu")
+    (world.workspace.guest / "run.py").write_text("print(2)\n")
+    assert proofs.held_kinds(world, NAME) == ("verified",)
+
+
 def test_a_changed_lock_leaves_nothing(world):
     prove_everything(world)
     lock = verify_locks.lock()

@@ -1,0 +1,103 @@
+"""What an image is made from beside the files that are downloaded: our own programs, the user's files, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild import files
+from envbuild.lock import lock_file
+from envbuild.model import Lock
+from envbuild.workspace import Workspace
+
+if TYPE_CHECKING:
+    from envbuild.recipes import Recipe
+
+
+def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:
+    """One sha256 over everything that the image is made from.
+
+    The files of the build's tools (uv, pip) are left out, since the lock names them by hash. So is the bill of materials, which
+    says in another form what the lock says.
+    """
+    whole = hashlib.sha256()
+    parts = {path: text.encode() for path, text in rendering.items()}
+    parts["lock.json"] = lock_file.dumps(lock).encode()
+    parts |= contents({**guest_files(workspace, lock, recipes), **step_files(workspace)})
+    for path, content in sorted(parts.items()):
+        whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    for path, source in users_files(workspace, lock).items():
+        whole.update(f"{path}\0{files.sha256_of(source)} {mode_of(source):o}\n".encode())
+    return whole.hexdigest()
+
+
+def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> str:
+    """One sha256 over the guest as the environment of ``lock`` gets it: the smoke package and its recipes' adapters."""
+    return _digest(contents(guest_files(workspace, lock, recipes)))
+
+
+def rendering_digest(workspace: Workspace, lock: Lock, rendering: Mapping[str, bytes]) -> str:
+    """One sha256 over the rendered files, the scripts that run their steps, and the user's own files that they copy."""
+    users = {
+        path: f"{files.sha256_of(source)} {mode_of(source):o}".encode() for path, source in users_files(workspace, lock).items()
+    }
+    return _digest({**rendering, **contents(step_files(workspace)), **users})
+
+
+def contents(sources: Mapping[str, Path]) -> dict[str, bytes]:
+    """The bytes of the files: path in the context → bytes."""
+    return {path: source.read_bytes() for path, source in sources.items()}
+
+
+def _digest(parts: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for path, content in sorted(parts.items()):
+        whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
+    """Our own programs that go into the image: path in the context → file here.
+
+    They are the smoke package, the adapters of the environment's recipes and those they name, and what lets users add packages.
+    """
+    guest = {
+        f"envbuild/smoke/{path.relative_to(workspace.guest).as_posix()}": path
+        for path in workspace.guest.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+    own = [framework.recipe for framework in lock.environment.frameworks]
+    borrowed = [other for recipe in own if recipe in recipes for other in recipes[recipe].adapters]
+    for name in dict.fromkeys([*own, *borrowed]):
+        adapter = workspace.recipes / name / "smoke.py"
+        if adapter.is_file():
+            guest[f"envbuild/smoke/adapters/{name}.py"] = adapter
+    if any(prefix.pip for prefix in lock.prefixes):
+        guest |= {f"envbuild/overlay/{path.name}": path for path in workspace.overlay.iterdir() if path.is_file()}
+    return dict(sorted(guest.items()))
+
+
+def step_files(workspace: Workspace) -> dict[str, Path]:
+    """The scripts that run the steps of a build: path in the context → file here. They stay out of the image."""
+    return {f"step/{path.name}": path for path in sorted(workspace.partials.glob("*.sh"))}
+
+
+def users_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
+    """What a user's own recipe copies into the image: path in the context → file here."""
+    custom, recipe = lock.environment.custom, workspace.user_recipe
+    if custom is None or recipe is None:
+        return {}
+    from envbuild.custom import copying
+
+    return {
+        f"files/{number}/{path}".rstrip("/"): source
+        for number, copied in enumerate(custom.files)
+        for path, source in copying.contents(recipe.parent, copied)
+    }
+
+
+def mode_of(source: Path) -> int:
+    """The mode that a file gets in the image. Only the executable bit is kept."""
+    return 0o755 if source.stat().st_mode & 0o100 else 0o644
