@@ -60,6 +60,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("report", "Show a stored smoke report, or compare two."),
     "doctor": ("doctor", "Show what this machine has and lacks: engine, driver, GPUs, disk."),
     "engine": ("engine", "Start, stop or show the private container engine."),
+    "cache": ("cache", "List, check or remove the layers that images are composed of."),
     "matrix": ("matrix", "Show, check and update the compatibility matrix."),
     "completion": ("completion", "Print the completion script for your shell."),
 }

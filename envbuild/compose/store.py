@@ -107,9 +107,9 @@ class LayerStore:
         try:
             status = path.lstat()
         except OSError as error:
-            raise _bad_layer(digest, "is not in", "layer-missing", self.folder) from error
+            raise _missing(digest, self.folder) from error
         if not stat.S_ISREG(status.st_mode) or (size is not None and status.st_size != size):
-            raise self._damaged(digest)
+            raise _damaged(digest, self.folder)
         return path
 
     def read(self, layer: Layer, *, checked: bool = True) -> Iterator[bytes]:
@@ -124,10 +124,7 @@ class LayerStore:
                     digest.update(piece)
                 yield piece
         if size != layer.size or (checked and digest.hexdigest() != layer.digest):
-            raise self._damaged(layer.digest)
-
-    def _damaged(self, digest: str) -> BuildError:
-        return _bad_layer(digest, "is damaged in", "layer-damaged", self.folder)
+            raise _damaged(layer.digest, self.folder)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -192,7 +189,7 @@ class LayerStore:
             _require_true(layer, os.fstat(new.stream.fileno()).st_size)
             with files.locked(self._locks / layer.digest, self._on_wait):  # another key may give the same bytes
                 if not new.keep(self._blob_file(layer.digest), mode=0o444):  # outputs are links to it: nobody writes there
-                    raise _bad_layer(layer.digest, "was taken away from", "layer-missing", self.folder)
+                    raise _missing(layer.digest, self.folder)
         files.write_atomic(self._entry_file(key), _encode(layer, about))
         return layer
 
@@ -277,9 +274,17 @@ def _require_true(layer: Layer, written: int) -> None:
         raise ValueError(f"the writer of layer {layer.digest} wrote {written} bytes and says {layer.size}")
 
 
-def _bad_layer(digest: str, verb: str, code: str, folder: Path) -> BuildError:
+def _missing(digest: str, folder: Path) -> BuildError:
     return BuildError(
-        f"The layer sha256:{digest} {verb} the layer store {folder}.",
-        code=code,
+        f"The layer sha256:{digest} is not in the layer store {folder}.",
+        code="layer-missing",
+        hint="Run the command again: it makes the layers that are missing.",
+    )
+
+
+def _damaged(digest: str, folder: Path) -> BuildError:
+    return BuildError(
+        f"The layer sha256:{digest} is damaged in the layer store {folder}.",
+        code="layer-damaged",
         hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
     )

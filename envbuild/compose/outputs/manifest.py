@@ -12,6 +12,10 @@ from envbuild.compose.model import ComposedImage
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
+DOCKER_KINDS = (
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 NAME = "org.opencontainers.image.ref.name"
 

@@ -1,0 +1,107 @@
+"""``envbuild cache list|prune|verify``: the layers of composed images that are kept in the cache folder."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError, VerifyError
+
+if TYPE_CHECKING:
+    from envbuild.compose.store import LayerStore
+    from envbuild.compose.upkeep import Held
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+@click.group("cache")
+@options.common
+def command() -> None:
+    """The cache folder keeps the layers that images are composed of. Other parts of the folder are not touched."""
+
+
+@command.command("list")
+@options.common
+@click.pass_obj
+def list_command(session: Session) -> int:
+    """List the layers, the one that was used last first, with their sizes and what they were made from."""
+    from envbuild.compose import upkeep
+
+    store = _store(session)
+    held = upkeep.held(store)
+    total = sum(each.size for each in held)
+    session.document({"schema": 1, "folder": str(store.folder), "bytes": total, "layers": [_row(each) for each in held]})
+    rows = [[each.digest[:12], wording.size(each.size), _day(each.used), ", ".join(each.about) or "-"] for each in held]
+    if rows:
+        session.out(wording.columns([["LAYER", "SIZE", "USED", "MADE FROM"], *rows]))
+    session.out(f"{len(held)} layers, {wording.size(total)}, in {store.folder}")
+    return 0
+
+
+@command.command("prune")
+@click.option("--keep", required=True, metavar="SIZE", help="How much may stay, e.g. 50GB; 0 removes all layers.")
+@options.common
+@click.pass_obj
+def prune(session: Session, keep: str) -> int:
+    """Remove the layers that were not used for longest, until at most --keep remains.
+
+    Fails with exit code 7 (busy) while another command uses layers. A removed layer is made again when it is needed.
+    """
+    from envbuild.compose import upkeep
+
+    store = _store(session)
+    done = upkeep.prune(store, parse_size(keep))
+    removed = [_row(each) for each in done.removed]
+    session.document({"schema": 1, "folder": str(store.folder), "removed": removed, "freed": done.freed, "kept": done.kept})
+    session.out(f"{len(removed)} layers removed, {wording.size(done.freed)} freed, {wording.size(done.kept)} kept")
+    return 0
+
+
+@command.command("verify")
+@options.common
+@click.pass_obj
+def verify(session: Session) -> int:
+    """Read every layer, compare it with its digests, and remove damaged ones. Exit code 8: there were some."""
+    from envbuild.compose import upkeep
+
+    store = _store(session)
+    with display(session) as shown:
+        done = upkeep.verify(store, shown.news)
+    session.document({"schema": 1, "folder": str(store.folder), **asdict(done)})
+    for digest in done.damaged:
+        session.out(f"damaged and removed: {digest}")
+    if not done.damaged and done.entries:
+        session.out(f"{len(done.entries)} damaged entries of the index removed")
+    session.out(f"{done.layers} layers read, {wording.size(done.bytes)}, {len(done.damaged)} damaged")
+    return VerifyError.exit_code if done.damaged or done.entries else 0
+
+
+def parse_size(text: str) -> int:
+    """``50GB``, ``1.5 TB``, ``800MiB`` or a number of bytes. Raises :class:`UsageError`."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"{text!r} is not a size.", hint="For example: 50GB, 800MB, 20GiB or 0.")
+    number, unit, binary = found.groups()
+    power = "kmgt".index(unit.lower()) + 1 if unit else 0
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def _store(session: Session) -> LayerStore:
+    from envbuild.compose.store import LayerStore
+
+    return LayerStore(session.workspace.layers, session.err)
+
+
+def _row(held: Held) -> dict[str, Any]:
+    return {**asdict(held), "used": datetime.fromtimestamp(held.used, UTC).isoformat(timespec="seconds")}
+
+
+def _day(used: float) -> str:
+    return datetime.fromtimestamp(used, UTC).date().isoformat()

@@ -1,0 +1,48 @@
+"""Whom a registry may take us for: the credentials that ``docker login`` keeps, in its file or with its helper programs."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+
+from envbuild.errors import PublishError
+
+DOCKER_HUB = "docker.io"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """A user's name and password, or a token that a registry gave for them; both empty for anybody. Never shown."""
+
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+
+    @property
+    def basic(self) -> str:
+        """The value of an Authorization header; empty for anybody."""
+        if not self.username:
+            return ""
+        return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
+
+def find(host: str) -> Credentials:
+    """What Docker's configuration (``DOCKER_CONFIG``, else ``~/.docker``) and its credential helpers say of ``host``.
+
+    Raises :class:`PublishError` (``credentials``) where they cannot be read: pushing as nobody would only say "denied".
+    """
+    from docker import auth
+    from docker.errors import DockerException
+
+    try:
+        found = auth.load_config().resolve_authconfig(auth.INDEX_NAME if host == DOCKER_HUB else host) or {}
+    except (DockerException, OSError, ValueError) as error:
+        raise PublishError(
+            f"Docker's credentials for {host} cannot be read: {' '.join(str(error).split())}.",
+            code="credentials",
+            hint=f"`docker login {host}` writes them again; DOCKER_CONFIG names the folder of config.json.",
+        ) from error
+    said = {str(name).lower(): str(value or "") for name, value in found.items()}
+    return Credentials(
+        username=said.get("username", ""), password=said.get("password", ""), identity_token=said.get("identitytoken", "")
+    )

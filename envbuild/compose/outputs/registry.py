@@ -1,0 +1,231 @@
+"""Pushes a composed image to a registry straight from the layer store, sending only what the registry lacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import archive, credentials, manifest
+from envbuild.compose.outputs.registry_client import Body, Client, parse
+from envbuild.compose.store import LayerStore
+from envbuild.errors import PublishError
+from envbuild.model import OnProgress, Progress
+
+STAGE = "push"
+_AT_ONCE = 3  # as many layers as docker sends at once
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pushed:
+    """``digest`` names the image in the registry; ``sent`` are bytes; ``present`` and ``mounted`` count layers not sent."""
+
+    digest: str
+    sent: int
+    layers: int
+    present: int
+    mounted: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tags:
+    """``moving`` tags are given to the image whatever had them; a ``fixed`` one that another image has is refused."""
+
+    moving: Sequence[str] = ()
+    fixed: Sequence[str] = ()
+
+
+def push(
+    image: ComposedImage,
+    store: LayerStore,
+    to: str,
+    tags: Tags,
+    on_progress: OnProgress,
+    *,
+    mount_from: Sequence[str] = (),
+    pause: Callable[[float], object] | None = None,
+) -> Pushed:
+    """Push ``image`` to the repository ``to`` (``HOST/REPOSITORY``) under its tags.
+
+    A layer that the registry has need not be in the store. ``mount_from`` are other repositories of the same registry that may
+    have layers: they are taken from there without sending. The tags move last, once all layers are there; a push that was cut
+    off goes on with what is missing. Raises :class:`PublishError` and, where a layer is needed and absent, :class:`BuildError`.
+    """
+    repository = parse(to)
+    stopped = threading.Event()
+
+    def tell(words: str) -> None:
+        on_progress(Progress(stage=STAGE, message=words, warning=True))
+
+    client = Client(
+        repository,
+        credentials.find(repository.host),
+        also_read=tuple(mount_from),
+        pause=pause or stopped.wait,
+        on_retry=tell,
+    )
+    try:
+        with store.in_use():
+            return _Push(client, image, store, mount_from=tuple(mount_from), on_progress=on_progress, stopped=stopped).run(tags)
+    finally:
+        client.close()
+
+
+class _Push:
+    def __init__(
+        self,
+        client: Client,
+        image: ComposedImage,
+        store: LayerStore,
+        *,
+        mount_from: tuple[str, ...],
+        on_progress: OnProgress,
+        stopped: threading.Event,
+    ) -> None:
+        self._client = client
+        self._image = image
+        self._store = store
+        self._mount_from = mount_from
+        self._on_progress = on_progress
+        self._told = manifest.manifest(image)
+        self._lock = threading.Lock()
+        self._stopped = stopped
+        self._sent = self._done = self._present = self._mounted = 0
+        self._total = sum(layer.size for layer in archive.layers_once(image))
+
+    def run(self, tags: Tags) -> Pushed:
+        layers = archive.layers_once(self._image)
+        missing = self._tags_to_set(tags)
+        if missing:
+            self._send_layers(layers)
+            self._send_config()
+            for tag in missing:
+                self._set(tag)
+        else:
+            self._present = len(layers)
+        return Pushed(
+            digest=f"sha256:{self._told.digest}",
+            sent=self._sent,
+            layers=len(layers),
+            present=self._present,
+            mounted=self._mounted,
+        )
+
+    def _tags_to_set(self, tags: Tags) -> list[str]:
+        """The tags that the registry does not give to this image already; a registry has all layers of what has a tag."""
+        wanted = []
+        for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
+            there = self._digest_of(tag)
+            if there == f"sha256:{self._told.digest}":
+                continue
+            if there and tag in tags.fixed:
+                raise PublishError(
+                    f"{self._client.repository}:{tag} is another image already ({there}).",
+                    code="tag-taken",
+                    hint="This tag never moves. Remove it from the registry, or push to another repository.",
+                )
+            wanted.append(tag)
+        return wanted
+
+    def _digest_of(self, tag: str) -> str:
+        kinds = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
+        answer = self._client.ask("HEAD", self._client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": kinds})
+        return answer.headers.get("Docker-Content-Digest", "unknown") if answer.status_code == 200 else ""
+
+    def _send_layers(self, layers: Sequence[Layer]) -> None:
+        largest_first = sorted(layers, key=lambda layer: -layer.size)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            try:
+                futures = [pool.submit(self._send_layer, layer) for layer in largest_first]
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+            finally:  # an error or Ctrl-C: what is under way ends within a piece
+                self._stopped.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _send_layer(self, layer: Layer) -> None:
+        if not self._is_there(layer):
+            self._client.upload(layer.digest, Body(layer.size, _Pieces(self, layer)))
+
+    def _is_there(self, layer: Layer) -> bool:
+        """Whether the registry has the layer, or takes it over from another repository now."""
+        client = self._client
+        digest = f"sha256:{layer.digest}"
+        if client.ask("HEAD", client.url(f"blobs/{digest}"), (200, 404)).status_code == 200:
+            self._skip(layer, mounted=False)
+            return True
+        for source in self._mount_from:
+            answer = client.ask("POST", client.url(f"blobs/uploads/?mount={digest}&from={source}"), (201, 202))
+            if answer.status_code == 201:
+                self._skip(layer, mounted=True)
+                return True
+        return False
+
+    def _skip(self, layer: Layer, *, mounted: bool) -> None:
+        with self._lock:
+            self._mounted += mounted
+            self._present += not mounted
+        self.count(layer.size)
+
+    def read(self, layer: Layer) -> Iterator[bytes]:
+        """The bytes of a layer, until the push is stopped."""
+        for piece in self._store.read(layer):
+            if self._stopped.is_set():
+                raise _StoppedError
+            yield piece
+
+    def count(self, size: int, sent: int = 0) -> None:
+        """Note that ``size`` more bytes are in the registry, or fewer, and that ``sent`` were sent for that."""
+        with self._lock:
+            self._done += size
+            self._sent += sent
+            news = Progress(
+                stage=STAGE,
+                message=f"pushing to {self._client.repository}",
+                done=float(self._done),
+                total=float(self._total),
+                unit="bytes",
+            )
+            self._on_progress(news)
+
+    def _send_config(self) -> None:
+        own = manifest.config(self._image)
+        client = self._client
+        if client.ask("HEAD", client.url(f"blobs/sha256:{own.digest}"), (200, 404)).status_code == 404:
+            client.upload(own.digest, own.content)
+
+    def _set(self, tag: str) -> None:
+        client = self._client
+        headers = {"Content-Type": manifest.MANIFEST}
+        answer = client.ask("PUT", client.url(f"manifests/{tag}"), (201,), headers=headers, body=self._told.content)
+        digest = answer.headers.get("Docker-Content-Digest", f"sha256:{self._told.digest}")
+        if digest != f"sha256:{self._told.digest}":
+            raise PublishError(
+                f"{client.repository}:{tag} got the digest {digest} instead of sha256:{self._told.digest}.",
+                code="digest-differs",
+                hint="Something between here and the registry changes what is sent.",
+            )
+
+
+class _StoppedError(Exception):
+    """Another layer failed, or Ctrl-C was pressed."""
+
+
+class _Pieces:
+    """Reads a layer as often as it has to be sent; what a failed attempt sent is no longer counted as there."""
+
+    def __init__(self, push: _Push, layer: Layer) -> None:
+        self._push = push
+        self._layer = layer
+        self._counted = 0
+
+    def __call__(self) -> Iterator[bytes]:
+        self._push.count(-self._counted)
+        self._counted = 0
+        for piece in self._push.read(self._layer):
+            yield piece
+            self._counted += len(piece)
+            self._push.count(len(piece), sent=len(piece))

@@ -1,0 +1,305 @@
+"""Speaks to one repository of a registry: tokens, retries, and errors in words.
+
+The protocol is that of https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md; how tokens are asked for is at
+https://distribution.github.io/distribution/spec/auth/token/.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.auth import AuthBase
+
+from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
+from envbuild.errors import PublishError
+
+_ATTEMPTS = 6
+_LONGEST_PAUSE_S = 60.0
+_CONNECT_S = 10
+_SILENCE_S = 300  # a registry reads a whole layer again before it answers
+_TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+_UPLOAD_LOST = (404, 409, 416)  # the registry forgot an upload that it had begun, or counts it otherwise
+_CERTIFICATES = Path("/etc/docker/certs.d")
+_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+_TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repository:
+    """A repository of a registry: ``ghcr.io`` and ``lab/images``."""
+
+    host: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.name}"
+
+
+def parse(text: str) -> Repository:
+    """``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) where it is none."""
+    host, _, name = text.partition("/")
+    if not _TARGET.fullmatch(name) or not host or not ("." in host or ":" in host or host == "localhost"):
+        raise PublishError(
+            f"{text!r} does not name a repository.",
+            code="repository-name",
+            hint="Write HOST/REPOSITORY without a tag, in lower case: registry.example.org/lab/images",
+        )
+    return Repository(host=host, name=name)
+
+
+class _PassingError(Exception):
+    """A failure that may be gone at the next attempt, and what it is called where it stays."""
+
+    def __init__(self, reason: PublishError, retry_after: str = "") -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+        self.asked_for = float(retry_after) if retry_after.isdigit() else 0.0
+
+
+class _Header(AuthBase):
+    """Sends this Authorization header and no other: requests would take one from ~/.netrc instead."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._value:
+            request.headers["Authorization"] = self._value
+        return request
+
+
+class Body:
+    """What is sent, with a known length, as often as it has to be sent."""
+
+    def __init__(self, size: int, read: Callable[[], Iterator[bytes]]) -> None:
+        self._size = size
+        self._read = read
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._read()
+
+
+class Client:
+    """Requests to one repository. Threads may share it."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        credentials: Credentials,
+        *,
+        also_read: tuple[str, ...] = (),
+        pause: Callable[[float], object] = time.sleep,
+        on_retry: Callable[[str], object] = lambda _words: None,
+    ) -> None:
+        """``also_read`` are other repositories of the registry, from which layers are taken over."""
+        self.repository = repository
+        self._credentials = credentials
+        self._also_read = also_read
+        self._pause = pause
+        self._on_retry = on_retry
+        self._authorization = ""
+        self._lock = threading.Lock()
+        self._session = requests.Session()
+        self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=8))
+        self._session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=8))
+        _trust(self._session, repository.host)
+        self._base = self._find_base()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._session.close()
+
+    def url(self, path: str) -> str:
+        """The address of something in the repository."""
+        return f"{self._base}/v2/{self.repository.name}/{path}"
+
+    def ask(
+        self,
+        method: str,
+        url: str,
+        expected: tuple[int, ...],
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> requests.Response:
+        """The answer, with an ``expected`` status. Failures that pass are tried again. Raises :class:`PublishError`."""
+        return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
+
+    def upload(self, digest: str, body: Body | bytes) -> None:
+        """Send a blob in one piece; after a failure that passes again from its beginning, as an upload of its own."""
+        self._try(lambda: self._upload_once(digest, body))
+
+    def _upload_once(self, digest: str, body: Body | bytes) -> requests.Response:
+        began = self._once("POST", self.url("blobs/uploads/"), (202,))
+        location = urljoin(began.url, began.headers.get("Location", ""))
+        whole = f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
+        kind = {"Content-Type": "application/octet-stream"}
+        return self._once("PUT", whole, (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST))
+
+    def _try(self, attempt: Callable[[], requests.Response]) -> requests.Response:
+        for number in range(1, _ATTEMPTS + 1):
+            try:
+                return attempt()
+            except _PassingError as passing:
+                if number == _ATTEMPTS:
+                    raise passing.reason from passing
+                self._wait(number, passing)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _once(
+        self,
+        method: str,
+        url: str,
+        expected: tuple[int, ...],
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Body | None = None,
+        passing: tuple[int, ...] = _TRANSIENT,
+    ) -> requests.Response:
+        """One request, and a second one with a token where the registry wants one."""
+        try:
+            used = self._authorization
+            answer = self._send(method, url, headers, body, used)
+            if answer.status_code == 401:
+                self._authorize(answer, used)
+                answer = self._send(method, url, headers, body, self._authorization)
+        except requests.RequestException as error:
+            raise _PassingError(_unreachable(self.repository, error)) from error
+        if answer.status_code in expected:
+            return answer
+        refused = _refused(self.repository, method, answer)
+        if answer.status_code in passing:
+            raise _PassingError(refused, answer.headers.get("Retry-After", ""))
+        raise refused
+
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | Body | None, authorization: str
+    ) -> requests.Response:
+        own = urlsplit(url).netloc == urlsplit(self._base).netloc  # a registry may have uploads sent to somebody else
+        data: Any = body
+        return self._session.request(
+            method,
+            url,
+            headers=dict(headers or {}),
+            data=data,
+            auth=_Header(authorization if own else ""),
+            timeout=(_CONNECT_S, _SILENCE_S),
+            allow_redirects=method in ("GET", "HEAD"),
+        )
+
+    def _wait(self, number: int, passing: _PassingError) -> None:
+        """Wait before the next attempt: longer each time, and at least as long as the registry asks for."""
+        seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients shall not come back all at once
+        seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
+        self._on_retry(f"{passing.reason.message.rstrip('.')}; trying again in {seconds:.0f} s")
+        self._pause(seconds)
+
+    def _find_base(self) -> str:
+        """https, or plain http where a registry on this machine speaks nothing else."""
+        host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
+        if _is_local(host):
+            with contextlib.suppress(requests.RequestException):
+                self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=_Header(""))
+                return f"https://{host}"
+            return f"http://{host}"
+        return f"https://{host}"
+
+    def _authorize(self, answer: requests.Response, used: str) -> None:
+        """Get what the registry asks for in its refusal, unless another thread did so meanwhile."""
+        with self._lock:
+            if self._authorization != used:
+                return
+            kind, _, rest = answer.headers.get("WWW-Authenticate", "").partition(" ")
+            if kind.lower() == "basic" and self._credentials.basic and used != self._credentials.basic:
+                self._authorization = self._credentials.basic
+            elif kind.lower() == "bearer":
+                self._authorization = f"Bearer {self._token(dict(_PARAMETER.findall(rest)))}"
+            else:
+                raise _refused(self.repository, "", answer)
+
+    def _token(self, said: Mapping[str, str]) -> str:
+        scopes = [f"repository:{self.repository.name}:pull,push", *(f"repository:{name}:pull" for name in self._also_read)]
+        realm, service = said.get("realm", ""), said.get("service", "")
+        who = self._credentials
+        try:
+            if who.identity_token:
+                form = {"grant_type": "refresh_token", "service": service, "client_id": "envbuild", "scope": " ".join(scopes)}
+                form["refresh_token"] = who.identity_token
+                answer = self._session.post(realm, data=form, timeout=_CONNECT_S, auth=_Header(""))
+            else:
+                query = {"service": service, "scope": scopes}
+                answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=_Header(who.basic))
+            if answer.status_code in _TRANSIENT:
+                raise _PassingError(_refused(self.repository, "GET", answer), answer.headers.get("Retry-After", ""))
+            if answer.status_code != 200:
+                raise _refused(self.repository, "GET", answer)
+            told = answer.json()
+            return str(told.get("token") or told["access_token"])
+        except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
+            raise _PassingError(_unreachable(self.repository, error)) from error
+
+
+def _trust(session: requests.Session, host: str) -> None:
+    """Trust what Docker trusts for this registry: the folder with its CA and client certificate, where there is one."""
+    folder = _CERTIFICATES / host
+    authorities = sorted(folder.glob("*.crt")) if folder.is_dir() else []
+    if authorities:
+        session.verify = str(authorities[0])
+    for certificate in sorted(folder.glob("*.cert")) if folder.is_dir() else []:
+        session.cert = (str(certificate), str(certificate.with_suffix(".key")))
+
+
+def _is_local(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _refused(repository: Repository, method: str, answer: requests.Response) -> PublishError:
+    try:
+        told = answer.json()["errors"][0]
+        words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
+    except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError):
+        words = answer.reason or ""
+    what = f"{answer.status_code} {words}".strip()
+    if answer.status_code in (401, 403):
+        return PublishError(
+            f"The registry does not let this user push to {repository} ({what}).",
+            code="denied",
+            hint=f"`docker login {repository.host}` as somebody who may write there.",
+        )
+    return PublishError(
+        f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
+        code="registry-refused",
+        hint="Run the command again: layers that arrived are not sent again.",
+    )
+
+
+def _unreachable(repository: Repository, error: Exception) -> PublishError:
+    words = " ".join(str(error).split())
+    certificate = "CERTIFICATE_VERIFY_FAILED" in words
+    return PublishError(
+        f"The registry of {repository} cannot be reached: {words[:300]}.",
+        code="registry-unreachable",
+        hint=f"Put its CA into {_CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
+        if certificate
+        else "Run the command again: layers that arrived are not sent again.",
+    )

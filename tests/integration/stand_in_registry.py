@@ -1,0 +1,174 @@
+"""A registry on loopback that keeps what it is sent in memory, and misbehaves on request."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+@dataclass
+class Registry:
+    """What it holds, what it was asked, and what goes wrong: ``faults`` are statuses for the next requests of a method."""
+
+    host: str = ""
+    blobs: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    manifests: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    received: int = 0
+    faults: dict[str, list[int]] = field(default_factory=dict)
+    break_uploads: int = 0
+    token: str = ""
+    basic: str = ""
+    retry_after: str = ""
+    scopes: list[list[str]] = field(default_factory=list)
+
+    def count(self, method: str, part: str) -> int:
+        """How many requests there were of this method, to paths with ``part``."""
+        return sum(line.startswith(f"{method} ") and part in line for line in self.asked)
+
+
+@contextlib.contextmanager
+def serve(registry: Registry) -> Iterator[Registry]:
+    """Serve it on a free port of loopback while the block lasts."""
+    handler = type("Handler", (_Handler,), {"registry": registry})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    registry.host = f"127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    registry: Registry
+
+    def log_message(self, *_args: object) -> None:
+        """Nothing."""
+
+    def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _handle(self) -> None:
+        place = urlsplit(self.path)
+        query = parse_qs(place.query)
+        self.registry.asked.append(f"{self.command} {self.path}")
+        if place.path == "/token":
+            self._give_token(query)
+            return
+        if not self._is_allowed():
+            self._read(None)
+            return
+        body = self._read(place.path)
+        if body is None:
+            return
+        waiting = self.registry.faults.get(self.command)
+        if waiting and place.path != "/v2/":
+            status = waiting.pop(0)
+            told = json.dumps({"errors": [{"code": "TROUBLE", "message": "as told"}]}).encode()
+            self._answer(status, told, **({"Retry_After": self.registry.retry_after} if self.registry.retry_after else {}))
+            return
+        self._serve(place.path.removeprefix("/v2/"), query, body)
+
+    do_HEAD = do_GET = do_POST = do_PUT = do_DELETE = _handle
+
+    def _read(self, path: str | None) -> bytes | None:
+        """The body; None where the connection was broken off instead."""
+        left = int(self.headers.get("Content-Length") or 0)
+        if path and self.command == "PUT" and "/uploads/" in path and self.registry.break_uploads:
+            self.registry.break_uploads -= 1
+            self.rfile.read(left // 2)
+            self.close_connection = True
+            self.connection.close()
+            return None
+        body = self.rfile.read(left)
+        self.registry.received += len(body)
+        return body
+
+    def _is_allowed(self) -> bool:
+        given = self.headers.get("Authorization", "")
+        if self.registry.token and given != f"Bearer {self.registry.token}":
+            wanted = f'Bearer realm="http://{self.registry.host}/token",service="here"'
+        elif self.registry.basic and not self.registry.token and given != self.registry.basic:
+            wanted = 'Basic realm="here"'
+        else:
+            return True
+        self._answer(401, b'{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}', WWW_Authenticate=wanted)
+        return False
+
+    def _give_token(self, query: dict[str, list[str]]) -> None:
+        self._read(None)
+        self.registry.scopes.append(query.get("scope", []))
+        if self.registry.basic and self.headers.get("Authorization") != self.registry.basic:
+            self._answer(401, b"{}")
+        else:
+            self._answer(200, json.dumps({"token": self.registry.token}).encode())
+
+    def _serve(self, path: str, query: dict[str, list[str]], body: bytes) -> None:
+        name, kind, rest = _parts(path)
+        blobs = self.registry.blobs.setdefault(name, {})
+        if kind == "manifests":
+            self._manifest(f"{name}:{rest}", body)
+        elif self.command == "HEAD":
+            self._answer(200 if rest in blobs else 404)
+        elif self.command == "POST":
+            self._begin(name, query)
+        else:
+            digest = query["digest"][0]
+            if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
+                self._answer(400, b'{"errors":[{"code":"DIGEST_INVALID","message":"another digest"}]}')
+                return
+            blobs[digest] = body
+            self._answer(201)
+
+    def _begin(self, name: str, query: dict[str, list[str]]) -> None:
+        digest, source = query.get("mount", [""])[0], query.get("from", [""])[0]
+        if digest in self.registry.blobs.get(source, {}):
+            self.registry.blobs[name][digest] = self.registry.blobs[source][digest]
+            self._answer(201)
+        else:
+            self._answer(202, Location=f"/v2/{name}/blobs/uploads/1?state=x")
+
+    def _manifest(self, reference: str, body: bytes) -> None:
+        if self.command == "PUT":
+            told = json.loads(body)
+            name = reference.partition(":")[0]
+            lacking = [each for each in (told["config"], *told["layers"]) if each["digest"] not in self.registry.blobs[name]]
+            if lacking:
+                self._answer(400, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"a blob is missing"}]}')
+                return
+            self.registry.manifests[reference] = body
+        found = self.registry.manifests.get(reference)
+        if found is None:
+            self._answer(404)
+            return
+        digest = f"sha256:{hashlib.sha256(found).hexdigest()}"
+        status = 201 if self.command == "PUT" else 200
+        self._answer(status, found, Content_Type=MANIFEST, Docker_Content_Digest=digest)
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    for kind in ("/blobs/uploads/", "/blobs/", "/manifests/"):
+        if kind in path:
+            name, _, rest = path.partition(kind)
+            return name, kind.strip("/"), rest
+    return "", "", ""

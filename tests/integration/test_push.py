@@ -1,0 +1,328 @@
+"""Pushing to registries: a real one, and one that answers 401, 429 and 500 and breaks uploads off."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import composed
+import pytest
+import requests
+from stand_in_registry import Registry, serve
+
+from envbuild.compose.model import ComposedImage
+from envbuild.compose.outputs import credentials, manifest
+from envbuild.compose.outputs.registry import Pushed, Tags, push
+from envbuild.compose.store import LayerStore
+from envbuild.errors import BuildError, PublishError
+from envbuild.model import Progress, ignore_progress
+
+CI = Tags(moving=["latest"])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    return LayerStore(tmp_path / "store")
+
+
+@pytest.fixture(autouse=True)
+def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody is logged in anywhere; proxies are not asked for what is on loopback."""
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    return folder / "config.json"
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve(Registry()) as served:
+        yield served
+
+
+@pytest.fixture
+def image(store: LayerStore) -> ComposedImage:
+    return composed.image([composed.add(store, word) for word in ("base", "middle", "top")])
+
+
+def no_pause(_seconds: float) -> None:
+    """Tests do not wait."""
+
+
+def to(registry: Registry, name: str = "lab/env") -> str:
+    return f"{registry.host}/{name}"
+
+
+def pushed(image: ComposedImage, store: LayerStore, registry: Registry, tags: Tags = CI) -> Pushed:
+    return push(image, store, to(registry), tags, ignore_progress, pause=no_pause)
+
+
+def require_whole(registry: Registry, image: ComposedImage, name: str = "lab/env", tag: str = "latest") -> None:
+    assert registry.manifests[f"{name}:{tag}"] == manifest.manifest(image).content
+    held = registry.blobs[name]
+    assert {f"sha256:{layer.digest}" for layer in image.layers} < set(held)
+    assert image.config in held.values()
+
+
+def test_a_push_sends_each_layer_once_and_a_second_one_nothing(registry, store, image):
+    news: list[Progress] = []
+    total = sum(layer.size for layer in image.layers)
+    told = push(image, store, to(registry), Tags(moving=["latest"], fixed=["v1"]), news.append)
+    digest = f"sha256:{manifest.manifest(image).digest}"
+    assert told == Pushed(digest=digest, sent=total, layers=3, present=0, mounted=0)
+    assert news[-1].done == news[-1].total == total
+    require_whole(registry, image)
+    require_whole(registry, image, tag="v1")
+    registry.asked.clear()
+    told = push(image, store, to(registry), Tags(moving=["latest"], fixed=["v1"]), ignore_progress)
+    assert (told.sent, told.present) == (0, 3)
+    assert [line.split()[0] for line in registry.asked if "/v2/lab" in line] == ["HEAD", "HEAD"]
+
+
+def test_only_what_changed_is_sent_and_layers_need_not_be_in_the_store(registry, store, image):
+    pushed(image, store, registry)
+    for layer in image.layers:
+        store.blob(layer.digest).unlink()
+    other = composed.image([*image.layers[:2], composed.add(store, "another top")])
+    told = pushed(other, store, registry)
+    assert (told.sent, told.present) == (other.layers[2].size, 2)
+    require_whole(registry, other)
+
+
+def test_a_layer_that_neither_side_has_is_named(registry, store, image):
+    store.blob(image.layers[1].digest).unlink()
+    with pytest.raises(BuildError, match=image.layers[1].digest) as caught:
+        pushed(image, store, registry)
+    assert caught.value.code == "layer-missing" and not registry.manifests
+
+
+def test_layers_are_mounted_from_another_repository(registry, store, image):
+    push(image, store, to(registry, "lab/base"), CI, ignore_progress)
+    received = registry.received
+    other = composed.image([*image.layers, composed.add(store, "own")])
+    told = push(other, store, to(registry), CI, ignore_progress, mount_from=["lab/base"])
+    assert (told.mounted, told.sent) == (3, other.layers[3].size)
+    assert registry.received < received + other.layers[3].size + 3000
+    require_whole(registry, other)
+
+
+def test_a_fixed_tag_never_moves(registry, store, image):
+    pushed(image, store, registry, Tags(fixed=["v1"]))
+    other = composed.image(image.layers[:1])
+    with pytest.raises(PublishError) as caught:
+        pushed(other, store, registry, Tags(fixed=["v1"], moving=["latest"]))
+    assert caught.value.code == "tag-taken"
+    require_whole(registry, image, tag="v1")
+    assert "lab/env:latest" not in registry.manifests, "no tag moved"
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT"])
+def test_failures_that_pass_are_tried_again(registry, store, image, method, status):
+    registry.faults[method] = [status, status]
+    waits: list[float] = []
+    news: list[Progress] = []
+    push(image, store, to(registry), CI, news.append, pause=waits.append)
+    require_whole(registry, image)
+    assert len(waits) == 2 and all(0 < each < 60 for each in waits)
+    said = [each.message for each in news if each.warning]
+    assert len(said) == 2 and str(status) in said[0] and "trying again" in said[0]
+    assert max(each.done or 0 for each in news) <= sum(layer.size for layer in image.layers)
+
+
+def test_the_registry_says_how_long_to_wait(registry, store, image):
+    registry.faults["POST"], registry.retry_after = [429], "17"
+    waits: list[float] = []
+    push(image, store, to(registry), CI, ignore_progress, pause=waits.append)
+    assert waits == [17]
+
+
+def test_uploads_that_break_off_are_sent_again_alone(registry, store, image):
+    registry.break_uploads = 2
+    pushed(image, store, registry)
+    require_whole(registry, image)
+    assert registry.count("PUT", "/uploads/") == 3 + 1 + 2, "three layers, the configuration, and the two that broke"
+
+
+def test_a_push_that_failed_goes_on_with_what_is_missing(registry, store, image):
+    registry.faults["PUT"] = [400]  # one layer is refused for good
+    with pytest.raises(PublishError, match="TROUBLE: as told") as caught:
+        pushed(image, store, registry)
+    assert caught.value.code == "registry-refused" and not registry.manifests
+    arrived = set(registry.blobs["lab/env"])
+    told = pushed(image, store, registry)
+    assert (told.present == len(arrived) and told.sent < sum(layer.size for layer in image.layers)) or not arrived
+    require_whole(registry, image)
+
+
+def test_a_failure_that_stays_ends_with_one_error(registry, store, image):
+    registry.faults["POST"] = [503] * 1000
+    waits: list[float] = []
+    with pytest.raises(PublishError, match="503") as caught:
+        push(image, store, to(registry), CI, ignore_progress, pause=waits.append)
+    assert caught.value.code == "registry-refused"
+    assert waits[:1] < waits[-1:] and not registry.manifests
+
+
+def test_a_damaged_layer_is_never_put_into_a_manifest(registry, store, image):
+    place = store.blob(image.layers[0].digest)
+    content = place.read_bytes()
+    place.unlink()
+    place.write_bytes(b"x" + content[1:])
+    with pytest.raises((BuildError, PublishError)) as caught:
+        pushed(image, store, registry)
+    assert caught.value.code in ("layer-damaged", "registry-refused") and not registry.manifests
+
+
+def login(config: Path, registry: Registry, user: str = "me", password: str = "pw:ü") -> str:
+    basic = base64.b64encode(f"{user}:{password}".encode()).decode()
+    config.write_text(json.dumps({"auths": {registry.host: {"auth": basic}}}))
+    return f"Basic {basic}"
+
+
+@pytest.mark.parametrize("kind", ["basic", "token for all", "token for a user"])
+def test_the_registry_asks_who_we_are(registry, store, image, docker_config, kind):
+    if kind != "token for all":
+        registry.basic = login(docker_config, registry)
+    if kind != "basic":
+        registry.token = "t0ken"
+    push(image, store, to(registry), CI, ignore_progress, mount_from=["lab/base"])
+    require_whole(registry, image)
+    if registry.token:
+        assert registry.scopes == [["repository:lab/env:pull,push", "repository:lab/base:pull"]], "one token for all"
+
+
+def test_a_token_that_ends_is_renewed(registry, store, image):
+    registry.token = "first"
+    pushed(composed.image(image.layers[:1]), store, registry)
+    plain = Registry.count
+
+    def change(news: Progress) -> None:
+        registry.token = "second"
+
+    push(image, store, to(registry), CI, change, pause=no_pause)
+    require_whole(registry, image)
+    assert plain(registry, "GET", "/token") == 3
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_who_may_not_push_is_told_to_log_in(registry, store, image, docker_config, known):
+    if known:
+        login(docker_config, registry, password="wrong")
+    registry.basic = "Basic of somebody else"
+    with pytest.raises(PublishError, match="does not let this user push") as caught:
+        pushed(image, store, registry)
+    assert caught.value.code == "denied" and f"docker login {registry.host}" in caught.value.hint
+
+
+def test_a_credential_helper_is_asked(registry, store, image, docker_config, monkeypatch, tmp_path):
+    helper = tmp_path / "docker-credential-toy"
+    answer = json.dumps({"ServerURL": registry.host, "Username": "me", "Secret": "pw"})
+    helper.write_text(f"#!{sys.executable}\nprint({answer!r})\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    docker_config.write_text(json.dumps({"credHelpers": {registry.host: "toy"}}))
+    registry.basic = "Basic " + base64.b64encode(b"me:pw").decode()
+    pushed(image, store, registry)
+    require_whole(registry, image)
+
+
+@pytest.mark.filterwarnings("ignore:docker-credential-no-such-helper")
+@pytest.mark.parametrize("text", ["{", '{"auths": {"h": 5}}', '{"credHelpers": {"h": "no-such-helper"}}'])
+def test_credentials_that_cannot_be_read_are_an_error_or_nobody(docker_config, text):
+    docker_config.write_text(text)
+    try:
+        assert not credentials.find("h").basic
+    except PublishError as error:
+        assert error.code == "credentials" and "docker login h" in error.hint
+
+
+def test_credentials_are_never_shown():
+    assert "hunter2" not in repr(credentials.Credentials(username="me", password="hunter2", identity_token="hunter2"))
+
+
+@pytest.mark.parametrize("text", ["", "lab/env", "host.example", "host.example/Lab", "host.example/lab:tag", "h.example/a//b"])
+def test_what_names_no_repository_is_refused(store, image, text):
+    with pytest.raises(PublishError) as caught:
+        push(image, store, text, CI, ignore_progress)
+    assert caught.value.code == "repository-name"
+
+
+def test_a_registry_that_does_not_answer_is_unreachable(store, image):
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}/lab/env"
+        with pytest.raises(PublishError) as caught:
+            push(image, store, address, CI, ignore_progress, pause=no_pause)
+    assert caught.value.code == "registry-unreachable"
+
+
+def test_ctrl_c_ends_a_push_that_waits(registry, store, image):
+    registry.faults["HEAD"] = [503] * 1000
+    waiting = threading.Event()
+
+    def news(each: Progress) -> None:
+        if each.warning:
+            waiting.set()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        push(image, store, to(registry), CI, news)
+    assert waiting.is_set() and threading.active_count() < 20
+
+
+@pytest.fixture
+def real_registry(tmp_path: Path) -> Iterator[str]:
+    """Debian's docker-registry on loopback."""
+    if shutil.which("docker-registry") is None:
+        pytest.skip("docker-registry is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{probe.getsockname()[1]}"
+    config = tmp_path / "config.yml"
+    config.write_text(
+        "version: 0.1\nlog: {level: error}\n"
+        f"storage: {{filesystem: {{rootdirectory: {tmp_path}/data}}}}\nhttp: {{addr: {host}}}\n"
+    )
+    process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                requests.get(f"http://{host}/v2/", timeout=5)
+                break
+            except requests.ConnectionError:
+                assert time.monotonic() < end and process.poll() is None, "docker-registry does not start"
+                time.sleep(0.05)
+        yield host
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_a_real_registry_takes_it_and_gives_it_back(real_registry, store, image, tmp_path):
+    told = push(image, store, f"{real_registry}/lab/env", Tags(moving=["latest"], fixed=["v1"]), ignore_progress)
+    assert (told.present, told.sent) == (0, sum(layer.size for layer in image.layers))
+    accept = {"Accept": manifest.MANIFEST}
+    answer = requests.get(f"http://{real_registry}/v2/lab/env/manifests/v1", headers=accept, timeout=60)
+    assert answer.content == manifest.manifest(image).content and answer.headers["Docker-Content-Digest"] == told.digest
+    for layer in image.layers:
+        blob = requests.get(f"http://{real_registry}/v2/lab/env/blobs/sha256:{layer.digest}", timeout=60)
+        assert blob.content == store.blob(layer.digest).read_bytes()
+    again = push(image, store, f"{real_registry}/lab/env", Tags(moving=["latest"], fixed=["v1"]), ignore_progress)
+    assert again == Pushed(digest=told.digest, sent=0, layers=3, present=3, mounted=0)
+    other = push(image, store, f"{real_registry}/lab/other", CI, ignore_progress, mount_from=["lab/env"])
+    assert (other.sent, other.mounted) == (0, 3)
+    if shutil.which("skopeo"):
+        argv = ["skopeo", "inspect", "--tls-verify=false", f"docker://{real_registry}/lab/other:latest"]
+        found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout)
+        assert found["Digest"] == told.digest
