@@ -39,8 +39,7 @@ class Registry:
 def serve(registry: Registry) -> Iterator[Registry]:
     """Serve it on a free port of loopback while the block lasts."""
     handler = type("Handler", (_Handler,), {"registry": registry})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     registry.host = f"127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -50,6 +49,13 @@ def serve(registry: Registry) -> Iterator[Registry]:
         server.shutdown()
         server.server_close()
         thread.join(30)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_args: object) -> None:
+        """A client that was stopped hangs up in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
