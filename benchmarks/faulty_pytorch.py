@@ -10,6 +10,8 @@ fp16, bf16      gradients are exchanged in 16 bits
 by-fewer        the sum of gradients is divided by one rank less
 kept-fp16       weights are rounded to float16 after each step
 state-lost      rank 1 loses its optimizer's state before each step
+stale-rank      rank 1 gives the gradients of the step before, in the first step none
+lr-rank=SIZE    the learning rate of rank 1 is so many times as high
 unsynced-later, summed-later  from step 41 on gradients are not exchanged, or summed in place of averaged
 same-shard-later              from step 41 on every rank gets the images of rank 0; unsynced-same-later: and exchanges nothing
 unsynced-small-lr             nothing is exchanged where the learning rate is as small as in the benchmark
@@ -49,6 +51,8 @@ class Adapter(load(str(RECIPE))):
                 tensor.register_hook(self.noisy)
             if self.fault == "silent-" + name and self.ctx.rank == 1:
                 tensor.register_hook(self.torch.zeros_like)
+            if self.fault == "stale-rank" and self.ctx.rank == 1:
+                tensor.register_hook(self.late(tensor))
         return handle
 
     def exchange(self, hooks, bucket):
@@ -73,6 +77,16 @@ class Adapter(load(str(RECIPE))):
     def noisy(self, gradient):
         return gradient * (1 + self.size * self.torch.randn_like(gradient))
 
+    def late(self, tensor):
+        """A hook that gives the gradient which it was given the time before."""
+        waiting = [self.torch.zeros_like(tensor)]
+
+        def give(gradient):
+            waiting.append(gradient.clone())
+            return waiting.pop(0)
+
+        return give
+
     def put(self, handle, images, labels):
         if self.fault == "label":
             labels = np.concatenate([(labels[:1] + 3) % 10, labels[1:]])
@@ -85,7 +99,7 @@ class Adapter(load(str(RECIPE))):
                 self.torch.distributed.broadcast(tensor, 0)
         if self.fault == "state-lost" and self.ctx.rank == 1:
             handle["sgd"].state.clear()
-        if self.fault == "lr":
+        if self.fault == "lr" or (self.fault == "lr-rank" and self.ctx.rank == 1):
             lr *= self.size
         skipped = handle["tensors"].get(self.fault[len("frozen-") :]) if self.fault.startswith("frozen-") else None
         before = skipped.detach().clone() if skipped is not None else None

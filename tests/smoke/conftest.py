@@ -37,6 +37,7 @@ NUMPY = {
     "3.14": "2.3.5",
 }
 
+TIMEOUT_S = 900  # a hang; a machine with much else to do takes ten times as long as an idle one
 
 STUBS = Path(__file__).parent / "stubs"
 
@@ -92,7 +93,7 @@ class Guest:
     def run(self, *arguments: str | Path, folder: Path, **how: Any) -> Answer:
         target = folder / "report.json"
         process = self.start(*arguments, "--json", target, **how)
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=TIMEOUT_S)
         report = json.loads(target.read_text()) if target.exists() else None
         return Answer(process.returncode, out, err, report)
 

@@ -287,17 +287,17 @@ def test_ptx_that_is_newer_than_the_driver_is_named(
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "stall", "words"),
     [
-        ({"corrupt": "0-1"}, "copies between GPU 0 and 1 change 1 numbers"),
-        ({"stuck": "0-1"}, "copies between GPU 0 and 1: nothing came back within 2 s"),
+        ({"corrupt": "0-1"}, "60", "copies between GPU 0 and 1 change 1 numbers"),
+        ({"stuck": "0-1"}, "5", "copies between GPU 0 and 1: nothing came back within 5 s"),
     ],
 )
 def test_copies_between_gpus_that_go_wrong_stop_the_test(
-    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path, settings: dict[str, str], words: str
+    guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path, settings: dict[str, str], stall: str, words: str
 ) -> None:
     stubs = driver(devices=TWO, driver="550.54", count="2", **settings)
-    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "2", "--stall", "2")
+    answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "2", "--stall", stall)
     assert (answer.code, answer.failed()) == (1, {"PEERCOPY"}), answer.err
     found = answer.check("PEERCOPY")
     assert words in found["message"]

@@ -108,7 +108,7 @@ def test_what_is_timed_is_checked_and_the_fault_is_named(guest: Guest, tmp_path:
     exchange = answer.check("EXCHANGE", 2)
     assert exchange["status"] == ("fail" if fault else "pass"), answer.err
     assert words in exchange["message"]
-    assert fault or exchange["value"] < 1e-4
+    assert fault or exchange["value"] < exchange["limit"] / 2  # how many steps were made before differs from machine to machine
 
 
 def test_a_wrong_collective_is_told_with_rank_and_place(guest: Guest, tmp_path: Path) -> None:

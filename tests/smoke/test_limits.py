@@ -55,7 +55,7 @@ def test_work_that_goes_wrong_is_named(guest: Guest, tmp_path: Path) -> None:
 
 
 def test_silence_while_an_adapter_compiles_is_no_hang(guest: Guest, tmp_path: Path) -> None:
-    quiet = ("--phases", "coll", "--stall", "3", "--counts", "1", "--option", "prepare=8")
+    quiet = ("--phases", "coll", "--stall", "6", "--counts", "1", "--option", "prepare=8")
     answer = guest.run(*ALONE, *quiet, "--stall-first", "60", folder=tmp_path)
     assert answer.code == 0, answer.err
     assert answer.report is not None

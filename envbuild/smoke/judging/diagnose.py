@@ -28,7 +28,7 @@ NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all 
 class Hypothesis(object):
     """One fault: its id, its sentence, how far its simulation is from the weights, and its simulation's own error by parameter.
 
-    `likeness` is the correlation of that error with the one to explain, the median over parameters.
+    `likeness` is the correlation of that error with the one of the worst copy, the median over parameters.
     """
 
     def __init__(self, key, sentence, distance, errors, likeness):
@@ -42,7 +42,8 @@ class Search(object):
     def __init__(self, case, copies, want):
         self.case, self.copies, self.want = case, copies, want
         self._least = dict((name, STOOD * np.linalg.norm(want[name] - case.start[name])) for name in case.net.names)
-        self.error = max(max(self.apart(got, want).values()) for _, got in copies)
+        self.worst = max(copies, key=lambda copy: max(self.apart(copy[1], want).values()))
+        self.error = max(self.apart(self.worst[1], want).values())
         self.found = []
 
     def apart(self, got, model):
@@ -55,12 +56,18 @@ class Search(object):
             found[name] = apart if np.isfinite(apart) else 9e9
         return found
 
+    def odd(self):
+        """(replica, its weights) of the worst copy; None where all copies are equal."""
+        first = self.copies[0][1]
+        alike = all(np.array_equal(got[name], first[name]) for _, got in self.copies for name in self.case.net.names)
+        return None if alike else self.worst
+
     def ask(self, listed):
         """Simulate each (id, sentence, switches)."""
         for key, sentence, switches in listed:
             models = simulate(self.case, **switches)
             distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
-            replica, got = self.copies[0]
+            replica, got = self.worst
             self.found.append(Hypothesis(key, sentence, distance, self.apart(models[replica], self.want), self._likeness(got, models[replica])))
 
     def _likeness(self, got, model):
@@ -92,21 +99,21 @@ class Search(object):
         """A reduced precision that can be in use and gives errors of this size in each parameter, where no fault explains half."""
         if self._half_explained():
             return None
-        errors = self.apart(self.copies[0][1], self.want)
+        errors = self.apart(self.worst[1], self.want)
         fitting_ones = [each for each in self.found if each.key in ['reduced-' + kind for kind in possible] and all(
             each.errors[name] / SIMILAR <= errors[name] <= each.errors[name] * SIMILAR for name in errors)]
         return min(fitting_ones, key=lambda each: each.distance) if fitting_ones else None
 
     def like_rounding(self):
         """The arithmetic in reduced precision of which the error looks most like this one: libraries round other numbers than a simulation."""
-        errors = self.apart(self.copies[0][1], self.want)
+        errors = self.apart(self.worst[1], self.want)
         alike = [each for each in self.found if each.key.startswith('reduced-') and each.likeness >= ALIKE and all(
             each.errors[name] / AS_LARGE <= errors[name] <= each.errors[name] * AS_LARGE for name in errors)]
         return max(alike, key=lambda each: each.likeness) if alike and not self._half_explained() else None
 
     def like_noise(self):
         """Noise, where the error has no structure: with random signs it would be as strong in its strongest direction."""
-        got, draw = self.copies[0][1], np.random.RandomState(1)
+        got, draw = self.worst[1], np.random.RandomState(1)
         size = float(np.median(list(self.apart(got, self.want).values())))
         if size > MOST_NOISE:
             return None
@@ -146,16 +153,27 @@ def name_fault(case, copies, want, suspects=(), possible=()):
     clear = search.clear()
     if clear or case.is_large:
         return search.answer(clear)
-    target = fitting.Target(case, copies, want)
-    search.ask(fitting.sized(target))
-    clear = search.clear()
-    if clear:
-        return search.answer(clear)
+    target = fitting.Target(case, copies[0], want)
+    for listed in _to_ask(search, target):
+        search.ask(listed)
+        clear = search.clear()
+        if clear:
+            return search.answer(clear)
     search.ask(hypotheses.rounded(case.replicas))
     for kind in hypotheses.WORDS:
         search.ask(hypotheses.reduced(kind, every_way=kind in possible))
     return search.answer(search.rounding() or search.like_rounding() or _by_labels(search, target)
                          or search.like_reduced(possible) or search.like_noise())
+
+
+def _to_ask(search, target):
+    """Lists of hypotheses, one after the other: each takes many simulations, and may be the last that is needed."""
+    odd = search.odd()
+    if odd is not None:
+        yield hypotheses.of_one_replica(odd[0])
+    yield fitting.sized(target)
+    if odd is not None:
+        yield fitting.sized_of_one(fitting.Target(search.case, odd, search.want))
 
 
 def _by_labels(search, target):

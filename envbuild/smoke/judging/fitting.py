@@ -17,8 +17,8 @@ RIDGE = 1e-3            # of the mean variance of features: directions with less
 class Target(object):
     """The weights to explain, as one vector in which each parameter counts by how far it moved."""
 
-    def __init__(self, case, copies, want):
-        self.case, (self.replica, self.got) = case, copies[0]
+    def __init__(self, case, copy, want):
+        self.case, (self.replica, self.got) = case, copy
         self._names = case.net.names
         self._scale = dict((name, 1 / max(np.linalg.norm(want[name] - case.start[name]), 1e-12)) for name in self._names)
         self.goal, self.healthy = self.vector(self.got), self.vector(want)
@@ -33,24 +33,34 @@ class Target(object):
 
 def sized(target):
     """[(id, sentence, switches)]: learning rate, momentum and decay, each with the size that fits best."""
+    return _sized(target, '', '', lambda **changes: changes)
+
+
+def sized_of_one(target):
+    """The same of faults that only the target's own replica has."""
+    return _sized(target, '-rank-%d' % target.replica, 'on replica %d ' % target.replica,
+                  lambda **changes: dict(other=(target.replica, changes)))
+
+
+def _sized(target, ending, where, changed):
     case, found = target.case, []
     projection = target.healthy.dot(target.goal) / target.healthy.dot(target.healthy)
-    factor = fit(target, lambda size: dict(lr=np.exp(size)), 0.0 if .8 < projection < 1.25 else np.log(max(projection, 1e-3)), 1e-3)
+    factor = fit(target, lambda size: changed(lr=np.exp(size)), 0.0 if .8 < projection < 1.25 else np.log(max(projection, 1e-3)), 1e-3)
     if factor is not None:
         factor = float(np.exp(factor))
-        found.append(('learning-rate', 'the learning rate is in effect %s: %.4g, not %.4g' % (
-            _compared(factor), factor * case.lr, case.lr), dict(lr=factor)))
-    momentum = fit(target, lambda size: dict(momentum=size), case.momentum, 1e-3)
+        found.append(('learning-rate' + ending, '%sthe learning rate is in effect %s: %.4g, not %.4g' % (
+            where, _compared(factor), factor * case.lr, case.lr), changed(lr=factor)))
+    momentum = fit(target, lambda size: changed(momentum=size), case.momentum, 1e-3)
     if momentum is not None:
-        found.append(('momentum', 'momentum is %.4g, not %.4g' % (momentum, case.momentum), dict(momentum=momentum)))
-    decay = fit(target, lambda size: dict(decay=size), 0.0, 1e-5)
+        found.append(('momentum' + ending, '%smomentum is %.4g, not %.4g' % (where, momentum, case.momentum), changed(momentum=momentum)))
+    decay = fit(target, lambda size: changed(decay=size), 0.0, 1e-5)
     if decay is not None:
-        found.append(('weight-decay', 'a weight decay of %.2g is active' % decay, dict(decay=decay)))
+        found.append(('weight-decay' + ending, '%sa weight decay of %.2g is active' % (where, decay), changed(decay=decay)))
     return found
 
 
 def _compared(factor):
-    if 0.5 < factor < 2:
+    if 2 / 3. < factor < 1.5:
         return '%.2g %% %s' % (100 * abs(factor - 1), 'higher' if factor > 1 else 'lower')
     return '%.3g times as high' % factor
 

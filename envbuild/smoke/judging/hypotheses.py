@@ -21,6 +21,7 @@ def _of_any(net):
         ('late-gradients', 'each update uses the gradients of the step before: asynchronous, stale by one step', dict(late=True)),
         ('nesterov', 'Nesterov momentum instead of classical momentum', dict(nesterov=True)),
         ('no-momentum', 'momentum is not applied', dict(momentum=0.0)),
+        ('frozen-biases', 'no bias is ever updated', dict(other=(None, dict(never='_b')))),
         ('loss-summed', 'the loss is summed over the batch, not averaged', dict(loss_sum=True)),
         ('input-not-scaled', 'the input is not scaled to 0..1', dict(divisor=1.0)),
         ('input-by-256', 'the input is divided by 256, not by 255', dict(divisor=256.0)),
@@ -54,6 +55,14 @@ def _of_several(replicas):
                   for first in ('zero', 'fresh')]
     return found + [('silent-rank-%d' % r, 'replica %d contributes no gradient to the mean' % r, dict(exchange=('without', r)))
                     for r in range(min(replicas, REPLICAS_NAMED))]
+
+
+def of_one_replica(replica):
+    """[(id, sentence, switches)] of faults in the updates of one replica, for weights that differ between replicas."""
+    return [('%s-rank-%d' % (key, replica), 'replica %d %s' % (replica, words), dict(other=(replica, other))) for key, words, other in (
+        ('no-momentum', 'applies no momentum: it loses the state of its optimizer', dict(momentum=0.0)),
+        ('frozen', 'never updates its parameters', dict(never='')),
+        ('frozen-biases', 'never updates its biases', dict(never='_b')))]
 
 
 def _of_one_parameter(replicas, name):

@@ -34,6 +34,8 @@ class Faults(object):
     silent      (parameter, replica): this replica adds nothing to the mean of this parameter
     frozen      (parameter, replica or None for all): it is never updated
     without     (parameter, replica or None for all): a bias that the network does not add
+    other       (replica or None for all, {lr, momentum, decay, never}): how this replica's updates differ; parameters whose
+                names end with `never` are not updated
     labels      other labels than the case's
     lr          a factor; momentum, decay (of the weights), nesterov, skip (updates left out), late (gradients of the step before)
     loss_sum    the loss is summed; divisor: of the images; flip: of kernels; nhwc: order of the first dense layer
@@ -42,17 +44,22 @@ class Faults(object):
 
     def __init__(self, exchange='mean', cast=None, shard='own', unexchanged=(), silent=None, frozen=None, without=None, labels=None,
                  lr=1.0, momentum=None, decay=0.0, nesterov=False, skip=0, late=False, loss_sum=False, divisor=255.0, flip=False,
-                 nhwc=False, numbers=rounding.EXACT, start=None, kept=None, stale=None):
+                 nhwc=False, numbers=rounding.EXACT, start=None, kept=None, stale=None, other=None):
         self.exchange, self.cast, self.shard, self.unexchanged = exchange, cast, shard, unexchanged
         self.silent, self.frozen, self.without, self.labels = silent, frozen, without, labels
         self.lr, self.momentum, self.decay, self.nesterov = lr, momentum, decay, nesterov
         self.skip, self.late, self.loss_sum, self.divisor = skip, late, loss_sum, divisor
         self.flip, self.nhwc, self.numbers = flip, nhwc, numbers
-        self.start, self.kept, self.stale = start, kept, stale
+        self.start, self.kept, self.stale, self.other = start, kept, stale, other
 
     def keeps_replicas_equal(self):
         """Whether it is enough to simulate one replica's weights."""
-        return self.exchange != 'own' and not self.unexchanged and (self.frozen is None or self.frozen[1] is None)
+        alike = all(fault is None or fault[place] is None for fault, place in ((self.frozen, 1), (self.other, 0)))
+        return self.exchange != 'own' and not self.unexchanged and alike
+
+    def others(self, replica):
+        """How the updates of this replica differ from those of the rest."""
+        return self.other[1] if self.other is not None and self.other[0] in (None, replica) else {}
 
 
 def simulate(case, **switches):
@@ -96,16 +103,18 @@ def _gradients(case, faults, weights, step):
 
 
 def _update(case, faults, gradients, replica, weights, speeds):
-    momentum = case.momentum if faults.momentum is None else faults.momentum
-    per = case.batch // case.replicas
+    own, per = faults.others(replica), case.batch // case.replicas
+    momentum = own.get('momentum', case.momentum if faults.momentum is None else faults.momentum)
     for name in case.net.names:
         if faults.frozen is not None and faults.frozen[0] == name and faults.frozen[1] in (None, replica):
             continue
+        if name.endswith(own.get('never', '.')):
+            continue
         g = _combined([each[name] for each in gradients], faults, name, replica)
-        g = g * (per if faults.loss_sum else 1.0) + faults.decay * weights[name]
+        g = g * (per if faults.loss_sum else 1.0) + own.get('decay', faults.decay) * weights[name]
         speeds[name] = momentum * speeds[name] + g
         move = g + momentum * speeds[name] if faults.nesterov else speeds[name]
-        weights[name] = weights[name] - faults.lr * case.lr * move
+        weights[name] = weights[name] - own.get('lr', faults.lr) * case.lr * move
         if faults.kept:
             weights[name] = HALVES[faults.kept](weights[name])
 

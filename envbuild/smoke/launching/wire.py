@@ -85,8 +85,9 @@ class Link(object):
         """Say once a second that this side is alive, also while it is busy with something else."""
         while not self._closed:
             their = self._their_beat
+            said = now()                        # one time for both: the process may have to wait between two questions
             try:
-                self.send({'beat': now(), 'echo': their and [their[0], now() - their[1]]})
+                self.send({'beat': said, 'echo': their and [their[0], said - their[1]]})
             except Lost:
                 return                          # whoever reads or sends next finds out why
             time.sleep(BEAT_S)

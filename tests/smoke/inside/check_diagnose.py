@@ -56,7 +56,7 @@ def setUpModule():
 
 class Known(unittest.TestCase):
     def test_every_known_fault_is_named(self):
-        for replicas, count in ((1, 14), (2, 36)):
+        for replicas, count in ((1, 15), (2, 37)):
             one = case(replicas)
             want = reference(one)
             listed = hypotheses.known(one, SUSPECTS)
@@ -84,6 +84,28 @@ class Sized(unittest.TestCase):
             fault = self.named(one, trained(one, **switches))
             self.assertEqual(fault['id'], key, (switches, fault))
             self.assertIn(words, fault['sentence'])
+
+    def test_what_one_replica_does_otherwise_is_named_with_the_replica(self):
+        one = case(2)
+        for number, (other, key, words) in enumerate((
+                (dict(momentum=0.0), 'no-momentum', 'applies no momentum: it loses the state of its optimizer'),
+                (dict(never=''), 'frozen', 'never updates its parameters'),
+                (dict(never='_b'), 'frozen-biases', 'never updates its biases'),
+                (dict(lr=1.05), 'learning-rate', 'the learning rate is in effect 5 % higher'),
+                (dict(lr=2.0), 'learning-rate', 'the learning rate is in effect 2 times as high'),
+                (dict(decay=1e-3), 'weight-decay', 'a weight decay of 0.001 is active'))):
+            replica = number % 2
+            fault = self.named(one, trained(one, other=(replica, other)))
+            self.assertEqual(fault['id'], '%s-rank-%d' % (key, replica), (other, fault))
+            self.assertIn(words, fault['sentence'])
+            self.assertIn('replica %d ' % replica, fault['sentence'])
+
+    def test_replicas_that_differ_by_something_else_get_no_name_of_one_replica(self):
+        """Other images in each step of one of them; the rounding errors of the other, which is right, are no noise."""
+        one, other = case(2), case(2)
+        other.images = one.images[::-1].copy()
+        fault = self.named(one, [(0, single(reference(one))), (1, single(simulate.simulate(other)[1]))])
+        self.assertEqual(fault['id'], '', fault)
 
     def test_wrong_labels_are_found_one_by_one(self):
         one = case(2)

@@ -10,6 +10,7 @@ import numpy as np
 from check_group import together
 from envbuild_smoke import sync
 from envbuild_smoke.adapters import numpy_
+from envbuild_smoke.clock import now
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import schemes as judging
 from envbuild_smoke.networks import nets, refnet
@@ -22,8 +23,18 @@ START = nets.REFERENCE.initial(7)
 WANT = refnet.train(nets.REFERENCE, START, IMAGES, LABELS, STEPS, BATCH, .05, .9)[0]
 
 
-def train(name, world=2, slow=0.0, gate=None):
-    """(weights of each rank after each step and at the end, facts of rank 0) under a scheme."""
+def until_ahead(servers, by):
+    """Wait until rank 0 has sent so many steps more than rank 1, or all of them: no matter how fast the machine is."""
+    deadline = now() + 60
+    while not servers or servers[0].clocks[0] - servers[0].clocks[1] < by and servers[0].clocks[0] < STEPS:
+        assert now() < deadline, servers and servers[0].clocks
+        time.sleep(.001)
+
+
+def train(name, world=2, behind=0, gate=None):
+    """(weights of each rank after each step and at the end, facts of rank 0) under a scheme; rank 1 stays `behind` by so many steps."""
+    servers = []
+
     def work(group):
         ctx = Context(group.rank, world, 'cpu', [group.rank], world, 1, {}, 7, group)
         adapter = numpy_.Adapter()
@@ -32,11 +43,13 @@ def train(name, world=2, slow=0.0, gate=None):
         handle = under.make(nets.REFERENCE, START, .05, .9, [0], 'mean')
         if gate and group.rank == 0:
             handle._server.may_go = gate
+        if behind and group.rank == 0:
+            servers.append(handle._server)
         seen = []
         for step in range(STEPS):
             part = slice(step * BATCH, (step + 1) * BATCH)
-            if group.rank == 1:
-                time.sleep(slow)
+            if behind and group.rank == 1:
+                until_ahead(servers, behind)
             under.step(handle, under.put(handle, IMAGES[part], LABELS[part]), .05)
             seen.append(dict((key, np.array(value)) for key, value in under.weights(handle, 0).items()))
         group.barrier()
@@ -78,14 +91,14 @@ class Equivalent(unittest.TestCase):
 class Bound(unittest.TestCase):
     def test_nobody_is_further_ahead_than_allowed(self):
         for bound in (0, 1, 3):
-            ranks, facts = train('async:%d' % bound, slow=.05)
+            ranks, facts = train('async:%d' % bound, behind=bound + 1)       # of which it waits for the last one's answer
             self.assertEqual(facts['staleness']['largest'], bound)
             self.assertEqual(judging.bounded(2, facts['staleness'])['status'], 'pass')
             self.assertTrue(same(ranks[0][STEPS], ranks[1][STEPS]))
 
     def test_a_gate_that_is_always_open_is_caught(self):
         """The planted fault: who is too far ahead is not held back."""
-        _, facts = train('async:1', slow=.1, gate=lambda worker: True)
+        _, facts = train('async:1', behind=2, gate=lambda worker: True)
         judged = judging.bounded(2, facts['staleness'])
         self.assertEqual(judged['status'], 'fail', judged)
         self.assertGreater(judged['value'], judged['limit'])

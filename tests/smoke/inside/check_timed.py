@@ -146,13 +146,13 @@ class Looking(unittest.TestCase):
     def test_the_mean_is_the_mean_whatever_the_momentum(self):
         for momentum in (0.0, 0.01, 0.1):
             found = self.apart(2, momentum)
-            self.assertLess(found['apart'], 2e-3 if momentum > .05 else 1e-3)
+            self.assertLess(found['apart'], timed.APART / 2)    # about 1e-3; a switch of a ReLU that rounding throws adds to it
             self.assertLess(found['rounding'], .01)
 
     def test_a_sum_is_no_mean(self):
         found = self.apart(1, 0.01)
         self.assertGreater(found['apart'], .5)
-        self.assertLess(found['others']['gradients are summed'], 2e-3)
+        self.assertLess(found['others']['gradients are summed'], timed.APART / 2)
 
 
 if __name__ == '__main__':

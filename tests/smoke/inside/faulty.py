@@ -14,9 +14,9 @@ from ..networks import refnet, rounding
 from ..rank.group import Group
 from .numpy_ import Adapter as Healthy
 
-SLOW_S = .15        # longer than a step of 16 images
-LATER = 20          # steps: what no check of the first ones sees
-COMPILING_S = 4     # longer than the limits on silence that tests give
+SLOW_S = .15        # far longer than a step of a few images
+LATER = 10          # steps: no check of the first ones sees it, and no benchmark is shorter
+COMPILING_S = 5     # longer than the limits on silence that tests give
 
 
 class Adapter(Healthy):
