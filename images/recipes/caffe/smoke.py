@@ -13,6 +13,7 @@ import tempfile
 
 import numpy as np
 
+from ..machine import mapped
 from ..networks import nets
 
 SOLVER = '''
@@ -63,7 +64,9 @@ class Adapter(object):
         return 'caffe.NCCL'
 
     def versions(self):
-        return {'name': 'caffe', 'version': self.caffe.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        # Caffe does not tell its CUDA. A build with CUDA has loaded the runtime by now, on a machine without a GPU, too.
+        cuda = 'unknown' if mapped.paths('libcudart') else None
+        return {'name': 'caffe', 'version': self.caffe.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         words = _words(net)

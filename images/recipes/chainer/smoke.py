@@ -72,7 +72,10 @@ class Adapter(object):
 
     def versions(self):
         cuda = self.chainer.cuda
-        found = {'name': 'chainer', 'version': self.chainer.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        # CuPy, Chainer's GPU side, tells its CUDA on a machine with a GPU only: old releases cannot be imported on another one.
+        has_cupy = os.path.isdir(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(self.chainer.__file__))), 'cupy'))
+        found = {'name': 'chainer', 'version': self.chainer.__version__, 'cuda_build': 'unknown' if has_cupy else None, 'cudnn': None,
+                 'nccl': None, 'arch_list': []}
         if self.on_gpu and cuda.available:
             number = cuda.cupy.cuda.runtime.runtimeGetVersion()
             found['cuda_build'] = '%d.%d' % (number // 1000, number % 1000 // 10)

@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 
 from ..launching import mpi
+from ..machine import mapped
 from ..networks import nets
 
 FILE = 'network.model'
@@ -45,7 +46,9 @@ class Adapter(object):
         return 'the smoke test\'s own ring, between Function.grad and Learner.update, for want of an MPI world' + why
 
     def versions(self):
-        return {'name': 'cntk', 'version': self.cntk.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        # CNTK does not tell its CUDA. A build with CUDA has loaded the runtime by now, on a machine without a GPU, too.
+        cuda = 'unknown' if mapped.paths('libcudart') else None
+        return {'name': 'cntk', 'version': self.cntk.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         return _Model(self, net, weights, lr, momentum, sync == 'mean' and self.ctx.world > 1)

@@ -5,6 +5,7 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 from __future__ import absolute_import, division, print_function
 
 import os
+import re
 
 import numpy as np
 
@@ -25,9 +26,14 @@ class Adapter(object):
         self.semantics = {'devices': 'each GPU by itself' if ctx.kind == 'cuda' else 'none: CuPy computes on GPUs only'}
 
     def versions(self):
-        number = self.cupy.cuda.runtime.runtimeGetVersion() if self.ctx.kind == 'cuda' else 0
-        return {'name': 'cupy', 'version': self.cupy.__version__, 'cudnn': None, 'nccl': None, 'arch_list': [],
-                'cuda_build': '%d.%d' % (number // 1000, number % 1000 // 10) if number else None}
+        return {'name': 'cupy', 'version': self.cupy.__version__, 'cudnn': None, 'nccl': None, 'arch_list': [], 'cuda_build': self._cuda()}
+
+    def _cuda(self):
+        """Return the CUDA release. The package cupy-cuda12x serves each 12.x: it holds a runtime of its own, of any of these releases."""
+        site = os.path.dirname(os.path.dirname(os.path.abspath(self.cupy.__file__)))
+        majors = [re.match(r'cupy_cuda(\d+)x-', entry) for entry in sorted(os.listdir(site))]
+        number = self.cupy.cuda.runtime.runtimeGetVersion()     # needs no GPU
+        return next((match.group(1) for match in majors if match), '%d.%d' % (number // 1000, number % 1000 // 10))
 
     def exercise(self):
         if self.ctx.kind != 'cuda':

@@ -7,6 +7,7 @@ from __future__ import absolute_import, division, print_function
 import os
 import warnings
 
+from ..machine import mapped
 from . import keras
 
 
@@ -32,7 +33,9 @@ class Adapter(keras.Compiled):
         self.keras, self.cntk, self.ctx = framework, cntk, ctx
 
     def versions(self):
-        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': None, 'cudnn': None, 'nccl': None, 'arch_list': []}
+        # CNTK does not tell its CUDA. A build with CUDA has loaded the runtime by now, on a machine without a GPU, too.
+        cuda = 'unknown' if mapped.paths('libcudart') else None
+        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
     def model(self, network, replicas, compiled):
         made = network()

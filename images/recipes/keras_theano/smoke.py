@@ -10,7 +10,7 @@ import numpy as np
 
 from ..networks import nets
 from . import keras
-from .theano import tell_of_compilers
+from .theano import built_with, tell_of_compilers
 
 
 class Adapter(keras.Compiled):
@@ -43,8 +43,7 @@ class Adapter(keras.Compiled):
             self.predict(handle, images)
 
     def versions(self):
-        cuda = 'unknown' if self.theano.config.device.startswith('cuda') else None
-        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None,
+        return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': built_with(), 'cudnn': None, 'nccl': None,
                 'arch_list': []}
 
     def model(self, network, replicas, compiled):

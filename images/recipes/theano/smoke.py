@@ -19,6 +19,15 @@ FILE = 'network.zip'
 EPSILON = float(np.nextafter(np.float32(nets.EPSILON), np.float32(1)))
 
 
+def built_with():
+    """Return `unknown` if there is GPU support: libgpuarray loads any CUDA that it finds, and only tells with a driver."""
+    try:
+        import pygpu  # part of libgpuarray, which Theano needs for GPUs
+    except ImportError:
+        return None
+    return 'unknown' if pygpu else None
+
+
 class Adapter(object):
     name = 'theano'
     style = {'cpu': 'process', 'cuda': 'single'}
@@ -45,16 +54,8 @@ class Adapter(object):
         tell_of_compilers(self.theano, beat)
 
     def versions(self):
-        return {'name': 'theano', 'version': self.theano.__version__, 'cuda_build': self._cuda(), 'cudnn': self._cudnn(), 'nccl': None,
+        return {'name': 'theano', 'version': self.theano.__version__, 'cuda_build': built_with(), 'cudnn': self._cudnn(), 'nccl': None,
                 'arch_list': []}
-
-    def _cuda(self):
-        """Return `unknown` if there is GPU support: libgpuarray loads any CUDA that it finds, and only tells with a driver."""
-        try:
-            import pygpu  # part of libgpuarray, which Theano needs for GPUs
-        except ImportError:
-            return None
-        return 'unknown' if pygpu else None
 
     def _cudnn(self):
         try:

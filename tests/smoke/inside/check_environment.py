@@ -230,6 +230,10 @@ class Contents(unittest.TestCase):
     def test_versions(self):
         right = {'name': 'f', 'version': '1.2.3', 'cuda_build': '12.4.1'}
         self.assertEqual(statuses(libraries.contents(GPU_IMAGE, right)), [('VERSION', 'pass'), ('BUILD', 'pass')])
+        for_every_minor = {'name': 'f', 'version': '1.2.3', 'cuda_build': '12'}
+        self.assertEqual(statuses(libraries.contents(GPU_IMAGE, for_every_minor)), [('VERSION', 'pass'), ('BUILD', 'pass')])
+        untold = {'name': 'f', 'version': '1.2.3', 'cuda_build': 'unknown'}
+        self.assertEqual(statuses(libraries.contents(GPU_IMAGE, untold)), [('VERSION', 'pass'), ('BUILD', 'warn')])
         other = {'name': 'f', 'version': '1.2.4', 'cuda_build': '11.8'}
         self.assertEqual(statuses(libraries.contents(GPU_IMAGE, other)), [('VERSION', 'fail'), ('BUILD', 'warn')])
 

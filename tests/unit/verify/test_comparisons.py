@@ -210,6 +210,7 @@ def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
         ("9.0", {"version": "1.0+cu90", "cuda_build": "9.0"}, ""),
         ("9.0", {"version": "1.0", "cuda_build": None}, "toy CUDA: a build without CUDA in an image for CUDA 9.0"),
         ("9.0", {"version": "1.0", "cuda_build": "unknown"}, ""),
+        ("9.0", {"version": "1.0", "cuda_build": "9"}, ""),
         (None, {"version": "1.0", "cuda_build": "unknown"}, ""),
         ("9.0", {"version": "1.0", "cuda_build": "10.0"}, "toy CUDA: expected 9.0, it was built with 10.0"),
         ("9.0", {"version": "1.0", "cuda_build": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
