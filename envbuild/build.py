@@ -1,4 +1,4 @@
-"""Builds an image from a lock and its rendering, and records what it was made from."""
+"""Build an image from a lock and its rendering, and record the inputs of the build."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
-# Where an image has a name until it is verified: the builder must be given one, and none that anybody uses.
+# The repository for the temporary name of an image that is not verified yet: the builder requires a name.
 UNVERIFIED = "envbuild/unverified"
-# Looks at an image (its id, and the id of its base) before it gets a tag, and raises where it must not get one.
+# Checks an image (its id, and the id of its base) before it gets a tag, and raises if it must not get one.
 Check = Callable[[str, str], None]
-_UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies no day bounds: that of its files
+_UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies have no date limit: that of its files
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseRecord:
-    """The base that was really used; ``notes`` are what a user should know of it, such as that the lock does not pin it."""
+    """The base that was really used. ``notes`` tell the user about it, for example that the lock does not pin it."""
 
     reference: str
     image: str
@@ -41,12 +41,11 @@ class BaseRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
-    """What a build made and from what. ``lock`` and ``inputs`` are sha256 in hex, ``tags[0]`` is the canonical one.
+    """The result and the inputs of a build. ``lock`` and ``inputs`` are sha256 in hex; ``tags[0]`` is the canonical tag.
 
-    ``layers`` are the same in every build of the same inputs upon the same base, as long as the distribution's packages are;
-    ``image`` is, too, where ``dated`` is true: BuildKit from 0.11 on lets an image bear a given time instead of the present.
-    ``kept`` is true where nothing had changed and the earlier image was kept. ``rendering`` and ``guest`` are the sha256 that
-    evidence of this image names.
+    Builds with the same inputs, base and Debian packages have equal ``layers``. They also have equal ``image`` ids if ``dated``
+    is true, because BuildKit from 0.11 on can set a given creation time. ``kept`` is true if nothing had changed and the
+    earlier image was kept. ``rendering`` and ``guest`` are the sha256 that evidence of this image refers to.
     """
 
     name: str
@@ -68,7 +67,7 @@ class BuildRecord:
     guest: str = ""
 
 
-def build(  # noqa: PLR0917 - what a build is made from, in the order of the stages
+def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
     engine: Engine,
     workspace: Workspace,
     lock: Lock,
@@ -82,18 +81,18 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
     repository: str = REPOSITORY,
     check: Check = lambda _image, _base: None,
 ) -> BuildRecord:
-    """Build the image of ``lock`` from its ``rendering``, or keep the one that an earlier build made from the same.
+    """Build the image of ``lock`` from its ``rendering``, or keep the existing image if all inputs are the same.
 
-    ``aliases`` are further tags, such as the request as it was typed; those that are no tags are left out. ``check`` sees every
-    image before a tag moves to it; where it raises, no tag has moved and the record is the old one.
+    ``aliases`` are further tags, such as the request as it was typed; invalid tags are left out. ``check`` is called for every
+    image before a tag moves to it. If it raises, no tag has moved and the record is unchanged.
 
-    Raises :class:`BuildError` (``base-unreachable`` and ``base-differs`` before anything else is done, ``packages-differ``,
+    Raises :class:`BuildError` (first ``base-unreachable`` and ``base-differs``, later ``packages-differ``,
     ``build-step``, ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and
-    what ``check`` raises. An interrupted build leaves the record and the tags as they were.
+    the errors of ``check``. An interrupted build leaves the record and the tags as they were.
     """
     name = lock.environment.name
     with files.locked(workspace.build_record(name).with_suffix(".running"), as_news("build", on_progress)):
-        # Before they are read for the context: a file that is edited meanwhile makes the next run build again.
+        # Compute the digest before the context reads the files: if one is edited meanwhile, the next run builds again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)
         tags = tags_of(lock, inputs, aliases, repository)
         rendered = rendering_digest(workspace, lock, {path: text.encode() for path, text in rendering.items()})
@@ -133,7 +132,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
             check(built.id, real.image_id)
             for tag in tags:
                 engine.tag(built.id, tag)
-        finally:  # an image that was refused goes; its layers stay in the builder's cache
+        finally:  # remove a refused image; its layers stay in the builder's cache
             engine.remove_unused(unverified)
         image = engine.image(built.id)
         record = BuildRecord(
@@ -161,7 +160,7 @@ def build(  # noqa: PLR0917 - what a build is made from, in the order of the sta
 
 
 def require_complete(lock: Lock) -> None:
-    """Raise :class:`BuildError` (``incomplete-lock``) where the lock pins its base's packages and not those upon it.
+    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not those of the steps.
 
     The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
     """
@@ -176,7 +175,7 @@ def require_complete(lock: Lock) -> None:
 
 
 def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> dict[str, bytes]:
-    """What a build's apt must know of this machine: nothing where the lock pins every package and no repository is asked."""
+    """Return this machine's apt settings for the build; nothing if the lock pins all packages and no repository is needed."""
     repositories = lock.environment.base.repositories
     if lock.apt is not None and not repositories:
         return {}
@@ -192,7 +191,7 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
 
 
 def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
-    """What the last build of ``name`` here left on record; None where there was none or it cannot be read."""
+    """Return the record of the last build of ``name`` on this machine, or None if there is none or it cannot be read."""
     path = workspace.build_record(name)
     try:
         return codec.decode(BuildRecord, codec.loads(files.read_bytes(path)), str(path))
@@ -208,12 +207,12 @@ def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str) -> Buil
 
 
 def time_of(lock: Lock) -> datetime.datetime:
-    """The time that the image bears: the day up to which its dependencies were looked for, since no clock may decide it."""
+    """Return the image's creation time: the date limit of its dependencies, so that it does not depend on the clock."""
     return datetime.datetime.fromisoformat(lock.environment.exclude_newer or _UNBOUNDED).replace(tzinfo=datetime.UTC)
 
 
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
-    """The image's names: the canonical one; that of its lock; that of all its inputs, which alone never moves; the aliases."""
+    """Return the image's tags: the canonical name, one for its lock, one for all inputs (which never moves), the aliases."""
     canonical = lock.environment.name.replace("+", "_")
     of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
@@ -223,9 +222,9 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
 
 
 def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> tuple[bases.RealisedBase, bases.Debs]:
-    """The base of ``lock``, and what has its packages' files.
+    """Return the base of ``lock`` and the function that provides the files of its packages.
 
-    What the lock or this machine lacks is said first, since fetching or making a base takes minutes.
+    Missing parts of the lock or this machine are reported first, because fetching or making a base takes minutes.
     """
     engine.require_builder()
     require_complete(lock)
@@ -234,9 +233,9 @@ def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgr
 
 
 def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:
-    """Raise :class:`BuildError` (``base-differs``) where the builder took another base than ``real``, which has ``layers``.
+    """Raise :class:`BuildError` (``base-differs``) if the builder used another base than ``real``, whose layers are ``layers``.
 
-    A builder takes a base by its name, which somebody may have given to another image meanwhile.
+    A builder finds the base by name, and the name may have moved to another image meanwhile.
     """
     named, built = engine.image(real.reference), engine.image(image)
     moved = named is not None and named.id != real.image_id
@@ -257,7 +256,7 @@ def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Seque
 
 
 def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
-    """The aliases of the last build that still name its image: they name the environment, so they move with it."""
+    """Return the aliases of the last build that still name its image. They move to the new image."""
     if before is None:
         return []
     fixed = re.compile(re.escape(before.tags[0]) + "(-[0-9a-f]{8}){1,2}")
@@ -265,10 +264,10 @@ def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
 
 
 def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecord) -> None:
-    """Remove the image that the one just built replaces; one that is in use or has a name of its own stays.
+    """Remove the image that the new one replaces, unless it is in use or has another name.
 
-    Under the same lock the name that bears the digest of its inputs is none of its own: it goes with the image, since a changed
-    guest would else leave an image behind each time.
+    The tag with the digest of its inputs does not count as another name if the lock is the same: otherwise every change of the
+    guest would leave an image behind.
     """
     if before is None or before.image == now.image:
         return
@@ -279,7 +278,7 @@ def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecor
 
 
 def explain_base_error(lock: Lock, error: BuildError) -> BuildError:
-    """The same error, or, where what failed belongs to the base, the one that names provider and alternatives."""
+    """Return the error that names provider and alternatives if the base is the cause, else the same error."""
     text = "\n".join([error.message, *error.details])
     hosts = [repository.url.partition("://")[2].partition("/")[0] for repository in lock.environment.base.repositories]
     of_repository = error.code == "index-unreachable" and any(host and host in text for host in hosts)

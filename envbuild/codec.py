@@ -1,4 +1,4 @@
-"""Frozen dataclasses to plain JSON values and back, strictly: unknown and missing keys are named with their path."""
+"""Convert frozen dataclasses to JSON values and back, strictly: unknown and missing keys are errors that name the path."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from envbuild.errors import InvalidInputError, Problem
 
 T = TypeVar("T")
-_MOST_PROBLEMS = 50  # a person reads the first; a damaged file of many megabytes may have a million
-_SHOWN = 80  # characters of a value that is not what it should be
+_MOST_PROBLEMS = 50  # people read only the first ones, and a damaged file can have a million
+_SHOWN = 80  # characters shown of a wrong value
 
 
 def encode(value: Any) -> Any:
     """Dataclasses, named tuples, tuples and dicts as JSON values; keys keep their declared order.
 
-    A field whose metadata has ``left_out_if_default`` is: what came to a form later leaves older files as they were. A class
-    with ``to_line`` and ``from_line`` is written as one line of text, unless its ``to_line`` answers None.
+    A field with ``left_out_if_default`` in its metadata is left out if it has its default value, so that a new field does not
+    change old files. A class with ``to_line`` and ``from_line`` becomes one line of text, unless ``to_line`` returns None.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         line = value.to_line() if hasattr(value, "to_line") else None
@@ -41,18 +41,18 @@ def encode(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """The one byte-exact JSON form of committed files: two-space indent, declared key order, final newline."""
+    """Return the byte-exact JSON form of committed files: two-space indent, declared key order, final newline."""
     return json.dumps(encode(value), indent=2, ensure_ascii=False) + "\n"
 
 
 def loads(text: str | bytes) -> Any:
-    """The JSON value in ``text``, strictly. Raises ValueError (of a readable message) for what only looks like JSON.
+    """Parse JSON strictly. Raises ValueError with a readable message.
 
-    Not accepted, although Python's reader accepts it: NaN and infinite numbers, two keys of one name in an object, and values
-    nested so deeply that reading them ends in a RecursionError.
+    In contrast to Python's parser it refuses NaN, infinite numbers, duplicate keys, and values nested so deeply that parsing
+    raises RecursionError.
     """
     if isinstance(text, bytes):
-        text = text.decode("utf-8")  # not by json's own guess, which takes UTF-16 and UTF-32 too
+        text = text.decode("utf-8")  # json would guess the encoding and also accept UTF-16 and UTF-32
     try:
         return json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_distinct)
     except RecursionError:
@@ -80,13 +80,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def decode(kind: type[T], data: Any, where: str) -> T:
-    """``data`` as ``kind``, or :class:`InvalidInputError` listing every problem with its path inside ``where``."""
+    """Convert ``data`` to ``kind``. :class:`InvalidInputError` lists every problem with its path inside ``where``."""
     problems: list[Problem] = []
     value = _read(kind, data, where, problems)
     if problems:
         raise InvalidInputError(
             f"{where} does not have the expected form.",
-            hint="This file is written by envbuild; make it again rather than editing it.",
+            hint="envbuild writes this file: generate it again instead of editing it.",
             problems=problems[:_MOST_PROBLEMS],
         )
     return typing.cast(T, value)

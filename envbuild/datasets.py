@@ -1,6 +1,6 @@
-"""Files of the public data sets that the smoke test can train on: fetched, verified, found in a folder of the user's.
+"""Fetch and verify the files of the smoke test's public data sets, or find them in a folder.
 
-Names, sizes, checksums and mirrors are the guest's own table (``datasets.json``), which verifies the files once more.
+Names, sizes, checksums and mirrors come from the guest's table (``datasets.json``). The guest verifies the files again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 
 _PIECE = 8 << 20
 _TABLE = Path(__file__).parent / "smoke" / "datasets" / "datasets.json"
-TABLE_VARIABLE = "ENVBUILD_SMOKE_DATASETS"  # names another table; the guest reads it, too
+TABLE_VARIABLE = "ENVBUILD_SMOKE_DATASETS"  # names another table; the guest reads this variable too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """One file of a data set. What its publisher did not say is empty or None."""
+    """One file of a data set. Facts that its publisher does not state are empty or None."""
 
     name: str
     size: int | None
@@ -36,7 +36,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """``folders`` are places below a folder where its files may lie; ``wanted`` are the files to fetch, ``mirrors`` where."""
+    """A data set. ``folders`` may contain its files; ``wanted`` are the files to fetch, ``mirrors`` their servers."""
 
     name: str
     title: str
@@ -47,17 +47,17 @@ class Dataset:
     mirrors: tuple[str, ...]
 
     def file(self, name: str) -> Known:
-        """The known file of that name."""
+        """Return the known file of that name."""
         return next(each for each in self.known if each.name == name)
 
     @property
     def size(self) -> int:
-        """Bytes to fetch."""
+        """The number of bytes to fetch."""
         return sum(self.file(name).size or 0 for name in self.wanted)
 
 
 def load(path: str = "") -> dict[str, Dataset]:
-    """The data sets of the table at ``path``, else of the guest's, by name."""
+    """Return the data sets, by name, of the table at ``path`` (default: the guest's table)."""
     table: Mapping[str, Any] = json.loads(Path(path or _TABLE).read_text(encoding="utf-8"))
     return {name: _dataset(name, row) for name, row in table.items()}
 
@@ -79,16 +79,16 @@ def _dataset(name: str, row: Mapping[str, Any]) -> Dataset:
 
 
 def choose(table: Mapping[str, Dataset], name: str) -> Dataset:
-    """The data set of that name; raises :class:`UnknownNameError`."""
+    """Return the data set of that name; raises :class:`UnknownNameError`."""
     if name not in table:
         raise UnknownNameError(f"There is no data set {name!r}.", hint=f"There are: {', '.join(table)}.")
     return table[name]
 
 
 def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
-    """Every file below ``folder`` that the guest would look at: its place there → where it is.
+    """Return every file below ``folder`` that the guest would read: its path there → its real path.
 
-    Raises :class:`UsageError` where there is none.
+    Raises :class:`UsageError` if there is none.
     """
     places = {
         f"{below}/{known.name}".lstrip("/"): folder / below / known.name
@@ -108,17 +108,17 @@ def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
 
 
 def is_whole(known: Known, path: Path) -> bool:
-    """Whether the file is there, and is what it should be."""
+    """Whether the file exists and has the right content."""
     return (
         path.is_file() and (known.size is None or path.stat().st_size == known.size) and _digest(path, known) == _wanted(known)
     )
 
 
 def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress = ignore_progress) -> list[Path]:
-    """The files of the data set in ``folder``, each whole and verified; those that are there are left alone.
+    """Fetch and verify the files of the data set into ``folder``; existing ones are kept.
 
-    A download that broke off goes on where it stopped, also from another mirror and in another run. Raises
-    :class:`PublishError` (``data-unreachable``) where no mirror has a file.
+    An interrupted download is continued, even from another mirror or in another run. Raises
+    :class:`PublishError` (``data-unreachable``) if no mirror has a file.
     """
     paths = []
     for name in dataset.wanted:
@@ -165,7 +165,7 @@ def _download(url: str, known: Known, target: Path, index: Index, on_progress: O
 
 
 def _in_pieces(url: str, known: Known, part: Path, index: Index, on_progress: OnProgress) -> bool:
-    """Go on with ``part`` until it is whole; False where the server does not serve parts of files."""
+    """Continue the download of ``part`` until it is complete; return False if the server cannot send parts of files."""
     with files.open_to_append(part) as out:
         if known.size is not None and out.tell() > known.size:
             out.truncate(0)

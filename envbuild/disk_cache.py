@@ -1,7 +1,7 @@
-"""Answers cached between runs, and stamps of files. An answer is used only if its checksum proves it intact.
+"""Cache answers between runs, and compute stamps of files. An answer is used only if its checksum is right.
 
-They are JSON, which cannot execute anything, in one file each: a line that says what made them, then the answer in parts, each
-read when it is asked for. A file that is damaged, or made by another program, counts as absent.
+Each answer is one JSON file (JSON cannot execute anything): a line that names the program and input, then the answer in parts,
+which are read on demand. A file that is damaged, or made by another program, counts as absent.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from envbuild.errors import EnvbuildError
 
 FORMAT = 3
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
-_KEPT = 16  # those of other checkouts and overlays; older ones are removed
+_KEPT = 16  # for other checkouts and overlays; older ones are removed
 
 
 class Kept:
-    """The parts of a kept answer, by number; :attr:`about` is what was noted beside them."""
+    """The parts of a cached answer, by number; :attr:`about` is additional data."""
 
     def __init__(self, about: Any, parts: Sequence[bytes]) -> None:
         self.about = about
@@ -33,7 +33,7 @@ class Kept:
         return len(self._parts)
 
     def part(self, number: int) -> Any:
-        """One part, decoded now."""
+        """Decode one part."""
         return json.loads(self._parts[number])
 
 
@@ -44,7 +44,7 @@ def program(*sources: Path) -> str:
 
 
 def recall(path: Path, made_by: str) -> Kept | None:
-    """What :func:`keep` wrote to ``path`` for the same ``made_by``; None where there is nothing that can be believed."""
+    """Return what :func:`keep` wrote to ``path`` for the same ``made_by``, or None if there is no intact answer."""
     try:
         head, *parts = files.read_bytes(path, _LARGEST).split(b"\n")
         header = json.loads(head)
@@ -69,9 +69,9 @@ def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> N
 
 
 def stamp(places: Iterable[Path]) -> tuple[str, int]:
-    """A digest that changes when any file at or below ``places`` changes, and the time of the newest change. It reads no file.
+    """Return a digest that changes when any file below ``places`` changes, and the time of the newest change. Reads no file.
 
-    Like git's index, it uses paths, sizes, inodes and both times: no program can set the time of the last status change.
+    Like git's index, it uses paths, sizes, inodes and both times; programs cannot set the time of the last status change.
     """
     found = sorted((path, each.st_size, each.st_ino, each.st_mtime_ns, each.st_ctime_ns) for path, each in _files(places))
     newest = max((max(each[3:]) for each in found), default=0)

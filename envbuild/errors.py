@@ -1,7 +1,7 @@
-"""Every failure that a user can meet, one class per exit code.
+"""The errors that users can meet, one class per exit code.
 
-An error carries what a person needs in this order: *what* happened, *where*, *why*, and what to do *next* (the hint).
-Anything that is not an :class:`EnvbuildError` is a bug of ours and exits with 1.
+An error says, in this order: *what* happened, *where*, *why*, and what to do *next* (the hint). Any other exception than
+:class:`EnvbuildError` is a bug in envbuild and exits with 1.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """One fact that stands against a request: the matrix row, what it says, and the public document that says so.
+    """One fact that contradicts a request: the matrix row, its reason, and the public document with the fact.
 
-    ``overlaid`` is the row's file and line where it stands in an overlay of the user's, else empty.
+    If the row comes from a user's overlay, ``overlaid`` is its file and line; otherwise it is empty.
     """
 
     row: str
@@ -25,14 +25,14 @@ class Conflict:
 
     @property
     def cited(self) -> str:
-        """What it says, with where that is written."""
+        """The reason, with its source."""
         document = f" [{self.source}]" if self.source else ""
         return f"{self.reason}{document}" + (f" (from your overlay: {self.overlaid})" if self.overlaid else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alternative:
-    """A request that would work, and what it changes; lists of these are ordered by how little changes."""
+    """A request that would work, and how it differs from the original one. In lists, the smallest change comes first."""
 
     name: str
     changes: str
@@ -40,7 +40,7 @@ class Alternative:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One thing wrong in an input file. ``line`` is 1-based; 0 when the problem has no single line."""
+    """One problem in an input file. ``line`` is 1-based, or 0 if the problem has no single line."""
 
     where: str
     line: int
@@ -52,9 +52,9 @@ class Problem:
 
 
 class EnvbuildError(Exception):
-    """Base of all expected failures.
+    """The base class of all expected errors.
 
-    ``code`` is the stable word that scripts match on (``error.code`` in JSON); it defaults to the class's own.
+    ``code`` is a stable word for scripts (``error.code`` in JSON); each class has a default.
     """
 
     exit_code: ClassVar[int] = 1
@@ -81,7 +81,7 @@ class EnvbuildError(Exception):
         self.details = tuple(details)
 
     def to_json(self) -> dict[str, Any]:
-        """The ``error`` object of the refusal schema (``schemas/refusal.json``)."""
+        """Return the ``error`` object of the refusal schema (``schemas/refusal.json``)."""
         return {
             "code": self.code,
             "exit_code": self.exit_code,
@@ -109,7 +109,7 @@ class ConflictError(EnvbuildError):
 
 
 class UnknownNameError(EnvbuildError):
-    """A name or version that the matrix does not have; the hint names the nearest."""
+    """The matrix does not have this name or version; the hint names the nearest one."""
 
     exit_code = 4
     default_code = "unknown-name"
@@ -123,7 +123,7 @@ class InvalidInputError(EnvbuildError):
 
 
 class EngineError(EnvbuildError):
-    """The container engine is missing, refused us, or lacks what we need."""
+    """The container engine is missing, refuses the connection, or lacks a required feature."""
 
     exit_code = 6
     default_code = "engine"
@@ -146,7 +146,7 @@ class BuildError(EnvbuildError):
 
 
 class VerifyError(EnvbuildError):
-    """The image does not hold what its lock says."""
+    """The image differs from its lock."""
 
     exit_code = 8
     default_code = "contents-differ"
@@ -188,7 +188,7 @@ class TimedOutError(EnvbuildError):
 
 
 class InterruptedByUserError(EnvbuildError):
-    """Ctrl-C or SIGTERM; everything that was started has been stopped."""
+    """The user pressed Ctrl-C or sent SIGTERM; all started processes have been stopped."""
 
     exit_code = 130
     default_code = "interrupted"

@@ -168,7 +168,7 @@ def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
 
 
 def read_text(path: Path, limit: int = PLENTY) -> str:
-    """:func:`read_bytes` as UTF-8. Raises UnicodeDecodeError, a ValueError, where it is none."""
+    """:func:`read_bytes` as UTF-8. Raises UnicodeDecodeError, a ValueError, if it is none."""
     return read_bytes(path, limit).decode("utf-8")
 
 
@@ -189,15 +189,15 @@ def open_new(path: Path) -> BinaryIO:
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """The plain file at ``path``, made where it is absent, for adding to its end; a link is refused with an OSError."""
+    """The plain file at ``path``, made if it is absent, for adding to its end; a link is refused with an OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     return _plain(os.open(path, flags, 0o644), path, "ab")
 
 
 def private_folder(path: Path) -> Path:
-    """``path`` as a folder of this user alone (mode 0700), made where it is absent.
+    """``path`` as a folder of this user alone (mode 0700), made if it is absent.
 
-    Raises :class:`UsageError` (``unsafe-folder``) where something else is there: a link, a file, a folder of another user or
+    Raises :class:`UsageError` (``unsafe-folder``) if something else is there: a link, a file, a folder of another user or
     one that others may write to. Anybody could then choose what is written, and where.
     """
     try:
@@ -296,7 +296,7 @@ def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit
 
 
 def _holder(stream: BinaryIO) -> str:
-    """Who wrote its number into the lock file: the process with its command, where it can be seen."""
+    """Who wrote its number into the lock file: the process with its command, if it can be seen."""
     stream.seek(0)
     number = stream.read(20).strip()
     if not number.isdigit():

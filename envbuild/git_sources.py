@@ -18,7 +18,8 @@ from envbuild.model import OnProgress, Progress, as_news
 
 ROOT = "source"
 _EPOCH = 1577836800
-# GitHub ended the unencrypted protocol that old submodules name: https://github.blog/2021-09-01-improving-git-protocol-security-github/
+# GitHub ended the unencrypted protocol that old submodules name:
+# https://github.blog/2021-09-01-improving-git-protocol-security-github/
 _GIT = ("git", "-c", "url.https://github.com/.insteadOf=git://github.com/", "-c", "advice.detachedHead=false")
 _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 
@@ -27,7 +28,7 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
     """A tar of the files of ``repository`` at ``revision``, below ``source/``: fetched now or by an earlier run.
 
     The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, the lock's, or,
-    where the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
+    if the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
     :class:`BuildError` (``source-unreachable``; ``hash-differs`` where what was fetched now is not what the lock pins).
     """
     name = repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
@@ -76,7 +77,7 @@ def _another(repository: str, revision: str, found: str, wanted: str) -> BuildEr
 
 
 def _check_out(repository: str, revision: str, tree: Path, on_progress: OnProgress) -> None:
-    """The one commit where the server gives single ones out, else everything that leads to it."""
+    """The one commit if the server gives single ones out, else everything that leads to it."""
 
     def git(*words: str) -> bool:
         result = procs.run(

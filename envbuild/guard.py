@@ -1,4 +1,4 @@
-"""Clears up after this process where it is killed outright: process groups, folders, containers.
+"""Clears up after this process if it is killed outright: process groups, folders, containers.
 
 ``kill -9`` runs no handler, so another process must do it: the guard, one small Python program, started with the first thing
 that needs it. It reads what to clear from a pipe. Only this process holds the other end, so the kernel closes it with this
@@ -110,7 +110,7 @@ _GUARD = _Guard()
 
 @contextlib.contextmanager
 def process_group(pid: int) -> Iterator[None]:
-    """The process group ``pid`` is killed where this process is killed while the block lasts."""
+    """The process group ``pid`` is killed if this process is killed while the block lasts."""
     key = _GUARD.hold("group", pid)
     try:
         yield
@@ -132,5 +132,5 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def run_if_killed(argv: Sequence[str]) -> None:
-    """Run ``argv`` once this process is killed; nothing where it ends in order."""
+    """Run ``argv`` once this process is killed; nothing if it ends in order."""
     _GUARD.hold("command", list(argv))

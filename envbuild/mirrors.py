@@ -14,7 +14,7 @@ PREFIXES = {
 
 
 def split(url: str) -> tuple[str, str, str]:
-    """The variable that names a mirror of where ``url`` begins, that beginning, and the rest; no variable where none does."""
+    """The variable that names a mirror of where ``url`` begins, that beginning, and the rest; no variable if none does."""
     for variable, prefix in PREFIXES.items():
         if url.startswith(f"{prefix}/"):
             return variable, prefix, url.removeprefix(f"{prefix}/")

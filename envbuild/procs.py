@@ -45,7 +45,7 @@ def run(
 
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
-    :class:`UsageError` (``missing-program``) where the program does not exist. On any exception, Ctrl-C included, the whole
+    :class:`UsageError` (``missing-program``) if the program does not exist. On any exception, Ctrl-C included, the whole
     process group is stopped before the exception goes on. Where this process is killed outright, the guard kills the group;
     with ``dies_with_us`` the kernel kills the program itself at once.
     """

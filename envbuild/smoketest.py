@@ -38,7 +38,7 @@ class SmokeOptions:
     """What to run. Empty values leave the choice to the guest.
 
     ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all
-    that the host has, where the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the
+    that the host has, if the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the
     guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of this machine with files
     of MNIST or CIFAR-10, which are copied into the container; so is ``baseline``, an earlier report. ``min_efficiency``,
     ``scaling`` and ``sync`` are lists of the guest's.
@@ -168,7 +168,7 @@ def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
 
 
 def _data(options: SmokeOptions) -> dict[str, Path]:
-    """Path in the container → file here; UsageError where the folder has nothing to train on."""
+    """Path in the container → file here; UsageError if the folder has nothing to train on."""
     if not options.data:
         return {}
     from envbuild import datasets
@@ -209,7 +209,7 @@ def guest_arguments(options: SmokeOptions) -> list[str]:
 
 
 def gpus_to_use(trial: Trial) -> str | tuple[str, ...] | None:
-    """What to ask of the engine: the GPUs named, all where image and host have some, else none."""
+    """What to ask of the engine: the GPUs named, all if image and host have some, else none."""
     if trial.lock.environment.cuda is None or trial.options.expect == "cpu":
         return None
     if trial.options.gpus:

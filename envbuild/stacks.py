@@ -73,7 +73,7 @@ def load(workspace: Workspace) -> dict[str, Stack]:
 
 
 def read(workspace: Workspace, name: str) -> Stack | None:
-    """The stack of that name, None where there is none; :class:`InvalidInputError` where its file has problems."""
+    """The stack of that name, None if there is none; :class:`InvalidInputError` where its file has problems."""
     path = workspace.stack_file(name)
     if not path.is_file():
         return None

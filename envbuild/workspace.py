@@ -144,7 +144,7 @@ class Workspace:
         return self.environment(name) if self.user_recipe else self.lock_file(name).parent
 
     def lock_file(self, name: str) -> Path:
-        """The lock of ``name``: the writable one where it exists, else the one that came with the root."""
+        """The lock of ``name``: the writable one if it exists, else the one that came with the root."""
         ours = self.written_lock(name)
         shipped = self.images / "environments" / name / "lock.json"
         return ours if self.user_recipe or ours.exists() or not shipped.exists() else shipped
@@ -192,7 +192,7 @@ def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping
 
     ``overlays`` (flags) lie over those that ENVBUILD_MATRIX lists, separated as in PATH.
 
-    Raises :class:`UsageError` where a root was named and holds no matrix.
+    Raises :class:`UsageError` if a root was named and holds no matrix.
     """
     named = root or environ.get("ENVBUILD_ROOT")
     _require_working_folder()
@@ -236,7 +236,7 @@ def _home(environ: Mapping[str, str]) -> Path:
         if named:
             return Path(named).expanduser().resolve()
         return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
-    except RuntimeError as error:  # Path.home() and expanduser() where the user has no entry in the password database
+    except RuntimeError as error:  # Path.home() and expanduser() if the user has no entry in the password database
         raise UsageError(
             "There is no place for envbuild's cache: this user has no home folder and HOME is not set.",
             code="no-home",

@@ -59,7 +59,7 @@ class Table:
         return list(self._items)
 
     def line_of(self, key: str) -> int:
-        """The line of ``key``, or of the table where it has none."""
+        """The line of ``key``, or of the table if it has none."""
         return self._lines.get(key, self.line)
 
     def problem(self, message: str, key: str = "") -> None:
@@ -69,7 +69,7 @@ class Table:
         self._problems.append(Problem(where=self.where, line=self.line_of(key), message=text))
 
     def text(self, key: str, default: str | None = None, *, choices: Collection[str] = (), pattern: str = "") -> str:
-        """Text that was written as text. Required where no ``default`` is given; ``pattern`` must match all of it."""
+        """Text that was written as text. Required if no ``default`` is given; ``pattern`` must match all of it."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
@@ -102,7 +102,7 @@ class Table:
         return value or ""
 
     def schema(self, known: int) -> None:
-        """Note a problem where the file's ``schema`` is not the one that is known."""
+        """Note a problem if the file's ``schema`` is not the one that is known."""
         if self.integer("schema") != known:
             self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
 
@@ -138,7 +138,7 @@ class Table:
         return tuple(found)
 
     def number(self, key: str, *, most: float = _MOST) -> float | None:
-        """A plain number above 0 and not above ``most``, or None where the key is absent."""
+        """A plain number above 0 and not above ``most``, or None if the key is absent."""
         value = self._plain(key, ("int", "float"), re.compile(r"\d{1,99}(\.\d{1,99})?").fullmatch, required=False)
         if value and not 0 < float(value) <= most:
             self.problem(f"{value} is not above 0 and at most {most:g}", key)
@@ -174,7 +174,7 @@ class Table:
         return tuple(found)
 
     def table(self, key: str, *, required: bool = False) -> Table | None:
-        """A mapping below this one, or None where it is absent."""
+        """A mapping below this one, or None if it is absent."""
         node = self._take(key, required=required)
         return None if node is None else self._mapping(node, key)
 
@@ -281,7 +281,7 @@ def _is_date(text: str) -> bool:
 
 
 def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | None:
-    """The document's top mapping, or None where the document is too broken to read further. Problems are added to the list."""
+    """The document's top mapping, or None if the document is too broken to read further. Problems are added to the list."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
         _refuse_depth(text)
@@ -327,7 +327,7 @@ def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
 
 
 def _refuse_depth(text: str) -> None:
-    """Composing recurses in C, where nothing stops it: a document of brackets alone would end the process."""
+    """Composing recurses in C, if nothing stops it: a document of brackets alone would end the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

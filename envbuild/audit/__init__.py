@@ -1,4 +1,4 @@
-"""Known vulnerabilities of an environment: what the databases say, and what they were not asked about."""
+"""List known vulnerabilities of an environment, and the packages that no database could be asked about."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Audit", "Package", "Vulnerability", "audit"]
 def audit(
     lock: Lock, *, databases: Sequence[Path], service: str, sources: Sequence[tuple[str, str, str]] | None = None
 ) -> Audit:
-    """The known vulnerabilities of the packages of ``lock`` and of the image built from it, by package and advisory.
+    """Return the known vulnerabilities of the packages of ``lock`` and of its image, sorted by package and advisory.
 
-    ``databases`` are folders or zips of OSV records (as https://osv.dev offers them for PyPI and for Debian); without one,
-    ``service`` (``osv`` or ``pypi``) is asked through pip-audit, about Python packages only. ``sources`` are the binary
-    package, source package and source version of all that the image's own package manager installed: None where there is no
-    image, empty where it cannot be asked.
+    ``databases`` are folders or zips of OSV records (as https://osv.dev offers them for PyPI and for Debian). Without one,
+    pip-audit asks ``service`` (``osv`` or ``pypi``) about the Python packages only. ``sources`` lists the binary package,
+    source package and source version of every package that the image's package manager installed. It is None if there is no
+    image, and empty if the image has no dpkg.
 
-    Raises :class:`PublishError` (``advisories-unreachable``) where a service does not answer, :class:`UsageError` or
-    :class:`InvalidInputError` for a database that is none.
+    Raises :class:`PublishError` (``advisories-unreachable``) if a service does not answer, :class:`UsageError` or
+    :class:`InvalidInputError` for a database that cannot be used.
     """
     pinned = {(artifact.name, artifact.version): artifact for prefix in lock.prefixes for artifact in prefix.artifacts}
     artifacts = [pinned[key] for key in sorted(pinned)]
@@ -48,7 +48,7 @@ def audit(
 
 
 def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Iterator[Package]:
-    """The source packages of the distribution, each once; those of CUDA repositories are no packages of it."""
+    """Return the distribution's source packages, each once. Packages from CUDA repositories are not among them."""
     system = lock.environment.system
     foreign = {package.name for package in lock.environment.base.packages}
     found = {(source, version) for name, source, version in sources if name not in foreign}

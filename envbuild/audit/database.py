@@ -15,14 +15,14 @@ from envbuild.audit.vulnerabilities import Answer, Package, Vulnerability
 from envbuild.errors import InvalidInputError
 
 PYPI = "PyPI"
-_SHOWN = 20  # bad records that are named; the rest are counted
+_SHOWN = 20  # bad records that are listed by name; the rest are only counted
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
 def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
-    """What the databases know of ``packages``; withdrawn advisories do not count.
+    """Return the advisories about ``packages`` in the databases, without withdrawn ones.
 
-    A record that cannot be used is skipped, and named as unchecked. So are the packages of an ecosystem that has no records.
+    Unusable records are skipped and listed as unchecked. So are packages of an ecosystem for which there are no records.
     Raises :class:`InvalidInputError` for a database without any record.
     """
     unreadable = [package for package in packages if not _is_readable(package)]
@@ -121,7 +121,7 @@ def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
 
 
 def is_about(ecosystem: str, ours: str) -> bool:
-    """Whether advisories of ``ecosystem`` are about packages of ``ours``; those of Ubuntu name its kind of support, too."""
+    """Whether advisories of ``ecosystem`` apply to packages of ``ours``. Ubuntu's ecosystems also name a kind of support."""
     if ecosystem == ours:
         return True
     family, _, version = ours.partition(":")
@@ -146,9 +146,9 @@ def _name(ecosystem: str, name: str) -> str:
 
 
 def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) -> bool:
-    """Whether an ``affected`` object names ``version``, by its list or by a range in the ecosystem's own order.
+    """Whether an ``affected`` object covers ``version``, by its list of versions or by a range in the ecosystem's order.
 
-    Raises :class:`ValueError` where the version of a range, or ours, cannot be read: then nothing is known.
+    Raises :class:`ValueError` if ``version`` or a bound of a range cannot be parsed; then the answer is unknown.
     """
     order = _order_of(ecosystem)
     listed = affected.get("versions") or ()
@@ -168,13 +168,13 @@ def _order_of(ecosystem: str) -> Callable[[str], Any]:
 def _same(ours: Any, listed: str, order: Callable[[str], Any]) -> bool:
     try:
         other = order(listed)
-    except ValueError:  # lists name every version that ever was, also those that PEP 440 does not know
+    except ValueError:  # lists name every version ever published, also those that PEP 440 cannot parse
         return False
     return bool(other == (Version(ours.public) if isinstance(ours, Version) else ours))
 
 
 def _within(ours: Any, events: Sequence[Mapping[str, str]], order: Callable[[str], Any]) -> bool:
-    """OSV's own evaluation: sorted events switch the state on and off."""
+    """Evaluate a range as OSV defines it: sorted events switch the state on and off."""
     vulnerable = False
     bounds: list[tuple[Any, str]] = []
     for event in events:

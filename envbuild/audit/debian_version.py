@@ -1,6 +1,6 @@
 """Compares Debian package versions as dpkg does: https://www.debian.org/doc/debian-policy/ch-controlfields.html#version.
 
-python-debian has the same comparison; these few lines save every installation a dependency, and are tested against dpkg itself.
+python-debian has the same comparison. These few lines avoid a dependency, and tests compare them with dpkg.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _LONGEST = 500  # no real version has more than about 60 characters
 
 
 class BadVersionError(ValueError):
-    """This text is no version of a Debian package."""
+    """The text is not a valid version of a Debian package."""
 
 
 @functools.total_ordering
 class DebianVersion:
-    """A version in dpkg's order; raises :class:`BadVersionError` for a text that is none."""
+    """A version that sorts as in dpkg. Raises :class:`BadVersionError` for a text that is not a version."""
 
     def __init__(self, text: str) -> None:
         match = _FORM.fullmatch(text.strip()) if len(text) <= _LONGEST else None
@@ -41,7 +41,7 @@ class DebianVersion:
 
 
 def _parts(text: str) -> tuple[tuple[str, int], ...]:
-    """Words and numbers in turn; a number that is absent counts as 0."""
+    """Split into alternating words and numbers; a missing number counts as 0."""
     found = ((match["words"], int(match["number"] or 0)) for match in _PIECES.finditer(text) if match[0])
     return tuple(found)
 
@@ -57,5 +57,5 @@ def _compare(ours: tuple[tuple[str, int], ...], theirs: tuple[tuple[str, int], .
 
 
 def _order(word: str) -> tuple[int, ...]:
-    """Letters before other signs, the end before both, ``~`` before the end."""
+    """Return sort keys for characters: ``~`` before the end, the end before letters, letters before other characters."""
     return (*(-1 if sign == "~" else ord(sign) if sign.isalpha() else ord(sign) + 256 for sign in word), 0)

@@ -17,9 +17,9 @@ from typing import IO, Any
 
 from envbuild.errors import InvalidInputError, UsageError
 
-# The largest record that OSV's export held in 2025, an advisory about all Linux kernels, has 5 MB.
+# The largest record in OSV's export of 2025, an advisory about all Linux kernels, has 5 MB.
 LARGEST_RECORD = 16 << 20
-# A zip's directory is read as a whole. Those of OSV for PyPI and Debian have 2 and 5 MB; this one has 400,000 records.
+# A zip's directory is read at once. OSV's zips for PyPI and Debian have directories of 2 and 5 MB; 32 MiB hold 400,000 records.
 LARGEST_DIRECTORY = 32 << 20
 _END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _END_SIZE, _LONGEST_COMMENT = 22, 0xFFFF
@@ -35,7 +35,7 @@ class Bad:
 
 
 def read(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
-    """Every record of a folder or zip with its name; :class:`UsageError` (``bad-database``) for a place that is neither."""
+    """Yield every record of a folder or zip with its name. Raises :class:`UsageError` (``bad-database``) for other places."""
     try:
         if place.is_dir():
             yield from _folder(place)
@@ -53,7 +53,7 @@ def read(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
 
 
 def _folder(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
-    """Links to folders are not followed, so that no record is read twice and no loop is entered."""
+    """Yield the records of a folder. Links to folders are not followed, to avoid duplicates and loops."""
     waiting = [place]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -67,7 +67,7 @@ def _folder(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
 
 def _file(path: Path, name: str) -> tuple[str, dict[str, Any]] | Bad:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name must not make us wait
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would block
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return Bad(name=name, why="is no regular file")
@@ -105,7 +105,7 @@ def _check_directory(place: Path) -> None:
         tail = stream.read()
         end = tail.rfind(_END)
         if end < 0:
-            return  # zipfile says that it is no zip
+            return  # zipfile will report that it is not a zip
         length = int.from_bytes(tail[end + 12 : end + 16], "little")
         locator = tail.rfind(_LOCATOR_64, 0, end)
         if length == 0xFFFFFFFF and locator >= 0:

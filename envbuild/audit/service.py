@@ -1,4 +1,4 @@
-"""The public advisory services, through pip-audit, which knows their interfaces."""
+"""Ask the public advisory services, through pip-audit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Data
 
 
 def ask(service: str, packages: Sequence[Artifact]) -> Answer:
-    """What the service knows of ``packages``. It is asked for public versions: ``2.6.0+cu126`` is one build of 2.6.0.
+    """Return the service's advisories about ``packages``, by public version: ``2.6.0+cu126`` is a build of 2.6.0.
 
-    Raises :class:`PublishError` (``advisories-unreachable``) where it does not answer.
+    Raises :class:`PublishError` (``advisories-unreachable``) if it does not answer.
     """
     if importlib.util.find_spec("pip_audit") is None:
         raise UsageError(

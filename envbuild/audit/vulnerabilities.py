@@ -1,4 +1,4 @@
-"""What an audit finds."""
+"""The result of an audit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """One installed package as a database knows it: ``ecosystem`` is OSV's word (``PyPI``, ``Debian:12``).
+    """One installed package as databases identify it. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
 
-    Of a distribution's package ``name`` and ``version`` are those of its source package.
+    For a package of the distribution, ``name`` and ``version`` are those of its source package.
     """
 
     ecosystem: str
@@ -20,7 +20,7 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vulnerability:
-    """One advisory about one package. ``fixed_in`` lists the versions that mend it, empty where none is known."""
+    """One advisory about one package. ``fixed_in`` lists the fixed versions; it is empty if none is known."""
 
     package: str
     version: str
@@ -33,7 +33,7 @@ class Vulnerability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What one database says; ``checked`` counts packages, ``unchecked`` tells what it could not be asked about, and why."""
+    """The answer of one database. ``checked`` counts packages; ``unchecked`` lists the others, each with the reason."""
 
     database: str
     checked: int
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """``checked`` packages against ``database``; ``unchecked`` says in words what nobody was asked about."""
+    """The result of comparing ``checked`` packages with ``database``. ``unchecked`` describes what was not compared."""
 
     database: str
     checked: int
@@ -52,5 +52,5 @@ class Audit:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything was checked and nothing is known of it: what was not checked is not clean."""
+        """Whether everything was checked and no vulnerability is known."""
         return bool(self.checked) and not self.findings and not self.unchecked

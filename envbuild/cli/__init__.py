@@ -13,4 +13,4 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(50_000)  # a command makes thousands of objects that stay: looking for garbage among them takes time
     from envbuild.cli import frame
 
-    sys.exit(frame.run(sys.argv[1:] if argv is None else [*argv]))  # `list` is a verb's module here
+    sys.exit(frame.run(sys.argv[1:] if argv is None else [*argv]))  # `list` is a module here

@@ -1,4 +1,4 @@
-"""``envbuild add NAME PACKAGE…``: packages of the user's own beside a framework."""
+"""``envbuild add NAME PACKAGE…``: add the user's packages to an environment."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 @options.naming("name")
 @click.argument("packages", nargs=-1, metavar="PACKAGE…")
 @click.option("--apt", multiple=True, metavar="PACKAGE", help="Also a package of the operating system; may be repeated.")
-@click.option("--newer", is_flag=True, help="Allow PACKAGEs that are newer than the framework's own time.")
+@click.option("--newer", is_flag=True, help="Allow PACKAGEs that are newer than the date limit of the framework.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Where the envbuild.yaml of a request lies or is begun; here by default.",
+    help="With a request as NAME: the folder of the envbuild.yaml; default the current folder.",
 )
 @options.common
 @click.pass_obj
@@ -34,9 +34,9 @@ def command(
 ) -> int:
     """Add each PACKAGE to the envbuild.yaml of NAME, and pin it and its dependencies by hash.
 
-    NAME is the path of an envbuild.yaml, or a request as in `envbuild list`: then the file is begun here. A PACKAGE is a
-    requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep their versions
-    wherever the new ones allow it, and the new ones get a layer of their own.
+    NAME is the path of an envbuild.yaml, or a request as in `envbuild list`; then a new file is written here. A PACKAGE is a
+    requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep their versions if
+    the new ones allow it. The new packages get a separate layer.
     """
     from envbuild.pipeline import adding
 
@@ -56,7 +56,7 @@ def _tell(session: Session, added: Added) -> None:
     changes = added.difference.changes if added.difference is not None else ()
     path = str(added.path) if added.path.is_absolute() else f"./{added.path}"
     if not added.changed:
-        session.out(f"{path}: nothing to add, all of it is there already")
+        session.out(f"{path}: nothing to add, everything is there already")
     else:
         session.out(f"{path} {'written' if added.is_new else 'changed'}; {added.lock_path.name} pins what it asks for")
         if changes:

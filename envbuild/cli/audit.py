@@ -35,8 +35,8 @@ def command(
 ) -> int:
     """List known vulnerabilities of the packages that NAME's lock pins and that its local image contains.
 
-    An old environment is old on purpose, so that findings alone are no failure. A service that does not answer is one.
-    What could not be checked is listed; with --strict it is not clean.
+    Old environments have known vulnerabilities by design, so findings alone are not a failure. A service that does not answer
+    is one. Packages that could not be checked are listed; with --strict they count as findings.
     """
     from envbuild import codec
     from envbuild.audit import audit
@@ -65,7 +65,7 @@ def _text(name: str, found: Audit) -> str:
     lines = [f"{name}: {about if found.checked else 'no package was checked'}, by {found.database}"]
     rows = []
     for each in found.findings:
-        mended = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "no release mends it"
+        mended = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "no release fixes it"
         rows.append([each.ecosystem, each.package, each.version, each.advisory, " ".join(each.aliases), mended])
     lines += [wording.columns(rows, indent="  ")] if rows else []
     return "\n".join([*lines, *(f"  not checked: {what}" for what in found.unchecked)])

@@ -21,7 +21,10 @@ def command() -> None:
 
 @command.command("list")
 @click.option(
-    "--in", "folder", type=click.Path(path_type=Path, file_okay=False), help="Look there; default envbuild's cache folder."
+    "--in",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder of the data sets; default in envbuild's cache folder.",
 )
 @options.common
 @click.pass_obj
@@ -53,14 +56,17 @@ def list_command(session: Session, folder: Path | None) -> int:
 @command.command("fetch")
 @click.argument("names", nargs=-1, required=True, metavar="mnist|cifar10…")
 @click.option(
-    "--to", "folder", type=click.Path(path_type=Path, file_okay=False), help="Put them there; default envbuild's cache folder."
+    "--to",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder for the data sets; default in envbuild's cache folder.",
 )
 @options.common
 @click.pass_obj
 def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
     """Download data sets and check every file by its checksum. Exit code 11: no mirror can be reached.
 
-    Files that are there are left alone, and a download that was stopped goes on where it was.
+    Existing intact files are not downloaded again, and an interrupted download is continued.
     """
     from envbuild import datasets
     from envbuild.index.client import Index

@@ -14,11 +14,11 @@ _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
 @options.common
 @click.pass_obj
 def command(session: Session) -> int:
-    """Look at this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory; say what to do about each gap.
+    """Check this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory. Say how to fix each problem.
 
-    Where there are GPUs it says which are alike and what of the matrix runs on them. Asks no network. Where something that
-    building needs is missing, the exit code is 6 and `ok` in the JSON document is false; planning, locking
-    and rendering work nevertheless.
+    If there are GPUs, it also shows which are equal and which environments of the matrix run on them. It uses no network. If
+    something is missing that building needs, the exit code is 6 and `ok` in the JSON document is false; planning, locking and
+    rendering still work.
     """
     from envbuild import codec, matrix
     from envbuild.engine import choice

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.group("engine")
 @options.common
 def command() -> None:
-    """The private container engine is a Docker daemon of envbuild's own, for machines without one."""
+    """The private container engine is a Docker daemon that envbuild starts itself, for machines without one."""
 
 
 @command.command("up")

@@ -1,4 +1,4 @@
-"""``envbuild explain REQUEST``: why it resolves as it does, or why not."""
+"""``envbuild explain REQUEST``: why a request resolves as it does, or why it does not."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
 
 def _rows(rows: list[str]) -> str:
-    """Rows of one framework that share a reason: the first and the last, and how many."""
+    """Shorten rows of one framework with the same reason to the first, the last and their number."""
     return rows[0] if len(rows) == 1 else f"{rows[0]} … {rows[-1]} ({len(rows)})"

@@ -48,11 +48,11 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     whole = [done for done in fetched if not done.failed]
     if len(whole) < len(fetched):
         raise errors.BuildError(
-            f"Files of {len(fetched) - len(whole)} of {len(fetched)} environments could not be had.",
+            f"Files of {len(fetched) - len(whole)} of {len(fetched)} environments could not be downloaded.",
             code="not-fetched",
             problems=[errors.Problem(where=done.name, line=0, message=why) for done in fetched for why in done.failed],
-            hint="What was had is noted. Run it again where the network reaches the rest; a lock whose files are gone "
-            "needs `envbuild lock NAME --relock`.",
+            hint="Finished downloads are recorded. Repeat the command when the other files can be reached. If files are gone "
+            "for good, run `envbuild lock NAME --relock`.",
         )
     session.out(
         f"{len(whole)} environment{'s' if len(whole) != 1 else ''}: every pinned file is there and is what the lock says"

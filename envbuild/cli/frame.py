@@ -1,4 +1,4 @@
-"""The group of verbs, and the one place where errors become text, JSON and exit codes."""
+"""The top-level command group. It turns all errors into text, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuild.cli import options
 from envbuild.cli.session import Session, describe, discard, refusal
 from envbuild.errors import EngineError, EnvbuildError, InterruptedByUserError, UsageError
 
-# What the engine's SDK raises. Package indexes are asked through requests too, and their client explains each of its errors.
+# Errors of the engine's SDK. The index client also uses requests, but it handles its own errors.
 _OF_THE_ENGINE = ("docker", "requests", "urllib3")
 _OF_THE_MACHINE = (
     errno.ENOSPC,
@@ -70,30 +70,30 @@ class Verbs(click.Group):
     """A group whose verbs are imported when used, and whose help needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """In the order of a first use, not of the alphabet."""
+        """List commands in the order in which a new user needs them, not alphabetically."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The verb's own ``command``, imported now."""
+        """Import the verb's module and return its ``command``."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"envbuild.cli.{VERBS[cmd_name][0]}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but a misspelt verb names the nearest one."""
+        """Resolve a command as click does, but suggest the nearest verb for a misspelt one."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             raise unknown_verb(args[0])
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """The verbs from the table, without importing them."""
+        """List the verbs from the table, without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
 
 
 def unknown_verb(word: str) -> UsageError:
-    """The refusal of a verb that does not exist; a request typed without a verb is told which one it lacks."""
+    """Return the error for an unknown verb; if the word is a request, suggest `envbuild make`."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, VERBS, n=1, cutoff=0.5)
@@ -132,7 +132,7 @@ def app(ctx: click.Context, version: bool) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Nothing escapes: every failure is printed here, once."""
+    """Run one command line and return its exit code. Every failure is printed here, once; nothing is raised."""
     session = Session(json=_asks_json(argv), verbose=int(bool({"-v", "--verbose"} & set(argv))))
     error: EnvbuildError
     with signals_as_interrupts():
@@ -147,7 +147,7 @@ def run(argv: Sequence[str]) -> int:
             error = InterruptedByUserError(
                 "Stopped on request; nothing was left half-written.", hint="Run the same command again: it goes on from here."
             )
-        except Exception as trouble:  # the last door: a person gets a sentence, not a traceback
+        except Exception as trouble:  # the last resort: print a sentence, not a traceback
             told = _of_the_surroundings(trouble)
             if told is None:
                 return _bug(trouble, session)
@@ -162,7 +162,7 @@ def _invoke(argv: list[str], session: Session) -> int:
     if "_ENVBUILD_COMPLETE" in os.environ:  # the shell asks, through the script of `envbuild completion`
         app.main(args=argv, prog_name="envbuild", obj=session)
     try:
-        # Not app.main(): it prints a line of its own on Ctrl-C and swallows what happens to standard output.
+        # Do not use app.main(): it prints its own line on Ctrl-C and hides errors of standard output.
         with app.make_context("envbuild", argv, obj=session) as context:
             answer = app.invoke(context)
     except click.exceptions.Exit as done:
@@ -175,7 +175,7 @@ def _invoke(argv: list[str], session: Session) -> int:
 
 
 def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
-    """The error of ours where the engine ended, or the machine stands in the way (a full disk, missing rights), else None."""
+    """Return an EnvbuildError if the engine ended or the machine is at fault (full disk, missing permissions), else None."""
     from envbuild.files import explain_os_error
 
     if type(trouble).__module__.partition(".")[0] in _OF_THE_ENGINE:
@@ -183,8 +183,8 @@ def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
     if not isinstance(trouble, OSError):
         return None
     if trouble.errno == errno.ENAMETOOLONG:
-        return UsageError("What was given is too long for the name of a file.", hint="Name a file or folder that there is.")
-    if trouble.errno == errno.ENOENT and trouble.filename is None:  # only the system's getcwd() names no file
+        return UsageError("The given text is too long for the name of a file.", hint="Name an existing file or folder.")
+    if trouble.errno == errno.ENOENT and trouble.filename is None:  # only getcwd() raises this without a file name
         return UsageError(
             "The working folder no longer exists.", code="no-working-folder", hint="Change to a folder that exists."
         )
@@ -195,7 +195,7 @@ def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
 
 def _usage(wrong: click.UsageError) -> UsageError:
     path = wrong.ctx.command_path if wrong.ctx is not None else "envbuild"
-    hint = f"`{path} --help` says what it takes."
+    hint = f"`{path} --help` lists its options."
     near: Sequence[str] = getattr(wrong, "possibilities", None) or ()
     if isinstance(wrong, click.NoSuchOption):
         message = f"{path} has no option {wrong.option_name}."
@@ -210,7 +210,7 @@ def _usage(wrong: click.UsageError) -> UsageError:
 
 
 def _asks_json(argv: Sequence[str]) -> bool:
-    """Whether ``--json`` was given, known before parsing so that even a usage error answers as asked."""
+    """Whether ``--json`` was given. It must be known before parsing, so that usage errors are JSON too."""
     return "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
 
 
@@ -218,7 +218,7 @@ def _bug(bug: Exception, session: Session) -> int:
     kind = type(bug).__name__
     text = str(bug).strip().splitlines()
     error = EnvbuildError(
-        f"envbuild met a bug of its own: {kind}{': ' + text[0] if text else ''}.",
+        f"This is a bug in envbuild: {kind}{': ' + text[0] if text else ''}.",
         code="bug",
         hint="Please report it with the command and the output of the same command with -v.",
     )
@@ -234,13 +234,13 @@ def _bug(bug: Exception, session: Session) -> int:
 
 @contextlib.contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal all unwind the stack, so that what was started is stopped and cleaned up.
+    """Turn Ctrl-C, SIGTERM and a closed terminal into KeyboardInterrupt, so that started processes are stopped and cleaned up.
 
-    SIGINT is taken even where a shell without job control had it ignored, since CI systems stop background jobs so.
+    SIGINT is handled even if a shell without job control set it to be ignored, because CI systems stop background jobs with it.
     """
 
     def unwind(_number: int, _frame: FrameType | None) -> None:
-        # One is enough: a second signal during the clean-up must not cut it short.
+        # Ignore further signals: a second one must not interrupt the clean-up.
         for number in watched:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -252,7 +252,7 @@ def signals_as_interrupts() -> Iterator[None]:
     try:
         for number in watched:
             before[number] = signal.signal(number, unwind)
-    except ValueError:  # not the main thread: whoever called us handles signals
+    except ValueError:  # not the main thread: the caller handles signals
         before.clear()
     try:
         yield

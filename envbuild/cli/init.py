@@ -1,4 +1,4 @@
-"""``envbuild init [FOLDER]``: an environment of the user's own to begin with."""
+"""``envbuild init [FOLDER]``: write a first envbuild.yaml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 @click.command("init")
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False), default=Path())
 @click.option("--framework", "frameworks", multiple=True, metavar="REQUEST", help="The framework, as a request for `resolve`.")
-@click.option("--name", default="", help="Its name; default the name of the folder.")
+@click.option("--name", default="", help="The name of the environment; default the name of the folder.")
 @click.option("--python", default="", metavar="VERSION", help="Use this Python, e.g. 3.11.")
 @click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package of the package index; may be repeated.")
 @click.option("--apt", multiple=True, metavar="PACKAGE", help="A package of the operating system; may be repeated.")
@@ -25,14 +25,14 @@ from envbuild.cli.session import Session
     metavar="NAME",
     help="A service that the image can start, e.g. jupyter; may be repeated.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @options.common
 @click.pass_obj
 def command(session: Session, /, folder: Path, force: bool, **wishes: str | tuple[str, ...]) -> int:
     """Write a commented envbuild.yaml, the description of your own environment, into FOLDER or the current folder.
 
-    Nothing is written unless what it asks for resolves and its packages can be locked together; that asks the package index.
-    `envbuild make ./envbuild.yaml` builds it; edit it before that or at any time after.
+    Nothing is written unless the request resolves and its packages can be locked together, which asks the package index.
+    You can edit the file at any time. `envbuild make ./envbuild.yaml` builds it.
     """
     from envbuild.custom.writing import Wishes
     from envbuild.pipeline import new_recipe

@@ -1,4 +1,4 @@
-"""``envbuild launch NAME --hosts a:4,b:4 --via mpirun``: the smoke test on several machines, by the launcher they have."""
+"""``envbuild launch NAME --hosts a:4,b:4 --via mpirun``: run the smoke test on several machines with their own launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
 
-# What users put in place of ssh; the second is mpirun's own.
+# Variables that replace ssh; the second is mpirun's.
 _REMOTE_SHELLS = ("ENVBUILD_RSH", "OMPI_MCA_plm_rsh_agent")
 _MARKS = {"ok": "ok", "warn": "WARN", "missing": "MISSING"}
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
@@ -28,25 +28,32 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 @click.argument("arguments", nargs=-1)
 @click.option("--hosts", "text", metavar="a:4,b:4", required=True, help="Hosts and their devices; 2x4: any two with four each.")
 @click.option("--via", metavar="LAUNCHER", required=True, help="The launcher: mpirun, torchrun, slurm, kubernetes.")
-@click.option("--kind", default="", metavar="KIND", help="How the launcher starts the image; default its usual way.")
-@click.option("--run/--print", "run", default=False, help="Run it from here; --print, the default, shows what to run.")
+@click.option(
+    "--kind", default="", metavar="KIND", help="How the launcher starts the image; the default depends on the launcher."
+)
+@click.option("--run/--print", "run", default=False, help="Run it now; --print, the default, only shows the commands.")
 @click.option(
     "--preflight",
     is_flag=True,
     help="Start nothing. Show what each host lacks, or whether the batch system would accept the job.",
 )
 @click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not check the hosts first.")
-@click.option("--image", default="", metavar="REFERENCE", help="The image as the hosts know it.")
+@click.option("--image", default="", metavar="REFERENCE", help="The name of the image on the hosts.")
 @click.option(
-    "--registry", default="", metavar="HOST/REPOSITORY", help="Where the hosts pull the image; the tag is the name's."
+    "--registry",
+    default="",
+    metavar="HOST/REPOSITORY",
+    help="The registry from which the hosts pull the image; the tag comes from NAME.",
 )
 @click.option("--has", "vouched", multiple=True, metavar="PROGRAM", help="Assume that the image has this program.")
-@click.option("--cpu", is_flag=True, help="Ask for no GPUs, even where the image can use them.")
+@click.option("--cpu", is_flag=True, help="Request no GPUs, even if the image can use them.")
 @click.option("--interface", default="", metavar="IF", help="The network interface between the hosts.")
-@click.option("--rdma", is_flag=True, help="Give the processes the InfiniBand or RoCE adapters.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set in every process; may be repeated.")
+@click.option("--rdma", is_flag=True, help="Let the processes use InfiniBand or RoCE adapters.")
+@click.option(
+    "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set this variable in every process; may be repeated."
+)
 @click.option("--port", type=click.IntRange(1024, 65535), default=29617, show_default=True, help="The port of rank 0.")
-@click.option("--report", default="", metavar="FOLDER", help="Where rank 0's host keeps the report (a full path).")
+@click.option("--report", default="", metavar="FOLDER", help="The full path of the report on the host of rank 0.")
 @click.option("--partition", default="", metavar="NAME", help="Slurm: the partition.")
 @click.option("--account", default="", metavar="NAME", help="Slurm: the account to charge.")
 @click.option(
@@ -118,7 +125,7 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
 
 
 def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str, Any], *, alone: bool) -> int:
-    """Look at the hosts, say it, keep it in the document; the exit code. ``alone``: nothing is started after it."""
+    """Check the hosts, print the findings and return the exit code. ``alone`` means that nothing is started afterwards."""
     from envbuild import codec
     from envbuild.pipeline import preflight
 
@@ -144,7 +151,7 @@ def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str,
     error = errors.EngineError(
         f"{', '.join(lacking) or plan.launcher.name} cannot run this launch yet.",
         code="hosts-not-ready",
-        hint="Do what is named above and repeat the command"
+        hint="Fix the problems above and repeat the command"
         + ("." if alone else ", or start it anyway with --skip-preflight."),
     )
     document["error"] = error.to_json()
@@ -228,5 +235,5 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _arguments(given: tuple[str, ...], *, cpu: bool) -> tuple[str, ...]:
-    """For the guest. A GPU image without GPUs says by itself that it is inconclusive, unless that is what was wanted."""
+    """Return the guest's arguments. A GPU image without GPUs ends as inconclusive, unless CPUs were requested."""
     return (*(("--allow-cpu", "--expect", "cpu") if cpu else ()), *given)

@@ -1,4 +1,4 @@
-"""``envbuild list``: what the matrix knows."""
+"""``envbuild list``: list the environments of the matrix."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 def command(session: Session, /, framework: str | None, base: str | None, **filters: Any) -> int:
     """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made.
 
-    Without anything said they are followed by the stacks: names of several frameworks in one image. --json also says what was
-    proved of each, as `envbuild evidence` does.
+    Without options, the stacks follow: named combinations of several frameworks in one image. --json also shows what was proved
+    of each environment, as in `envbuild evidence`.
     """
     from envbuild.pipeline import listing
 

@@ -1,4 +1,4 @@
-"""``envbuild lock NAME``: pin every file by hash."""
+"""``envbuild lock NAME``: pin every file by its hash."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ from envbuild.cli.session import Session
     "packages",
     multiple=True,
     metavar="X",
-    help="Upgrade only X and its dependencies; with X==1.2, of any date.",
+    help="Upgrade only X and its dependencies; X==1.2 may be of any date.",
 )
 @click.option("--base-image", is_flag=True, help="Upgrade only the base image; with --package, the base image too.")
 @click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder or stands in images/environments.yaml.")
+@click.option(
+    "--all", "every", is_flag=True, help="Every environment that has a folder or is listed in images/environments.yaml."
+)
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, **values: Any) -> int:
     """Pin the packages and the base of each NAME by hash, using releases from the framework's own time.
 
-    An existing lock is kept. If it lacks the hash of a file, the hash is added as soon as it is known.
+    An existing lock is kept. Missing hashes are added when the index that has them can be reached.
     """
     asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
     _refuse_contradictions(asked)
     if every and asked.relock:
-        raise errors.UsageError("--relock is too much for all of them.", hint="Name the environments to lock again.")
+        raise errors.UsageError("--relock cannot be combined with --all.", hint="Name the environments to lock again.")
     if bool(names) == every:
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
     if asked.check:
@@ -52,7 +54,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, **values: 
 
 
 class _Asked(NamedTuple):
-    """What is to be done, as the options say it."""
+    """The task that the options describe."""
 
     check: bool
     online: bool
@@ -65,12 +67,12 @@ class _Asked(NamedTuple):
 
 def _refuse_contradictions(asked: _Asked) -> None:
     if sum((asked.check, asked.relock, asked.upgrade)) > 1:
-        raise errors.UsageError("--check, --relock and --upgrade are three different things.", hint="Give one of them.")
+        raise errors.UsageError("--check, --relock and --upgrade cannot be combined.", hint="Give one of them.")
     of_upgrades = {"--package": asked.packages, "--base-image": asked.base_image, "--dry-run": asked.dry_run}
     if not asked.upgrade and (given := [name for name, value in of_upgrades.items() if value]):
-        raise errors.UsageError(f"Without --upgrade there is nothing to say {', '.join(given)} of.", hint="Add --upgrade.")
+        raise errors.UsageError(f"Only --upgrade uses {', '.join(given)} of.", hint="Add --upgrade.")
     if asked.online and not asked.check:
-        raise errors.UsageError("--online says how to check.", hint="Add --check.")
+        raise errors.UsageError("--online needs --check.", hint="Add --check.")
 
 
 def _upgrade(session: Session, names: tuple[str, ...], constraints: dict[str, str | None], asked: _Asked) -> int:

@@ -1,4 +1,4 @@
-"""``envbuild lock --check``: whether locks hold, by themselves and, with ``--online``, by what their indexes still offer."""
+"""``envbuild lock --check``: check locks against the matrix and, with ``--online``, against what their indexes still offer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, names: Sequence[str], constraints: dict[str, str | None], *, online: bool) -> int:
-    """Check the locks of ``names``, or of every environment that has a folder; all problems are raised at once."""
+    """Check the locks of ``names``, or of every environment that has a folder, and raise one error with all problems."""
     from envbuild.lock import checking, online_check
     from envbuild.pipeline import committed, locking, resolving
 
@@ -72,18 +72,18 @@ def _broken(
 
 def _unasked(unasked: Sequence[PinFinding], findings: Sequence[PinFinding]) -> errors.EnvbuildError:
     files, locks = {(each.index, each.filename) for each in unasked}, {each.environment for each in unasked}
-    rest = "" if len(findings) > len(unasked) else " Nothing is wrong with what could be looked up."
+    rest = "" if len(findings) > len(unasked) else " The files that could be looked up are all right."
     return errors.PublishError(
         f"{len(files)} file{'s' if len(files) > 1 else ''} of {len(locks)} lock{'s' if len(locks) > 1 else ''} "
         f"could not be looked up.{rest}",
         code="index-unreachable",
         details=_summary(unasked),
-        hint="That says neither that they are there nor that they are not: ask again where their index answers.",
+        hint="It is unknown whether these files still exist. Repeat the check when their index can be reached.",
     )
 
 
 def _summary(unasked: Sequence[PinFinding]) -> list[str]:
-    """A line for each index that did not answer, with what only it could tell."""
+    """Return a line for each index that did not answer, with the files that only it offers."""
     lines = []
     for index, why in dict.fromkeys((each.index, each.message) for each in unasked):
         ours = [each for each in unasked if (each.index, each.message) == (index, why)]

@@ -1,4 +1,4 @@
-"""How ``envbuild lock --upgrade`` tells what an upgrade changes, as text and as JSON."""
+"""Print the changes of ``envbuild lock --upgrade``, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
-    """The difference, then what follows from it; ``spoken`` is how a command line says what was upgraded."""
+    """Print the differences and the next steps. ``spoken`` is the environment as the user named it."""
     name, difference = upgraded.after.lock.environment.name, upgraded.difference
     if upgraded.base_kept:
         session.err(f"{name}: the base's pin was kept: {upgraded.base_kept}")
@@ -29,13 +29,13 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
     session.out(f"  {_total(upgraded.before.lock)} → {_total(upgraded.after.lock)}")
     session.out(f"  {upgraded.after.path}{'' if upgraded.written else ' (not written: --dry-run)'}")
     if upgraded.written and upgraded.outdated:
-        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved of the lock before, and is not of this one.")
+        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved for the old lock, not for the new one.")
     if upgraded.written:
-        session.err(f"{name}: `envbuild make {spoken}` renders, builds and proves it anew.")
+        session.err(f"{name}: `envbuild make {spoken}` renders, builds and proves it again.")
 
 
 def document(upgraded: Upgraded) -> dict[str, Any]:
-    """The same for scripts."""
+    """Return the differences as a JSON document."""
     difference = upgraded.difference
     return {
         "name": upgraded.after.lock.environment.name,
@@ -57,7 +57,7 @@ def document(upgraded: Upgraded) -> dict[str, Any]:
 
 
 def packages(changes: Sequence[Change]) -> dict[str, list[dict[str, Any]]]:
-    """The packages that differ, for scripts, by what became of them."""
+    """Return the packages that differ as JSON, grouped by the kind of change."""
     listed: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
     for change in changes:
         told = {"prefix": change.prefix, "role": change.role, "name": change.name}
@@ -66,7 +66,7 @@ def packages(changes: Sequence[Change]) -> dict[str, list[dict[str, Any]]]:
 
 
 def table(changes: Sequence[Change]) -> str:
-    """The packages that differ, a line each."""
+    """Return the packages that differ, one line each."""
     return wording.columns([_row(change) for change in changes], indent="  ")
 
 
@@ -80,7 +80,7 @@ def _summary(difference: Difference) -> str:
     counts = [(kind, sum(change.kind == kind for change in difference.changes)) for kind in _SIGNS]
     parts = [f"{count} {kind}" for kind, count in counts if count] + (["its base moved"] if difference.base else [])
     parts += ["its decision changed"] if difference.decision else []
-    parts += ["what is missing changed"] if difference.missing_added or difference.missing_removed else []
+    parts += ["the list of missing files changed"] if difference.missing_added or difference.missing_removed else []
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""``envbuild make NAME``: everything, from the name to a judged image."""
+"""``envbuild make NAME``: run all stages from the name to the smoke test."""
 
 from __future__ import annotations
 

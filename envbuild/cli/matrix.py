@@ -1,4 +1,4 @@
-"""``envbuild matrix check`` and ``update``: the facts against each other, and against the package index."""
+"""``envbuild matrix check`` and ``update``: compare the facts with each other and with the package index."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ command.add_command(matrix_show.command)
 def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     """Read matrix.yaml and the files it includes, and list every problem with file and line.
 
-    Rows are compared with each other once all of them can be read.
+    If all rows can be read, they are also compared with each other.
     """
     from envbuild import matrix
 
     if framework and not online:
-        raise UsageError("--framework says what to ask the package index of.", hint="Add --online.")
+        raise UsageError("--framework needs --online.", hint="Add --online.")
     facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
     problems = [*matrix.unnamed_files(session.workspace.matrix), *matrix.check(facts)]
     if problems:
@@ -92,8 +92,8 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     """Propose rows for releases that the package index has and the matrix lacks, as a diff. Rows are never removed.
 
-    CUDA, cuDNN and NCCL come from the requirements of the wheels. Facts that neither wheels nor index give are copied from the
-    series, and the row is marked unknown. Overlays are ignored.
+    CUDA, cuDNN and NCCL come from the requirements of the wheels. Facts that are in neither wheels nor index are copied from
+    the series, and the row gets the status unknown. Overlays are ignored.
     """
     from envbuild import files, matrix
     from envbuild.cli.progress_display import display
@@ -135,7 +135,7 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
 
 
 class _Asked(NamedTuple):
-    """The differences, what they were found in, and the index's name for messages."""
+    """The differences, the matrix and the index that were compared, and the index's name for messages."""
 
     findings: list[Finding]
     published: Published
@@ -144,7 +144,7 @@ class _Asked(NamedTuple):
 
 
 def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
-    """The matrix with no other frameworks than the named ones; all of them where none is named."""
+    """Return the matrix with only the named frameworks, or with all if none is named."""
     from envbuild.resolve.request.parser import parse
 
     wanted = {each.framework.name for name in names for each in parse([name], matrix=facts).wanted}
@@ -173,7 +173,7 @@ def _ask(session: Session, facts: Matrix) -> _Asked:
         reader = wheel_metadata.Reader(answers, index.project_files, requires_of)
         findings = differences.compare(facts, answers, wheel_metadata.collect(facts, reader, shown.news))
     if unread:
-        session.err(f"What {len(unread)} wheels ask for was not compared; the first: {next(iter(unread.values()))}.")
+        session.err(f"What {len(unread)} wheels require was not compared; the first: {next(iter(unread.values()))}.")
     return _Asked(findings, answers, reader, index.place)
 
 

@@ -1,4 +1,4 @@
-"""``envbuild matrix show``: the facts themselves, a table or one row with its sources and what goes with it."""
+"""``envbuild matrix show``: show a table of the matrix, or one row with its sources and compatible rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDE = 100
 @options.common
 @click.pass_obj
 def command(session: Session, /, table: str | None, row: str | None) -> int:
-    """Show the tables of the matrix, one TABLE, or one ROW of it with every field, its sources and what goes with it.
+    """Show the tables of the matrix, one TABLE, or one ROW of it with every field, its sources and compatible rows.
 
     A row is named as in a request: `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243`, `cudnn 7.6.5`.
     """
@@ -69,7 +69,7 @@ def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
 
 
 def _field(key: str, item: Any) -> list[list[str]]:
-    """A field as lines: a list of rows or a mapping takes a line each, what is empty none."""
+    """Format a field as lines: one for each row or key of a list or mapping, none for an empty value."""
     name = key.replace("_", " ")
     if item is None or item in ("", [], {}):
         return []
@@ -81,7 +81,7 @@ def _field(key: str, item: Any) -> list[list[str]]:
 
 
 def _short(value: dict[str, Any]) -> str:
-    """A row inside a row on one line: its plain fields, without its provenance unless that is out of the ordinary."""
+    """Format a nested row on one line, with its plain fields; its status and source only if they are unusual."""
     parts = [
         f"{key.replace('_', ' ')} {item}"
         for key, item in value.items()
@@ -102,7 +102,7 @@ def _text(value: Any) -> str:
 
 
 def _enumeration(items: list[str]) -> str:
-    """As many of ``items`` as a line holds, and how many there are where that is not all; ``--json`` has the rest."""
+    """List as many ``items`` as fit on a line, with the total if some are left out; ``--json`` shows all."""
     fitting = 0
     while fitting < len(items) and len(", ".join(items[: fitting + 1])) <= _WIDE:
         fitting += 1

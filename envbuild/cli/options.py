@@ -1,4 +1,4 @@
-"""Options that several verbs share, spelt once."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRESS = ("auto", "plain", "rich", "none")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep a common option in the session; an option left out changes nothing said before the verb."""
+    """Store a common option in the session. An option that is absent after the verb keeps the value given before the verb."""
     session = ctx.ensure_object(Session)
     if param.name is None or value in (None, False, 0):
         return
@@ -30,7 +30,7 @@ def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _add_overlays(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001 - click's
-    """Overlays add up, before and after the verb."""
+    """Collect overlays given before and after the verb."""
     ctx.ensure_object(Session).overlays.extend(value)
 
 
@@ -50,7 +50,7 @@ def common(function: F) -> F:
             "overlays",
             multiple=True,
             metavar="FILE",
-            help="Your own rows, laid over the matrix; may be repeated. Also ENVBUILD_MATRIX.",
+            help="A file of your own rows, which extend or replace the matrix; may be repeated. Also ENVBUILD_MATRIX.",
             callback=_add_overlays,
             expose_value=False,
         ),
@@ -93,11 +93,11 @@ def common(function: F) -> F:
 
 
 def constraints(function: F) -> F:
-    """``--driver --gpu --python --python-from --os --base``: what a request leaves open, said apart from its name."""
+    """``--driver --gpu --python --python-from --os --base``: constraints in addition to the request."""
     for option in (
         click.option("--base", metavar="PROVIDER|IMAGE", help="Use this base provider or base image."),
         click.option("--os", "system", metavar="NAME", help="Use this operating system, e.g. debian12."),
-        click.option("--python-from", type=click.Choice(SUPPLIES), help="Take Python from here."),
+        click.option("--python-from", type=click.Choice(SUPPLIES), help="Where Python comes from."),
         click.option("--python", metavar="VERSION", help="Use this Python, e.g. 3.11."),
         click.option("--gpu", metavar="NAME|sm_XX", help="The GPU it must run on, e.g. 'GTX 1080 Ti' or sm_61."),
         click.option("--driver", metavar="VERSION", help="The NVIDIA driver it must run on, e.g. 384.130."),
@@ -107,7 +107,7 @@ def constraints(function: F) -> F:
 
 
 def chosen(values: Mapping[str, str | None]) -> Constraints:
-    """The verb's constraint options as the pipeline takes them."""
+    """Return the verb's constraint options in the form that the pipeline takes."""
     from envbuild.pipeline.constraints import Constraints
 
     return Constraints(**values)
@@ -115,13 +115,13 @@ def chosen(values: Mapping[str, str | None]) -> Constraints:
 
 def engine(function: F) -> F:
     """``--start-engine``."""
-    return click.option("--start-engine", is_flag=True, help="Start the private container engine where no engine answers.")(
+    return click.option("--start-engine", is_flag=True, help="Start the private container engine if no engine answers.")(
         function
     )
 
 
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The short request as a further tag, where it says everything that was asked: with other options it would mislead."""
+    """Return the short request as a further tag, unless other options were given: the tag would then mislead."""
     from envbuild.custom.paths import path_in
 
     if path_in([request]):
@@ -136,7 +136,11 @@ def judging(function: F) -> F:
     for option in (
         click.option("--strict", is_flag=True, help="Treat warnings of the smoke test as failures."),
         click.option(
-            "--timeout", "timeout_s", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop the smoke test after this."
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=1),
+            metavar="SECONDS",
+            help="Stop the smoke test after this time.",
         ),
         click.option(
             "--data",
@@ -175,7 +179,7 @@ def judging(function: F) -> F:
 
 
 def measuring(function: F) -> F:
-    """How speed is measured and what it is held against, as ``smoke`` takes it."""
+    """The options of ``smoke`` for measuring and comparing speed."""
     for option in (
         click.option(
             "--tolerance",
@@ -186,7 +190,7 @@ def measuring(function: F) -> F:
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="An earlier JSON report that this run must not fall behind.",
+            help="An earlier JSON report to compare speeds with.",
         ),
         click.option(
             "--min-efficiency",
@@ -212,7 +216,7 @@ def measuring(function: F) -> F:
 
 
 def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
-    """The verb's judging options as the smoke test takes them; :class:`UsageError` for counts that are none."""
+    """Return the verb's judging options in the smoke test's form. Raises :class:`UsageError` for invalid counts."""
     from envbuild.smoketest import SmokeOptions
 
     text = str(values["counts"])
@@ -227,13 +231,13 @@ def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
 
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
-    """The options of a verb that takes both kinds, as (constraints, judging)."""
+    """Split the options of a verb that takes both kinds into (constraints, judging)."""
     constraints = {name: values[name] for name in ("driver", "gpu", "python", "python_from", "system", "base")}
     return constraints, {name: value for name, value in values.items() if name not in constraints}
 
 
 def naming(argument: str = "name", *, several: bool = False, required: bool = True, **more: Any) -> Callable[[F], F]:
-    """The argument that names an environment, or ``several``; left out, it is the envbuild.yaml of the working folder."""
+    """The argument that names one environment, or ``several``; the default is the envbuild.yaml of the working folder."""
 
     def named(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         if value or ctx.params.get("every") or ctx.resilient_parsing:
@@ -251,7 +255,7 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Canonical names and stacks that begin so, for the shell; none where anything is wrong, since it must never complain."""
+    """Return canonical names and stacks with this beginning, for the shell; nothing on any error, which must stay silent."""
     from envbuild.resolve.catalogue import catalogue
 
     try:

@@ -1,6 +1,6 @@
-"""Progress on standard error: live bars on a terminal, plain lines elsewhere, nothing when asked.
+"""Show progress on standard error: live bars on a terminal, plain lines elsewhere, nothing with -q.
 
-The live display costs a quarter of a second of imports, so it starts only once a run has lasted a second.
+Importing the live display takes a quarter of a second, so it starts only after a run has lasted a second.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.0  # before the live display starts
 _PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
-_ALIVE_EVERY_S = 15.0  # between two lines of a stage's own output that nobody asked for
+_ALIVE_EVERY_S = 15.0  # between two lines of a stage's output without -v
 
 
 class Display(Protocol):
-    """Takes news of stages, and lines that must stand whatever is being drawn."""
+    """Shows progress messages, and lines that stay visible."""
 
     def news(self, news: Progress) -> None:
-        """One step of a stage."""
+        """Show one step of a stage."""
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays visible."""
 
     def close(self) -> None:
-        """Take down what was drawn."""
+        """Remove the display."""
 
 
 @contextlib.contextmanager
 def display(session: Session) -> Iterator[Display]:
-    """The display that the session asks for, taken down however the work ends."""
+    """Open the display that the session asks for; it is closed even if the work fails."""
     shown = _choose(session)
     try:
         yield shown
@@ -56,7 +56,7 @@ def _choose(session: Session) -> Display:
         kind = "rich" if on_terminal else "plain"
     if session.quiet or kind == "none":
         return _Silent(session)
-    # With -v the output of builds scrolls by: bars would only fight it.
+    # With -v the output of builds is printed, which does not go together with bars.
     return _Live(session) if kind == "rich" and not session.verbose else _Plain(session)
 
 
@@ -65,16 +65,16 @@ class _Silent:
         self._session = session
 
     def news(self, news: Progress) -> None:
-        """Nothing but warnings."""
+        """Show only warnings."""
         if news.warning:
             self.line(f"warning: {news.message}")
 
     def line(self, text: str) -> None:
-        """Said only where standard error is not silenced."""
+        """Print the line unless standard error is silenced."""
         self._session.err(text)
 
     def close(self) -> None:
-        """Nothing to take down."""
+        """Do nothing: there is no display to remove."""
 
 
 class _Plain:
@@ -87,7 +87,7 @@ class _Plain:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """A line, unless the same step was spoken of a moment ago; build output only with ``-v``."""
+        """Print a line, unless the same step had one a moment ago; build output needs ``-v``."""
         if news.warning:
             self.line(f"warning: {news.message}")
             return
@@ -96,7 +96,7 @@ class _Plain:
             return
         now = time.monotonic()
         with self._lock:
-            # What only counts up speaks for its stage; what has an end speaks for itself.
+            # A counter without a total is limited per stage, one with a total per message.
             key = (news.stage, "" if news.done is not None and news.total is None else news.message)
             ended = news.total is not None and news.done == news.total
             if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
@@ -106,22 +106,22 @@ class _Plain:
         self._session.err(f"[{news.stage}] {news.message}{'  ' + figures if figures else ''}")
 
     def _log(self, news: Progress) -> None:
-        """Every line with ``-v``; else one now and then, as a sign of life."""
+        """Print every line with ``-v``, otherwise an occasional one, to show that the stage still runs."""
         now = time.monotonic()
         if self._session.verbose or now - self._alive >= _ALIVE_EVERY_S:
             self._alive = now
             self._session.err(f"[{news.stage}] | {news.message.rstrip()}")
 
     def line(self, text: str) -> None:
-        """As it is."""
+        """Print the line."""
         self._session.err(text)
 
     def close(self) -> None:
-        """Nothing to take down."""
+        """Do nothing: there is no display to remove."""
 
 
 class _Live:
-    """One bar per stage under way, its last message beside it."""
+    """Shows one bar for each running stage, with its last message."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -131,7 +131,7 @@ class _Live:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """Move the stage's bar; a log line is shown as the stage's last word, a warning above the bars."""
+        """Update the stage's bar. A log line becomes the stage's message; a warning is printed above the bars."""
         if news.warning:
             self.line(f"warning: {news.message}")
             return
@@ -155,7 +155,7 @@ class _Live:
                 )
 
     def line(self, text: str) -> None:
-        """Above the bars."""
+        """Print the line above the bars."""
         with self._lock:
             if self._bars is None or self._session.quiet:
                 self._session.err(text)
@@ -191,7 +191,7 @@ def _new_bars() -> Bars:
 
 
 def amount(news: Progress) -> str:
-    """How far a step is, in the units a person reads: ``3/7 layers``, ``120.5/512.0 MB``."""
+    """Format the progress of a step in readable units: ``3/7 layers``, ``120.5/512.0 MB``."""
     if news.done is None:
         return ""
     if news.unit == "bytes":

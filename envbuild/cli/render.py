@@ -35,7 +35,7 @@ def command(
 ) -> int:
     """Write the Dockerfile and requirements of each NAME from its lock. The same lock gives the same files on every machine.
 
-    In a checkout the files lie beside the lock. With an installed package they are written to ./NAME, with the lock.
+    In a checkout the files are written next to the lock. With an installed package they are written to ./NAME, with the lock.
     """
     from envbuild.pipeline.render import copied, render
 
@@ -92,7 +92,7 @@ def _check(session: Session, tools: Tools, texts: tuple[str, ...], constraints: 
             f"{len(found)} file{'s' if len(found) > 1 else ''} on disk differ from what the locks render to.",
             code="stale-rendering",
             problems=[errors.Problem(where=str(each.path), line=0, message=f"{each.kind}: {each.note}") for each in found],
-            hint="`envbuild render NAME` writes a rendering again; an orphan is deleted by hand.",
+            hint="`envbuild render NAME` writes a rendering again. Delete orphans by hand.",
         )
     session.document({"schema": 1, "checked": count, "differences": []})
     session.out(f"{count} environment{'s' if count != 1 else ''}: everything on disk is what the locks render to")

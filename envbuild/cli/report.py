@@ -1,4 +1,4 @@
-"""``envbuild report A [B]``: a stored smoke report in other forms, or two compared."""
+"""``envbuild report A [B]``: show a stored smoke report in another form, or compare two."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FORMATS = ("table", "markdown", "junit", "html")
 @options.common
 @click.pass_obj
 def command(session: Session, a: str, b: str | None, form: str, output: Path | None) -> int:
-    """Show report A; with B, what differs between the two. Each is an environment's NAME or the path of a JSON report.
+    """Show report A, or compare it with report B. Each is an environment's NAME or the path of a JSON report.
 
-    With B the exit status is 9 where B failed or is worse than A, and 10 where B proves nothing or nothing could be compared.
+    With B the exit status is 9 if B failed or is worse than A, and 10 if B proves nothing or nothing could be compared.
     """
     from envbuild import files, report
 

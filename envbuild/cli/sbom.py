@@ -1,4 +1,4 @@
-"""``envbuild sbom NAME``: what a lock pins, as CycloneDX."""
+"""``envbuild sbom NAME``: write the contents of a lock as CycloneDX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envbuild.cli.session import Session
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead of standard output."
 )
 @click.option(
-    "--image", "built", is_flag=True, help="Of the image built from it, with the packages that its distribution gave."
+    "--image", "built", is_flag=True, help="Describe the image built from the lock, with the packages of its distribution."
 )
 @options.constraints
 @options.common
@@ -24,8 +24,8 @@ from envbuild.cli.session import Session
 def command(session: Session, /, name: str, output: Path | None, built: bool, **constraints: str | None) -> int:
     """Print the bill of materials of NAME's lock (CycloneDX 1.6, JSON): every file with its hash, and what is not pinned.
 
-    The image carries it as /opt/envbuild/sbom.cdx.json. With --image, that of the image here: its distribution's packages are
-    what the mirror had on the day of the build; those that the lock does not pin are marked.
+    The image contains it as /opt/envbuild/sbom.cdx.json. --image describes the image on this machine, with its installed Debian
+    packages; those that the lock does not pin are marked.
     """
     from envbuild import files, sbom, verify
     from envbuild.pipeline import image_checks, locking, resolving

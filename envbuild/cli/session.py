@@ -1,4 +1,4 @@
-"""What the common options say, and the only two ways out: :meth:`Session.out` for results, :meth:`Session.err` for the rest."""
+"""The common options, and all output: :meth:`Session.out` prints results, :meth:`Session.err` everything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """One run of the command line. Options may stand before or after the verb; the last one given counts."""
+    """One run of the command line. Options can come before or after the verb; the last one counts."""
 
     json: bool = False
     verbose: int = 0
@@ -33,7 +33,7 @@ class Session:
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace that ``--root``, the environment or the current folder names; found once."""
+        """The workspace, from ``--root``, the environment variable or the current folder; found once."""
         if self._workspace is None:
             from envbuild import workspace
 
@@ -41,41 +41,41 @@ class Session:
         return self._workspace
 
     def tools(self, texts: Sequence[str] = (), **options: Any) -> Tools:
-        """What the pipeline's stages share in this run, for what ``texts`` name; ``options`` are those of ``Tools``."""
+        """Return the tools that the pipeline's stages share in this run, for the environment that ``texts`` name."""
         from envbuild.pipeline.tools import Tools
 
         return Tools(self.workspace, **options).at(texts)
 
     def out(self, text: str) -> None:
-        """A line of the result, on standard output; dropped with ``--json``, where the document is the whole result."""
+        """Print a line of the result on standard output. With ``--json`` it is dropped: the document is the whole result."""
         if not self.json:
             _write(sys.stdout, plain(text) + "\n")
 
     def document(self, value: Any) -> None:
-        """The one JSON document of a ``--json`` run; nothing without ``--json``."""
+        """Print the JSON document of a ``--json`` run; do nothing without ``--json``."""
         if self.json:
             _write(sys.stdout, plain_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def raw(self, text: str) -> None:
-        """Text for a pipe or a file (a report, a script): standard output, whatever the options."""
+        """Print text for a pipe or a file (a report, a script) on standard output, whatever the options."""
         _write(sys.stdout, plain(text))
 
     def err(self, text: str) -> None:
-        """A remark for the person, on standard error; silent with ``-q``."""
+        """Print a remark on standard error, unless ``-q`` was given."""
         if not self.quiet:
             _write(sys.stderr, plain(text) + "\n")
 
     def failure(self, text: str) -> None:
-        """An error for the person, on standard error, ``-q`` or not."""
+        """Print an error on standard error, even with ``-q``."""
         _write(sys.stderr, plain(text) + "\n")
 
 
-# What is no failure is not called one.
+# Not every exit with a code is an error.
 _HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted", SmokeInconclusiveError: "inconclusive"}
 
 
 def describe(error: EnvbuildError) -> str:
-    """The block that a person reads: what happened, each cause, what else would work, what to do next."""
+    """Return the text of an error: what happened, each cause, what else would work, what to do next."""
     lines = [f"{_HEADS.get(type(error), 'error')}: {error.message}"]
     lines += [f"  - {conflict.row}: {conflict.cited}" for conflict in error.conflicts]
     lines += [f"  - {problem}" for problem in error.problems]
@@ -90,7 +90,7 @@ def describe(error: EnvbuildError) -> str:
 
 
 def _details(details: Sequence[str]) -> list[str]:
-    """Output of a failed program line by line; a long list of short items (known versions) as flowing text."""
+    """Format details: the output of a failed program line by line, a long list of short items (versions) as running text."""
     if len(details) > 8 and max(map(len, details)) < 32:
         import textwrap
 
@@ -100,18 +100,18 @@ def _details(details: Sequence[str]) -> list[str]:
 
 
 def refusal(error: EnvbuildError) -> dict[str, Any]:
-    """The JSON answer of a run that failed (``schemas/refusal.json``)."""
+    """Return the JSON document of a failed run (``schemas/refusal.json``)."""
     return {"schema": 1, "error": error.to_json()}
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write and flush. A reader that has gone away (``| head``) is no error: the rest of the output goes nowhere."""
+    """Write and flush. If the reader has gone away (``| head``), discard the rest of the output."""
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
         discard(stream)
-    except UnicodeEncodeError:  # a C locale: say what we can rather than nothing
+    except UnicodeEncodeError:  # a C locale: replace characters that it lacks
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     except OSError as error:
@@ -124,8 +124,8 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what is still written to ``stream``, whose reader has gone, nowhere."""
-    # The interpreter flushes standard streams at exit and would complain there: point the descriptor elsewhere.
+    """Discard further output to ``stream``, whose reader has gone."""
+    # Redirect the descriptor: the interpreter flushes standard streams at exit and would print an error.
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""``envbuild show NAME``: one environment, and where it stands on this machine."""
+"""``envbuild show NAME``: show one environment and its state on this machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _rows(standing: dict[str, Any]) -> list[list[str]]:
 
 
 def _unchecked(files: list[dict[str, str]]) -> list[str]:
-    """The first ones by name, since a host that is out of reach keeps hundreds back; all are in the evidence."""
+    """List the first files by name: an unreachable host can leave hundreds unchecked. The evidence lists all."""
     places = (f"{each['file']} from {each['host']}" if each["host"] else each["file"] for each in files)
     lines = [f"{place}: {each['why']}" for place, each in zip(places, files, strict=True)]
     return lines[:_SHOWN] + ([f"{len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])

@@ -19,7 +19,7 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, **values: Any) -> int:
-    """Run the smoke test in the image of NAME on 1 and N workers. It always runs again; the verdict is stored for `make`.
+    """Run the smoke test in the image of NAME on 1 and N workers, even if it ran before. `make` reuses the verdict.
 
     Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
     """

@@ -1,21 +1,21 @@
-"""What may reach a terminal: texts of strangers (package metadata, advisories, logs of containers, reports) made harmless.
+"""Make untrusted text (package metadata, advisories, container logs, reports) safe to print on a terminal.
 
-A terminal obeys what it is sent: escape sequences move the cursor, change the title, write into the clipboard; marks of
-direction (https://trojansource.codes) let a text read otherwise than it is. All that is printed goes through here.
+Escape sequences in a text can move the cursor, change the title or write to the clipboard. Direction marks
+(https://trojansource.codes) can make a text look like another one. All printed text goes through this module.
 """
 
 from __future__ import annotations
 
 import re
 
-# Whole sequences are colours and cursor movements of build output mostly: nothing is lost without them. CSI, then OSC, DCS,
-# SOS, PM and APC up to their end (ECMA-48, 5.4 and 5.6), then those of two or three characters.
+# Escape sequences, mostly colours and cursor movements in build output, are removed: CSI; OSC, DCS, SOS, PM and APC up to their
+# end (ECMA-48, 5.4 and 5.6); then those of two or three characters.
 _SEQUENCE = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b[ -/]{1,8}[0-~]"
 )
-# Control characters but tab and line feed; marks of direction; line and paragraph separators; invisible joiners; half
+# Control characters except tab and line feed; direction marks; line and paragraph separators; invisible joiners; half
 # surrogates; tag characters.
 _ACTIVE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
@@ -24,7 +24,7 @@ _ACTIVE = re.compile(
 
 
 def plain(text: str) -> str:
-    """``text`` with every character shown rather than obeyed: escape sequences go, what is left is spelt (``\\x1b``)."""
+    """Return ``text`` without escape sequences, and with other control characters spelt out (``\\x1b``)."""
     if text.isascii() and text.isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
@@ -32,13 +32,13 @@ def plain(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """JSON with the same characters as escapes, which mean the same to whoever reads it: they stand only in strings."""
+    """Return JSON with these characters as JSON escapes. This keeps the meaning, because they occur only in strings."""
     return _ACTIVE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _units(found[0])), text)
 
 
 def _spelt(found: re.Match[str]) -> str:
     number = ord(found[0])
-    if found[0] == "\r":  # programs redraw their one line of progress with it
+    if found[0] == "\r":  # programs redraw a progress line with it
         return " "
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 

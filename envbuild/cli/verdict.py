@@ -1,4 +1,4 @@
-"""How the end of a smoke test is told: the table, the report's files, and the exit code that the verdict means."""
+"""Print the result of a smoke test: the table, the report's files, and the exit code of the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild verify NAME``: what the image holds against its lock."""
+"""``envbuild verify NAME``: compare an image with its lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envbuild.cli.session import Session
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Compare the image of NAME with its lock. Exit code 8: they differ; every difference is listed.
 
-    It imports the packages that the request names, and checks that the installed packages meet each other's requirements.
+    The check also imports the packages that the request names, and checks the requirements between installed packages.
     """
     from envbuild.pipeline import image_checks, locking, resolving
 
@@ -28,7 +28,7 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
         image = image_checks.require_image(tools, canonical)
         verified = image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=False)
     session.document({"schema": 1, "name": canonical, "image": image, "report": verified.report})
-    session.out(f"{canonical}: the image holds what its lock says")
+    session.out(f"{canonical}: the image agrees with its lock")
     for note in verified.report["notes"]:
         session.out(f"  note: {note}")
     return 0

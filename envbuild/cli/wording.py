@@ -1,4 +1,4 @@
-"""How answers read on a terminal: plain aligned text, the same words in every verb."""
+"""Format answers as plain aligned text, with the same words in every verb."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from envbuild.cli.session import Session
 
 
 def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: str = "  ") -> str:
-    """Rows as left-aligned columns without trailing spaces."""
+    """Format rows as left-aligned columns without trailing spaces."""
     if not rows:
         return ""
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
@@ -19,7 +19,7 @@ def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: str = "  ")
 
 
 def environment(answer: Mapping[str, Any]) -> str:
-    """An environment as ``resolve`` and ``show`` print it."""
+    """Format an environment for ``resolve`` and ``show``."""
     rows: list[list[str]] = []
     for framework in answer["frameworks"]:
         package = framework["package"]
@@ -44,13 +44,13 @@ def environment(answer: Mapping[str, Any]) -> str:
 
 
 def warnings(session: Session, texts: Iterable[str]) -> None:
-    """Each warning on standard error."""
+    """Print each warning on standard error."""
     for text in texts:
         session.err(f"warning: {text}")
 
 
 def seconds(value: float) -> str:
-    """A duration as a person says it."""
+    """Format a duration in readable units."""
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -58,7 +58,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units, as registries count them."""
+    """Format bytes in decimal units, as registries do."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
@@ -66,14 +66,14 @@ def size(count: float) -> str:
 
 
 def _pythons(answer: Mapping[str, Any]) -> list[list[str]]:
-    """The Python; of several prefixes each with its own, and what it holds."""
+    """Return the rows about Python: one, or one for each prefix with its frameworks."""
     prefixes = answer.get("prefixes") or ()
     told = [[each["name"], f"python {each['python']}: {', '.join(each['frameworks'])}"] for each in prefixes]
     return [["" if index else "prefixes", *cells] for index, cells in enumerate(told)] or [["python", answer["python"], ""]]
 
 
 def _own(custom: Mapping[str, Any]) -> list[list[str]]:
-    """What a user's own recipe adds."""
+    """Return the rows about the additions of the user's recipe."""
     copied = [f"{each['source']} -> {each['target']}" for each in custom.get("files", ())]
     ports = [str(port) for port in custom.get("ports", ())]
     services = [f"{each['name']} ({', '.join(map(str, each['ports']))})" for each in custom.get("services", ())]
@@ -82,7 +82,7 @@ def _own(custom: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """What frameworks stand upon and is not named itself."""
+    """Return the rows about base frameworks that the request does not name."""
     named = {each["name"] for each in frameworks}
     below = [
         f"{under['name']} {under['version']}"
@@ -94,14 +94,14 @@ def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _told(part: str, whole: tuple[str, str], own: Sequence[tuple[str, tuple[str, str]]]) -> list[list[str]]:
-    """A part with its remark: one row, or one of each framework where they differ."""
+    """Return a part with its remark: one row, or one for each framework if they differ."""
     if len({cells for _, cells in own}) < 2:
         return [[part, *whole]] if whole[0] else []
     return [["" if index else part, value, f"{name} {note}".rstrip()] for index, (name, (value, note)) in enumerate(own)]
 
 
 def _code(capability: Mapping[str, Any] | None) -> tuple[str, str]:
-    """GPU code: native, and how newer GPUs run it."""
+    """Describe the GPU code: the native GPUs, and whether newer GPUs can run its PTX."""
     if not capability:
         return "", ""
     ptx = f"(and newer by PTX of {', '.join(capability['ptx'])})" if capability["ptx"] else "(no PTX)"

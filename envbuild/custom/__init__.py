@@ -1,1 +1,1 @@
-"""A user's own recipe, ``envbuild.yaml``: read strictly, and written by ``envbuild init``."""
+"""Read and write the user's recipe, ``envbuild.yaml``."""

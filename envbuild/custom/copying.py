@@ -1,4 +1,4 @@
-"""Files of the user's that go into an image: which may, where to, and what a folder of them holds."""
+"""Check the user's files that are copied into an image: their sources, their targets, and the contents of folders."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from envbuild import yaml_reader
 from envbuild.model import CopiedFile
 
-# What a tool keeps beside one's files and nobody means by "my folder".
+# Files of tools in the user's folder that should not be copied.
 _LEFT_OUT = {".git", ".envbuild", "__pycache__", ".ipynb_checkpoints"}
 _TARGET = re.compile(r"/[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*/?")
-# Ours, which a lock accounts for file by file, and the kernel's.
+# Folders of envbuild, whose files the lock lists one by one, and of the kernel.
 _TAKEN = ("/opt/env", "/opt/envs", "/opt/envbuild", "/proc", "/sys", "/dev", "/run", "/tmp")  # noqa: S108 - in the image
 
 
 def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
-    """One entry of ``files``; None, and a problem, where it cannot be copied."""
+    """Read one entry of ``files``; return None and add a problem if it cannot be copied."""
     source, target = table.text("source"), table.text("target")
     table.finish()
     if not source or not target:
@@ -29,7 +29,7 @@ def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
     if not _TARGET.fullmatch(target) or posixpath.normpath(whole) != whole:
         table.problem(f"{target!r} is not the path of a file in the image, from / on, in plain characters", "target")
     elif taken := next((place for place in _TAKEN if whole == place or whole.startswith(f"{place}/")), None):
-        table.problem(f"{taken} is not yours to fill: choose a place such as /workspace/", "target")
+        table.problem(f"{taken} is reserved: choose another target, such as /workspace/", "target")
     elif found is not None and _readable(table, found, folder):
         ending = "/" if found.is_dir() else ""
         return CopiedFile(source=posixpath.normpath(source) + ending, target=whole + ending)
@@ -37,10 +37,10 @@ def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
 
 
 def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path | None:
-    """The file or folder that ``text`` names below ``folder``; None, and a problem, where it is not there or leads outside."""
+    """Return the file or folder ``text`` below ``folder``; None, with a problem, if it is missing or leads outside."""
     path = folder / text
     if Path(text).is_absolute() or not _within(path, folder):
-        table.problem(f"{text} is outside the folder of this file; only what lies beside it or below can be used", key)
+        table.problem(f"{text} is outside the folder of this file; only files in that folder or below can be copied", key)
     elif not path.exists():
         table.problem(f"{text} does not exist", key)
     else:
@@ -49,7 +49,7 @@ def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path 
 
 
 def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
-    """Each file that is copied: its path below the target (empty for a file alone) and the file, in order of names.
+    """Return each copied file with its path below the target (empty for a single file), sorted by name.
 
     Links are followed; :func:`copied_file` has seen that they stay inside.
     """
@@ -64,12 +64,12 @@ def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
 def _walk(start: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(start):
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-        links = [name for name in folders if Path(parent, name).is_symlink()]  # not walked into: to be told, not left out
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # os.walk does not enter it: report it
         yield from (Path(parent, name) for name in sorted([*names, *links]))
 
 
 def _readable(table: yaml_reader.Table, found: Path, folder: Path) -> bool:
-    """Whether every file below is one that can be copied, and inside the user's folder."""
+    """Whether every file below can be copied and lies inside the user's folder."""
     below = list(_walk(found)) if found.is_dir() else [found]
     if not below:
         table.problem(f"{found.relative_to(folder)} holds no files", "source")
@@ -89,5 +89,5 @@ def _readable(table: yaml_reader.Table, found: Path, folder: Path) -> bool:
 def _within(path: Path, folder: Path) -> bool:
     try:
         return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a name that no file can have
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or an invalid file name
         return False

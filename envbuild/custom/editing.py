@@ -1,4 +1,4 @@
-"""Adds entries to a list of an ``envbuild.yaml`` and leaves every other byte of the file, comments too, as it was. Pure."""
+"""Add entries to a list in an ``envbuild.yaml`` and keep every other byte of the file, also comments. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import yaml
 from envbuild.custom.requirements import project_of
 from envbuild.errors import InvalidInputError
 
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # what YAML reads as text without quotes, once numbers are left out
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # text that needs no quotes in YAML, if it is not a number
 _NUMBER = re.compile(r"[0-9._+-]+|[0-9.]+e[0-9]+", re.IGNORECASE)
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 def edit_list(text: str, key: str, *, new: Sequence[str], replaced: Mapping[str, str]) -> str:
-    """``text`` with the entries ``new`` at the end of its list ``key``; ``replaced`` holds new entries by their project's name.
+    """Return ``text`` with the entries ``new`` added to its list ``key``; ``replaced`` maps projects to their new entries.
 
-    The file has to be valid already. A list that is not there yet takes the place of its commented example, if the file still
-    has one, else it comes last. Raises :class:`InvalidInputError` where ``key`` is there and is not a list.
+    The file must be valid. A new list replaces its commented example if the file still has one, else it is added at the end.
+    Raises :class:`InvalidInputError` if ``key`` is not a list.
     """
     if not new and not replaced:
         return text

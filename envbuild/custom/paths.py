@@ -1,4 +1,4 @@
-"""Which words of a command line name a recipe of the user's, and where it lies."""
+"""Find the user's recipe that words of a command line name."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def path_in(texts: Sequence[str]) -> Path | None:
-    """The recipe that ``texts`` name, None where they are a request. Raises :class:`UsageError` where they cannot be both.
+    """Return the recipe that ``texts`` name, or None if they are a request. Raises :class:`UsageError` if they mix both.
 
-    No request has a slash or ends as a YAML file does, so that a path is known without looking at the disk.
+    A text with a slash or the ending of a YAML file is a path: no request looks like that.
     """
     paths = [text for text in texts if _is_path(text)]
     if not paths:
         return None
     if len(texts) > 1:
         raise UsageError(
-            f"{paths[0]} is a recipe of its own, and other words stand beside it.",
-            hint="Name it alone: what it asks for stands in its `frameworks`.",
+            f"{paths[0]} is a recipe; it cannot be combined with other words.",
+            hint="Name only the recipe, and write the frameworks into its `frameworks`.",
         )
     return find(paths[0])
 
 
 def find(text: str) -> Path:
-    """The file that ``text`` names, or that lies in the folder it names; :class:`UsageError` (``no-file``) where none does."""
+    """Return the file ``text``, or the recipe in the folder ``text``. Raises :class:`UsageError` (``no-file``) if absent."""
     path = Path(text).expanduser()
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
@@ -37,7 +37,7 @@ def find(text: str) -> Path:
             code="no-file",
             hint=f"`envbuild init {path if path.is_dir() else path.parent}` writes one."
             if file.name == FILE
-            else "Name an envbuild.yaml, a folder that holds one, or an environment.",
+            else "Name an envbuild.yaml, a folder that contains one, or an environment.",
         )
     return file
 

@@ -1,4 +1,4 @@
-"""``envbuild.yaml`` read strictly: everything that is wrong with it at once, each with its line."""
+"""Read ``envbuild.yaml`` strictly, and report all problems at once, each with its line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envbuild.model import Custom, Service
 
 SCHEMA = 1
 NAME = r"[a-z0-9]+([._-][a-z0-9]+)*"
-# What a request leaves open, by the words of the file: each has an option of the command line.
+# Keys that constrain the request; each has a command-line option of the same meaning.
 INSISTS = {"python": "python", "python_from": "python_from", "os": "system", "base": "base", "driver": "driver"}
 _APT = r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?"
 _PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -26,7 +26,7 @@ _USER = r"[a-z_][a-z0-9_-]{0,31}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserRecipe:
-    """A user's recipe. ``request`` are the frameworks as they would be typed, ``insists`` what stands beside them."""
+    """A user's recipe. ``request`` lists the frameworks as they would be typed, ``insists`` the forced values."""
 
     path: Path
     name: str
@@ -36,7 +36,7 @@ class UserRecipe:
 
 
 def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
-    """The recipe at ``path``; :class:`InvalidInputError` lists everything that is wrong with it, and with what it names."""
+    """Return the recipe at ``path``. :class:`InvalidInputError` lists all problems of it and of the files it names."""
     try:
         content = files.read_bytes(path)
     except OSError as error:
@@ -45,7 +45,7 @@ def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
 
 
 def read(content: bytes | str, path: Path, services: Mapping[str, Service]) -> UserRecipe:
-    """The recipe that would say ``content`` at ``path``; raises as :func:`load` does."""
+    """Return the recipe with the text ``content`` at ``path``; raises like :func:`load`."""
     problems: list[Problem] = []
     table = yaml_reader.load(content, str(path), problems)
     recipe = None if table is None else _recipe(table, path, services, problems)
@@ -55,7 +55,7 @@ def read(content: bytes | str, path: Path, services: Mapping[str, Service]) -> U
 
 
 def default_name(path: Path) -> str:
-    """The name of a recipe that gives itself none: its folder's, or its own where it is not called as usual."""
+    """Return the name of a recipe without `name`: that of its folder, or of the file if it has an unusual name."""
     return path.absolute().parent.name if path.name == FILE else path.stem
 
 
@@ -98,7 +98,7 @@ def _name(table: yaml_reader.Table, path: Path) -> str:
 def _user(table: yaml_reader.Table) -> str:
     user = table.text("user", "", pattern=_USER)
     if user == "root":
-        table.problem("images run as a user without rights; `docker run --user 0` makes one run as root", "user")
+        table.problem("images run as an unprivileged user; `docker run --user 0` makes one run as root", "user")
     return user
 
 
@@ -126,7 +126,7 @@ def _services(table: yaml_reader.Table, known: Mapping[str, Service]) -> tuple[S
             continue
         near = difflib.get_close_matches(name, known, n=1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        table.problem(f"{name!r} is no service, {meant}", "services")
+        table.problem(f"{name!r} is not a service; {meant}", "services")
     return tuple(found)
 
 

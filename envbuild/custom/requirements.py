@@ -1,4 +1,4 @@
-"""What a user wants from the package index: PEP 508 lines, told from what pip would also take and no lock could hold."""
+"""Read the user's requirements (PEP 508), and refuse other lines that pip accepts but a lock cannot pin."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class NoRequirementError(ValueError):
 
 
 def read_requirement(text: str) -> str:
-    """``text`` in PEP 508's normal spelling. Raises :class:`NoRequirementError`."""
+    """Return ``text`` in the normal form of PEP 508. Raises :class:`NoRequirementError`."""
     text = text.strip()
     if text.startswith("-"):
         raise NoRequirementError(f"{text!r} is an option of pip; only requirements are read here")
     if _ELSEWHERE.search(text) or re.match(r"[^;]*@", text):
         raise NoRequirementError(
-            f"{text!r} is not from a package index, so no date bounds it: name a release, or copy the code with `files`"
+            f"{text!r} is not from a package index, so it cannot be locked: name a release, or copy the code with `files`"
         )
     try:
         return str(Requirement(text))
@@ -35,12 +35,12 @@ def read_requirement(text: str) -> str:
 
 
 def project_of(requirement: str) -> str:
-    """The project that ``requirement`` is about, as indexes compare names (PEP 503)."""
+    """Return the project of ``requirement``, in the form in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~;\[(]", requirement.strip(), maxsplit=1)[0]).lower()
 
 
 def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
-    """The requirements in a file of pip's form; what is none is a problem with its line."""
+    """Read the requirements in a requirements file of pip. Other lines become problems."""
     try:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:

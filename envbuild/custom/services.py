@@ -1,4 +1,4 @@
-"""The services that images can start, read strictly: a YAML file each, and a script of the same name beside it."""
+"""Read the services that images can start: for each a YAML file and a script of the same name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _APT = r"[a-z0-9][a-z0-9+.-]+"
 
 
 def load_services(workspace: Workspace) -> dict[str, Service]:
-    """Every service by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    """Return every service by name. :class:`InvalidInputError` lists the problems of all services."""
     problems: list[Problem] = []
     found: dict[str, Service] = {}
     for path in sorted(workspace.services.glob("*.yaml")):

@@ -1,4 +1,4 @@
-"""The text of a new ``envbuild.yaml``: what was asked for, and every other key as a comment to take up."""
+"""Write the text of a new ``envbuild.yaml``: the chosen keys, and every other key as a comment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_OF_A_NAME = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wishes:
-    """What a new recipe starts with."""
+    """The values with which a new recipe starts."""
 
     name: str
     frameworks: tuple[str, ...]
@@ -25,12 +25,12 @@ class Wishes:
 
 
 def name_for(folder: Path) -> str:
-    """A name that the recipe of ``folder`` may have, near to the folder's own."""
+    """Return a valid recipe name that is close to the name of ``folder``."""
     return _NOT_OF_A_NAME.sub("-", folder.absolute().name.lower()).strip("-") or "my-environment"
 
 
 def text(wishes: Wishes, services: tuple[str, ...]) -> str:
-    """The file's text: a pure function of its arguments. ``services`` are those that there are."""
+    """Return the text of the file. ``services`` are all services that exist. Pure."""
     import jinja2
 
     source = resources.files("envbuild.custom").joinpath(_TEMPLATE).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The host's own apt configuration: which mirror it names, for which suites, and what that mirror has now.
+"""Read the host's apt configuration (its mirrors and their suites), and ask whether these mirrors answer.
 
-No mirror's address is written in this project: all come from /etc/apt of the machine that runs it.
+All mirror addresses come from /etc/apt of this machine; none is written in this project.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from envbuild.errors import BuildError
 
 CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not one
 _MAIN = "main"
-_STALE_S = 3600.0  # no question takes that long
+_STALE_S = 3600.0  # longer than any question takes
 TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
 _KEYRINGS = (
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 )
-# apt's word in its configuration → the option of a source line that says the same
+# apt's configuration key → the option of a source line with the same meaning
 _LINE_OPTIONS = {"Acquire::Check-Valid-Until": "check-valid-until", "Acquire::Check-Date": "check-date"}
-# For one kind of address, or for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
+# Settings for one protocol, or for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
 _PROXY = re.compile(r"Acquire::https?::Proxy(?!-)\S*")
 
 
@@ -40,22 +40,22 @@ class Source:
 
     @property
     def root(self) -> str:
-        """The address that the paths of packages go on from."""
+        """The address to which the paths of packages are relative."""
         return f"{self.uri.rstrip('/')}/"
 
     @property
     def archive(self) -> str:
-        """The archive that it is a mirror of, by the name that its packages' paths in locks begin with."""
+        """The archive that it mirrors, by the name with which package paths in locks begin."""
         return "debian-security" if self.suite.endswith("-security") else "debian"
 
     def line(self, **more: str) -> str:
-        """The one-line form, ``more`` options added."""
+        """The source in one-line form, with the options ``more`` added."""
         options = " ".join(f"{key.replace('_', '-')}={value}" for key, value in (*self.options, *more.items()))
         return f"deb {f'[{options}] ' if options else ''}{self.uri} {self.suite} {_MAIN}"
 
 
 def parse_list(text: str) -> list[Source]:
-    """The binary sources with component main of a ``sources.list`` file."""
+    """Return the binary sources with component main in a ``sources.list`` file."""
     found: list[Source] = []
     for raw in text.splitlines():
         match = re.match(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<rest>.*)$", raw.strip())
@@ -66,7 +66,7 @@ def parse_list(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """The same of a ``.sources`` file (deb822 stanzas)."""
+    """Return the binary sources with component main in a ``.sources`` file (deb822 stanzas)."""
     found: list[Source] = []
     for stanza in re.split(r"\n\s*\n", re.sub(r"(?m)^#.*\n?", "", text)):
         fields = {k.lower(): v.split() for k, v in re.findall(r"(?m)^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza)}
@@ -80,7 +80,7 @@ def parse_deb822(text: str) -> list[Source]:
 
 
 def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
-    """All sources of this machine's apt, in apt's own order of files."""
+    """Return all sources of this machine's apt, in apt's order of files."""
     parts = sorted((etc / "sources.list.d").glob("*")) if (etc / "sources.list.d").is_dir() else []
     found: list[Source] = []
     for path in [etc / "sources.list", *parts]:
@@ -92,11 +92,11 @@ def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
 
 
 def sources_for(suite: str, sources: Sequence[Source], *, codename: str) -> list[Source]:
-    """Where ``suite``, its updates and its security fixes should be, going by the sources of a host of ``codename``.
+    """Return sources for ``suite``, its updates and its security fixes, derived from those of a host that runs ``codename``.
 
-    A source that names the suite itself counts before one that is known to be a mirror because it carries the host's own.
-    Empty where the host's apt names no Debian mirror. Options are not taken over: ``trusted=yes``, ``allow-insecure`` and the
-    like would have a build take what nobody signed.
+    A source for this very suite is preferred to a mirror that is only configured for the host's own suite. The result is empty
+    if the host's apt names no Debian mirror. Options are not copied: ``trusted=yes``, ``allow-insecure`` and similar ones would
+    let a build install unsigned packages.
     """
     found: dict[str, Source] = {}
     for of in (suite, codename):
@@ -113,7 +113,7 @@ def _signed_by_debian(source: Source) -> bool:
 
 
 def codename(os_release: Path = Path("/etc/os-release")) -> str:
-    """The suite that this machine itself runs, empty where it is no Debian."""
+    """Return the suite that this machine runs, empty if it is not Debian."""
     try:
         lines = os_release.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -123,21 +123,21 @@ def codename(os_release: Path = Path("/etc/os-release")) -> str:
 
 
 def keyring() -> str:
-    """Debian's archive keyring on this machine, empty where there is none and apt's own trust must do."""
+    """Return Debian's archive keyring on this machine; if it is empty, apt uses its own keys."""
     return next((path for path in _KEYRINGS if Path(path).is_file()), "")
 
 
 def host_options() -> dict[str, str]:
-    """What the host's apt must say to reach its mirror (proxies, date checks), to be said again for another root."""
+    """Return the options with which the host's apt reaches its mirror (proxies, date checks), for use with another root."""
     wanted = re.compile(r"^(Acquire::(?:https?::Proxy\S*|Check-Valid-Until|Check-Date)) \"(.*)\";$")
     dump = procs.run(["apt-config", "dump"], timeout_s=30).output
     return {m[1]: m[2] for m in map(wanted.match, dump.splitlines()) if m is not None}
 
 
 def build_secrets() -> dict[str, bytes]:
-    """What the host's apt is told of proxies, as a file of settings for the apt of a build; nothing where it is told nothing.
+    """Return the host's apt settings for proxies as a settings file for the apt of a build; nothing if there are none.
 
-    A program that finds a proxy (Proxy-Auto-Detect) is this machine's own, and left out.
+    A program that finds a proxy (Proxy-Auto-Detect) exists on this machine only and is left out.
     """
     if procs.find("apt-config") is None:
         return {}
@@ -147,20 +147,20 @@ def build_secrets() -> dict[str, bytes]:
 
 
 def dates_ignored(options: Mapping[str, str]) -> bool:
-    """Whether this machine's apt is told not to check when an index was made, or until when it holds."""
+    """Whether this machine's apt is configured not to check the dates of indices."""
     return any(options.get(key, "").lower() in {"false", "no", "0"} for key in _LINE_OPTIONS)
 
 
 def with_host_options(sources: Sequence[Source], options: Mapping[str, str]) -> list[Source]:
-    """The sources with the date checks switched as the host's apt has them, so that one file says all of it."""
+    """Return the sources with the host's setting for date checks, so that one file contains everything."""
     extra = tuple((word, "no") for key, word in _LINE_OPTIONS.items() if options.get(key, "").lower() in {"false", "no", "0"})
     return [replace(source, options=(*source.options, *extra)) for source in sources]
 
 
 def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
-    """The sources whose mirror has that suite now, asked with the host's proxies; the first one must answer.
+    """Return the sources whose mirror has the suite now, asked through the host's proxies. The first one must answer.
 
-    Raises :class:`BuildError` (``base-unreachable``) within seconds where it does not.
+    If it does not, raises :class:`BuildError` (``base-unreachable``) within seconds.
     """
     kept: list[Source] = []
     with folder_in(scratch) as folder:
@@ -172,7 +172,7 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
                 kept.append(source)
             elif number == 0:
                 raise BuildError(
-                    f"The mirror {source.uri} does not give {source.suite}: {reason(answer.output)}.",
+                    f"The mirror {source.uri} does not serve {source.suite}: {reason(answer.output)}.",
                     code="base-unreachable",
                     hint="Correct the mirror in this machine's apt configuration, or let the engine pull the base image.",
                 )
@@ -181,7 +181,7 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
 
 @contextlib.contextmanager
 def folder_in(scratch: Path) -> Iterator[Path]:
-    """A temporary folder for one question. Also removes those of runs whose guard was killed with them."""
+    """Make a temporary folder for one question. Also removes folders left by killed runs."""
     scratch.mkdir(parents=True, exist_ok=True)
     for left in scratch.glob("apt-*"):
         with contextlib.suppress(FileNotFoundError):  # another run removes it, too
@@ -192,6 +192,6 @@ def folder_in(scratch: Path) -> Iterator[Path]:
 
 
 def reason(output: str) -> str:
-    """The last line in which apt says what went wrong."""
+    """Return the last line with an error in apt's output."""
     lines = [line.strip() for line in output.splitlines() if line.startswith(("E:", "Err", "W:"))]
     return " ".join((lines or output.strip().splitlines() or ["no answer"])[-1].split())

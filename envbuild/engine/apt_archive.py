@@ -1,6 +1,6 @@
-"""Asks apt what it would install from one suite, as this machine's mirrors have it now. apt runs in a folder of its own.
+"""Ask apt what it would install from one suite on this machine's mirrors now. apt runs in a separate folder.
 
-Nothing is installed and no root is needed. The lists are fetched once in a run, however many locks are made in it.
+Nothing is installed, and root is not needed. The lists are fetched only once in a run, even for many locks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from envbuild.engine import apt
 from envbuild.errors import BuildError
 from envbuild.model import DebianPackage
 
-_MINIMAL = ("?essential", "?priority(required)", "apt")  # what mmdebstrap calls minbase
+_MINIMAL = ("?essential", "?priority(required)", "apt")  # the same as mmdebstrap's minbase
 _PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
 _STANZA = re.compile(r"Package: (?P<name>\S+)\n(?:.*\n)*?Version: (?P<version>\S+)\n")
 _UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|was not found")
 _DATE = re.compile(r"(?m)^Date: (?P<date>.+)$")
-# A signature is wanted of every index, whatever this machine's apt was told.
+# Every index must be signed, whatever this machine's apt configuration says.
 _STRICT = (
     "Acquire::AllowInsecureRepositories=false",
     "Acquire::AllowWeakRepositories=false",
@@ -31,11 +31,11 @@ _STRICT = (
     "APT::Get::AllowUnauthenticated=false",
 )
 _DATED = ("Acquire::Check-Valid-Until=true", "Acquire::Check-Date=true")
-NO_DATES = "the dates of the indices"  # what a lock says was not checked
+NO_DATES = "the dates of the indices"  # named in a lock as not checked
 
 
 class Archive:
-    """The packages of ``sources``: a suite, its updates and its security fixes. ``folder`` is empty, and its own."""
+    """The packages of ``sources``: a suite, its updates and its security fixes. ``folder`` is an empty folder for apt."""
 
     def __init__(self, folder: Path, sources: Sequence[apt.Source], architecture: str) -> None:
         self._folder = folder
@@ -45,9 +45,9 @@ class Archive:
         self.unchecked: tuple[str, ...] = ()
 
     def update(self, *, dates_matter: bool) -> None:
-        """Fetch the lists. Their dates are left unchecked only where they fail and do not matter to this machine's apt.
+        """Fetch the lists. Ignore their dates only if the check fails and this machine's apt ignores them too.
 
-        Raises :class:`BuildError` (``base-unreachable``) where they cannot be had.
+        Raises :class:`BuildError` (``base-unreachable``) if they cannot be fetched.
         """
         answer = procs.run([*self._apt, *_options(*_DATED), "-qq", "update"], timeout_s=300)
         if answer.code != 0 and not dates_matter:
@@ -57,15 +57,15 @@ class Archive:
         if answer.code != 0:
             first = self._sources[0]
             raise BuildError(
-                f"The package lists of {first.suite} cannot be had from {first.uri}: {apt.reason(answer.output)}.",
+                f"The package lists of {first.suite} cannot be fetched from {first.uri}: {apt.reason(answer.output)}.",
                 code="base-unreachable",
                 hint="Check the network and the proxy of this machine's apt. `trusted=yes` and the like of its sources are not "
                 "taken over: what is pinned comes from signed indices.",
             )
 
     def minimal(self) -> tuple[DebianPackage, ...]:
-        """The packages of a minimal system, by name."""
-        # usr-is-merged, where the suite has it: else apt takes usrmerge, which brings Perl's modules
+        """Return the packages of a minimal system, by name."""
+        # Without usr-is-merged (if the suite has it) apt would choose usrmerge, which depends on Perl's modules
         try:
             return self.install((), (*_MINIMAL, "usr-is-merged"))
         except BuildError as error:
@@ -74,10 +74,10 @@ class Archive:
         return self.install((), _MINIMAL)
 
     def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
-        """What apt would install for ``asked`` where ``present`` is installed, by name.
+        """Return what apt would install for ``asked`` on a system with the packages ``present``, by name.
 
         Raises :class:`BuildError`: ``unknown-package`` for a name or version that the mirror lacks, ``packages-unavailable``
-        where apt would not install it, or only by removing something.
+        if apt would not install it, or only by removing something.
         """
         lines = tuple(sorted({f"{each.name} {each.version}" for each in present}))
         key = (lines, tuple(asked))
@@ -86,14 +86,14 @@ class Archive:
         return self._known[key]
 
     def lists(self, package: DebianPackage) -> bool:
-        """Whether the lists have exactly this file, by its hash."""
+        """Whether the lists contain the file with exactly this hash."""
         stanza = self._stanzas.get((package.name, package.version), "")
         return f"\nSHA256: {package.sha256}" in stanza
 
     def snapshots(self, address: str) -> tuple[str, ...]:
-        """Where each archive lies as it was a day after its youngest index, which is when it certainly held what that names.
+        """Return the snapshot of each archive one day after its newest index: then it certainly had all files in the index.
 
-        A snapshot is asked for by a time, and the one taken last before that answers.
+        A snapshot is requested by a time; the server answers with the last one taken before it.
         """
         youngest: dict[str, datetime.datetime] = {}
         for source in self._sources:
@@ -110,14 +110,14 @@ class Archive:
         found = [self._package(match) for match in _PRINTED_URI.finditer(answer.output)]
         if answer.code != 0:
             raise BuildError(
-                f"apt cannot install {', '.join(asked)} upon {self._sources[0].suite}: {apt.reason(answer.output)}.",
+                f"apt cannot install {', '.join(asked)} on {self._sources[0].suite}: {apt.reason(answer.output)}.",
                 code="unknown-package" if _UNKNOWN.search(answer.output) else "packages-unavailable",
                 hint="Correct the names: `apt` and `apt_build` of an envbuild.yaml, or those of the recipe.",
             )
         return tuple(sorted(found, key=lambda package: package.name))
 
     def _status(self, present: Sequence[DebianPackage]) -> Iterator[str]:
-        """What dpkg would say of these packages, in the words of the lists."""
+        """Return a dpkg status file for these packages, from the fields in the lists."""
         installed = {package.name: package.version for package in present}
         for name, version in sorted(installed.items()):
             stanza = self._stanzas.get((name, version))
@@ -125,7 +125,7 @@ class Archive:
                 raise BuildError(
                     f"The mirror no longer lists {name} {version}, which the lock pins in the base.",
                     code="packages-unavailable",
-                    hint="`envbuild lock NAME --upgrade --base-image` pins the packages of today.",
+                    hint="`envbuild lock NAME --upgrade --base-image` pins today's packages.",
                 )
             yield stanza.replace("\n", "\nStatus: install ok installed\n", 1) + "\n\n"
 
@@ -152,7 +152,7 @@ class Archive:
         )
 
     def _date(self, source: apt.Source) -> datetime.datetime | None:
-        """When the index of one source was made, as it says itself."""
+        """Return the date in the index of one source."""
         lists = self._folder / "state" / "lists"
         for path in lists.glob(f"*_dists_{source.suite.replace('/', '_')}_*Release"):
             if (match := _DATE.search(path.read_text(encoding="utf-8", errors="replace"))) is not None:

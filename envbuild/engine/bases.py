@@ -1,4 +1,4 @@
-"""Base images: how one is pinned, and where it comes from when a build needs it."""
+"""Pin base images, and provide them when a build needs them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from envbuild.model import BaseLock, Bootstrap, DebianPackage, Environment, Miss
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]
-Debs = Callable[[Sequence[DebianPackage]], Store]  # has the files of packages, fetching them where need be
-_SHOWN = 5  # differences that a message names; the error holds all of them
+Debs = Callable[[Sequence[DebianPackage]], Store]  # provides the files of packages and fetches missing ones
+_SHOWN = 5  # differences shown in a message; the error has all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RealisedBase:
-    """The base that a build really starts from.
+    """The base with which a build really starts.
 
-    ``reference`` is what FROM names, ``digest`` the registry's for a pulled base and the image id for any other. ``notes``
-    tell, a line each, what a user should know of it.
+    ``reference`` is the name for FROM. ``digest`` is the registry's digest of a pulled base, or the image id of another one.
+    ``notes`` are lines for the user.
     """
 
     reference: str
@@ -39,7 +39,7 @@ class RealisedBase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What the matrix says of an image: the digest that its tag had, empty for none, and apt sources that outlive its own."""
+    """The matrix's facts about an image: the digest of its tag (or empty), and apt sources for use when its own are gone."""
 
     digest: str = ""
     archive: tuple[str, ...] = ()
@@ -52,12 +52,12 @@ def pin(
     on_progress: OnProgress,
     known: Known = Known(),
 ) -> BaseLock | Missing:
-    """How to find this environment's base again: a digest, or a package list, or what is missing and why.
+    """Return the pin of this environment's base: a digest, or a package list, or what is missing and why.
 
-    A base that can be bootstrapped is pinned by its packages, each with its hash, wherever a mirror tells them: a registry's
-    image can disappear. Else a known digest comes before the registry's, so that everybody's lock is the same. Nothing is
-    pulled or installed. Without an engine no registry is asked. What is missing goes into a lock, which holds nothing of this
-    machine: the errors themselves, with hosts and addresses, are told as progress alone.
+    A base that can be bootstrapped is pinned by its packages and their hashes if a mirror lists them, because a registry's
+    image can disappear. Otherwise a digest in the matrix comes before the registry's digest, so that all users get the same
+    lock. Nothing is pulled or installed. Without an engine no registry is asked. The lock records what is missing, but nothing
+    about this machine: errors that contain hosts and addresses are shown as progress only.
     """
     image = environment.base.image
     on_progress(Progress(stage="lock", message=f"pinning the base {image}"))
@@ -89,7 +89,7 @@ def pin(
 
 
 def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str | None:
-    """The registry's digest of an image, None where it cannot be had; why is told as progress."""
+    """Return the registry's digest of an image, or None if it is unavailable; the reason is shown as progress."""
     try:
         return engine.registry_digest(image) if engine else None
     except EnvbuildError as error:
@@ -97,7 +97,7 @@ def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str
         return None
 
 
-def provide(  # noqa: PLR0917 - what having a base takes
+def provide(  # noqa: PLR0917 - the inputs of providing a base
     base: BaseLock,
     environment: Environment,
     engine: Engine,
@@ -105,12 +105,12 @@ def provide(  # noqa: PLR0917 - what having a base takes
     on_progress: OnProgress,
     debs: Debs | None = None,
 ) -> RealisedBase:
-    """Have the engine hold the base, pulling or bootstrapping it where it does not.
+    """Make sure that the engine has the base: pull or bootstrap it if necessary.
 
-    ``debs`` has the files of the packages that a bootstrap takes; without it this machine's mirror is asked.
+    ``debs`` provides the package files for a bootstrap; without it they come from this machine's mirror.
 
-    Raises :class:`BuildError`: ``base-unreachable`` names the source, its provider and the other providers, ``base-differs``
-    what is not as pinned, ``package-gone`` a package that nobody has any more.
+    Raises :class:`BuildError`: ``base-unreachable`` (names the source, its provider and the other providers), ``base-differs``
+    (names the differences from the lock), ``package-gone`` (names a package that is no longer available).
     """
     try:
         if base.bootstrap is not None:
@@ -126,15 +126,15 @@ def provide(  # noqa: PLR0917 - what having a base takes
 
 
 def unreachable(environment: Environment, why: str) -> BuildError:
-    """The one error for a base, or a source that a base needs, that cannot be reached."""
+    """Return the error for an unreachable base, or for an unreachable source that a base needs."""
     base = environment.base
     others = ", ".join(base.other_providers)
     steps = [f"Other providers of the same environment: {others} (choose with --base)."] if others else []
-    steps.append("A base image that you have serves with --base IMAGE.")
-    if environment.prefixes:  # a stack, whose base nobody can choose
+    steps.append("To use a base image that you have, give --base IMAGE.")
+    if environment.prefixes:  # the base of a stack cannot be chosen
         steps = ["Build it where an engine can pull that image."]
     return BuildError(
-        f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) is out of reach. {why}",
+        f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) cannot be reached. {why}",
         code="base-unreachable",
         hint=" ".join((*steps, "The plan, the lock and the rendering stay valid.")),
         details=(f"source: {base.image}", f"provider: {base.provider}", f"other providers: {others or 'none'}"),
@@ -142,20 +142,20 @@ def unreachable(environment: Environment, why: str) -> BuildError:
 
 
 def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None:
-    """Find out within seconds whether the apt repositories that the base needs can be reached at all.
+    """Check within seconds whether the apt repositories that the base needs can be reached.
 
-    Only a missing connection counts: an answer of any kind, an error page included, is left to apt to judge. Raises
-    :class:`BuildError` (``base-unreachable``).
+    Only a failed connection counts; apt judges every answer, also error pages. Raises :class:`BuildError`
+    (``base-unreachable``).
     """
     import requests
 
     def ask(url: str) -> object:
-        # Closed unread: a server may add a body to any answer.
+        # Closed without reading: a server may add a body to any answer.
         with requests.head(url, timeout=timeout_s, allow_redirects=False, stream=True) as answer:
             return answer.status_code
 
     for repository in environment.base.repositories:
-        # `requests` bounds the time between two bytes; the clock bounds the whole answer.
+        # `requests` limits the time between two bytes; the clock limits the whole answer.
         clock = Clock(repository.url, "its answer", time.monotonic() + 2 * timeout_s, tell_nobody, endless=False)
         try:
             watched(lambda _, url=repository.url: ask(url), clock)  # type: ignore[misc]
@@ -178,14 +178,14 @@ def _bootstrappable(environment: Environment) -> bool:
 def root_file_system(
     wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress, debs: Debs, engine: Engine | None = None
 ) -> bootstrap.Rootfs:
-    """The base of exactly the packages of ``wanted``, whose files ``debs`` has. Its file is whole, unless ``engine`` holds it.
+    """Return the base of exactly the packages ``wanted``, from the files in ``debs``. Check its file unless ``engine`` has it.
 
     Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` (``package-gone``,
-    ``base-differs``) where the packages cannot be had, or become another base.
+    ``base-differs``) if packages are unavailable, or the result is another base.
     """
     if not all(package.path for package in wanted.packages):
         raise BuildError(
-            "The lock does not say where the packages of its base are: it was made by an earlier envbuild.",
+            "The lock does not list the files of its base's packages: it was made by an earlier envbuild.",
             code="incomplete-lock",
             hint="`envbuild lock NAME` completes it; the Python packages stay as they are.",
         )
@@ -197,7 +197,7 @@ def root_file_system(
     return rootfs
 
 
-def _bootstrapped(  # noqa: PLR0917 - as of provide
+def _bootstrapped(  # noqa: PLR0917 - as for provide
     wanted: Bootstrap, base: BaseLock, engine: Engine, workspace: Workspace, on_progress: OnProgress, debs: Debs
 ) -> RealisedBase:
     try:
@@ -227,7 +227,7 @@ def _bootstrapped(  # noqa: PLR0917 - as of provide
 def _pulled_instead(
     wanted: Bootstrap, base: BaseLock, engine: Engine, on_progress: OnProgress, why: EnvbuildError
 ) -> RealisedBase:
-    """The distribution's own image, where it holds the very packages of the lock; raises ``why`` where it cannot be had."""
+    """Return the distribution's own image if it contains exactly the locked packages; raise ``why`` if it is unavailable."""
     on_progress(Progress(stage="base", message=f"{why.message} Trying {base.image} instead.", log=True))
     try:
         digest = engine.pull(base.image, on_progress)
@@ -241,11 +241,11 @@ def _pulled_instead(
 
 
 def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
-    """Raise :class:`BuildError` (``base-differs``) unless ``real`` holds the very packages that the lock pins."""
+    """Raise :class:`BuildError` (``base-differs``) unless ``real`` contains exactly the packages that the lock pins."""
     if problems := differences(wanted, real):
         told = "; ".join(map(str, problems[:_SHOWN])) + (f"; and {len(problems) - _SHOWN} more" if problems[_SHOWN:] else "")
         raise BuildError(
-            f"The base {wanted.suite} that can be made here is not the one that the lock pins: {told}. No tag was moved.",
+            f"The base {wanted.suite} made on this machine is not the one that the lock pins: {told}. No tag was moved.",
             code="base-differs",
             hint="`envbuild lock NAME --upgrade --base-image` pins the packages of today.",
             problems=problems,
@@ -262,7 +262,7 @@ def misnamed(reference: str) -> BuildError:
 
 
 def differences(wanted: Bootstrap, real: Bootstrap) -> list[Problem]:
-    """Where the packages of ``real`` differ from the pinned ones, by name."""
+    """Return the differences between the packages of ``real`` and the pinned ones, by name."""
     locked = {package.name: package for package in wanted.packages}
     present = {package.name: package for package in real.packages}
     told: dict[str, str] = {}
@@ -299,7 +299,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
 def _unpinned(
     base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
 ) -> RealisedBase:
-    """A base that the lock could not pin: taken as it is now, which the record says."""
+    """Provide a base that the lock does not pin: the current image, with a note in the record."""
     now = pin(environment, engine, workspace, ignore_progress)
     if isinstance(now, Missing):
         raise BuildError(now.why, code="base-unreachable")
@@ -315,7 +315,7 @@ def _unpinned(
 
 
 def _named(engine: Engine, image_id: str, how: str, digest: str) -> str:
-    # FROM by digest makes a builder ask the registry again even where the engine holds the image; a local name does not.
+    # FROM by digest would make the builder ask the registry even if the engine has the image; a local name does not.
     name = f"envbuild/base:{how}-{digest.partition(':')[2][:12]}"
     engine.tag(image_id, name)
     return name
@@ -333,7 +333,7 @@ def _realised(engine: Engine, reference: str, how: How, digest: str) -> Realised
 
 
 def repository_of(image: str) -> str:
-    """``image`` without its tag and digest."""
+    """Return ``image`` without its tag and digest."""
     name = image.partition("@")[0]
     return name.rpartition(":")[0] if ":" in name.rsplit("/", 1)[-1] else name
 

@@ -1,4 +1,4 @@
-"""Makes a root file system from a Debian mirror with mmdebstrap, the same bytes from the same packages."""
+"""Make a root file system from a Debian mirror with mmdebstrap. The same packages give the same bytes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from envbuild.workspace import Workspace
 
 CREATED = "2020-01-01T00:00:00Z"
 _EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
-LAYOUT = "2"  # counts up when _CLEAN or the options below change what the same packages become
+LAYOUT = "2"  # increase it when _CLEAN or the options below change the result for the same packages
 _VARIANT = "minbase"
-_KEPT = 3  # of each suite; more than the last one, because a mirror gives today's packages alone
+_KEPT = 3  # kept for each suite: several, because a mirror has only today's packages
 
-# Runs outside the new root, whose folder is $1. What names this machine or its mirror, and what differs from run to run.
-# Builders mount two files of /etc; where they are not, their time is that of the build.
+# Runs outside the new root, whose folder is $1. Removes everything that names this machine or its mirror, or differs between
+# runs. Builders mount two files of /etc. If a file is missing, the builder makes it, with the time of the build.
 _CLEAN = """set -e
 : > "$1/etc/apt/sources.list"
 rm -rf "$1"/etc/apt/sources.list.d/* "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/auth.conf.d/*
@@ -47,7 +47,7 @@ find "$1/var/tmp" -mindepth 1 -delete
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rootfs:
-    """A root file system on this machine and what is in it. ``archive_sha256`` is of the tar file."""
+    """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of the tar file."""
 
     path: Path
     bootstrap: Bootstrap
@@ -56,7 +56,7 @@ class Rootfs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What is written beside a root file system in the cache."""
+    """The manifest that is stored next to a root file system in the cache."""
 
     bootstrap: Bootstrap
     archive_sha256: str
@@ -64,31 +64,31 @@ class Manifest:
 
 
 def architecture() -> str:
-    """This machine's architecture in Debian's words."""
+    """Return this machine's architecture in Debian's terms."""
     machine = os.uname().machine
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def key(bootstrap: Bootstrap) -> str:
-    """Twelve hexadecimal digits that stand for a package list; equal lists make equal root file systems."""
+    """Return twelve hexadecimal digits that identify a package list; equal lists give equal root file systems."""
     lines = [f"{p.name} {p.version} {p.sha256}" for p in sorted(bootstrap.packages, key=lambda p: p.name)]
     text = "\n".join([LAYOUT, bootstrap.suite, bootstrap.architecture, bootstrap.variant, *lines])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def reference(bootstrap: Bootstrap) -> str:
-    """The name that the engine knows the base by."""
+    """Return the name of the base in the engine."""
     return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
 
 
 def mirror(workspace: Workspace, suite: str) -> list[apt.Source]:
-    """The host's sources for ``suite`` that answer now; raises :class:`BuildError` (``base-unreachable``)."""
+    """Return the host's sources for ``suite`` that answer now; raises :class:`BuildError` (``base-unreachable``)."""
     if procs.find("apt-get") is None:
-        raise BuildError(f"This machine has no apt to take a mirror for {suite} from.", code="base-unreachable")
+        raise BuildError(f"This machine has no apt, so there is no mirror for {suite}.", code="base-unreachable")
     found = apt.sources_for(suite, apt.host_sources(), codename=apt.codename())
     if not found:
         raise BuildError(
-            f"The apt configuration of this machine names no Debian mirror to take {suite} from.",
+            f"The apt configuration of this machine names no Debian mirror for {suite}.",
             code="base-unreachable",
             hint="Add a Debian source under /etc/apt/sources.list.d, or let the engine pull the base image.",
         )
@@ -96,21 +96,21 @@ def mirror(workspace: Workspace, suite: str) -> list[apt.Source]:
 
 
 def source_lines(sources: Sequence[apt.Source]) -> bytes:
-    """The sources as a file for a build's secret; never part of an image."""
+    """Return the sources as a file for a build's secret. It never becomes part of an image."""
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
-@functools.lru_cache(maxsize=4)  # locks of one run ask about the same few suites
+@functools.lru_cache(maxsize=4)  # locks of one run use the same few suites
 def archive(workspace: Workspace, suite: str) -> Archive:
-    """The packages of ``suite`` as the host's mirrors have them now; raises :class:`BuildError` (``base-unreachable``)."""
+    """Return the packages of ``suite`` on the host's mirrors now; raises :class:`BuildError` (``base-unreachable``)."""
     return _updated(workspace, mirror(workspace, suite), dates_matter=not apt.dates_ignored(apt.host_options()))
 
 
 @functools.lru_cache(maxsize=4)
 def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...]) -> Archive:
-    """The packages of ``suite`` as the distribution's snapshots have them; raises :class:`BuildError` (``base-unreachable``).
+    """Return the packages of ``suite`` in the distribution's snapshots; raises :class:`BuildError` (``base-unreachable``).
 
-    Their indices are older than they may be by their own words: a snapshot is asked for because it is old.
+    The indices of snapshots are past their expiry dates, which is intended here.
     """
     endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
     wanted = [
@@ -133,25 +133,25 @@ def _updated(workspace: Workspace, sources: Sequence[apt.Source], *, dates_matte
 
 
 def plan(workspace: Workspace, suite: str) -> Bootstrap:
-    """What a bootstrap of ``suite`` would hold now."""
+    """Return the packages that a bootstrap of ``suite`` would contain now."""
     packages = archive(workspace, suite).minimal()
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
 
 
 def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
-    """The root file system of exactly these packages, where it was made before."""
+    """Return the root file system of exactly these packages, if it was made before."""
     return _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
 
 
 def is_whole(rootfs: Rootfs) -> bool:
-    """Whether the tar file of ``rootfs`` is the very one that was made. To be asked before it is used: it takes a moment."""
+    """Whether the tar file of ``rootfs`` is unchanged. Call it before each use; it takes a moment."""
     return files.sha256_of(rootfs.path) == rootfs.archive_sha256
 
 
 def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnProgress) -> Rootfs:
-    """Bootstrap exactly the packages of ``wanted``, whose files ``store`` holds, and keep the result.
+    """Bootstrap exactly the packages of ``wanted`` from the files in ``store``, and cache the result.
 
-    Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` where it fails. A kill at
+    Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` if it fails. A kill at
     any moment leaves only a work folder, which the next run removes.
     """
     program = procs.find("mmdebstrap")
@@ -180,18 +180,18 @@ def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnP
 
 
 def discard(folder: Path) -> None:
-    """Remove a work folder, letting go first of anything that a killed run left mounted in it."""
+    """Remove a work folder. First unmount everything that a killed run left mounted in it."""
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     inside = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
     for place in sorted(inside, reverse=True):
         result = procs.run(["umount", "--lazy", place], timeout_s=30)
-        if result.code != 0:  # removing it would remove what is mounted there
+        if result.code != 0:  # removing the folder would delete the mounted files
             raise EngineError(f"{place} is still mounted from an earlier run: {result.output.strip()}")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
-    """An apt repository of these packages alone. It is trusted as it is: every file in it has just been checked by its hash."""
+    """Write an apt repository with only these packages. It needs no signature: each file was just checked by its hash."""
     entries = []
     for package in wanted.packages:
         if not store.holds(package):
@@ -213,7 +213,7 @@ def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
 
 def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Path, on_progress: OnProgress) -> None:
     names = [package.name for package in planned.packages]
-    # In the mirror's index apt is as important as what mmdebstrap takes by itself; in the package's own fields it is not.
+    # The mirror's index marks apt as important, so that mmdebstrap installs it; the package's own fields do not.
     include = [f"--include={','.join(name for name in ('apt', 'usr-is-merged') if name in names)}"]
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     merged = [f"--hook-dir={hooks}"] if "usr-is-merged" in names and hooks.is_dir() else []
@@ -224,8 +224,9 @@ def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Pat
         f"--architectures={planned.architecture}",
         "--format=tar",
         "--skip=output/dev",  # the engine makes the devices of each container
-        # The hook does it. That step runs this machine's apt-get, which wipes this machine's own package lists where it
-        # does not find the configuration of the new root.
+        # The hook cleans up instead. mmdebstrap's own step runs this machine's apt-get, which deletes this machine's package
+        # lists
+        # if it does not find the configuration of the new root.
         "--skip=cleanup/apt",
         *merged,
         *include,
@@ -247,7 +248,7 @@ def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Pat
 
 
 def _add_dev(archive: Path) -> None:
-    """The folder alone: a builder that finds none makes one, whose time is that of the build."""
+    """Add an empty /dev. Without it a builder would make one, with the time of the build."""
     folder = tarfile.TarInfo("./dev")
     folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, int(_EPOCH)
     with tarfile.open(archive, "a", format=tarfile.GNU_FORMAT) as tar:
@@ -255,8 +256,8 @@ def _add_dev(archive: Path) -> None:
 
 
 def _apart() -> list[str]:
-    # As root mmdebstrap mounts /proc, /sys and /dev of the new root in this machine's own view. In namespaces of its own
-    # they, and every process that dpkg started, go with its first process, whatever ends that.
+    # As root, mmdebstrap would mount /proc, /sys and /dev of the new root in this machine's mount namespace. In separate
+    # namespaces the mounts, and every process that dpkg started, vanish when the first process ends for any reason.
     unshare = procs.find("unshare")
     if unshare is None or os.geteuid() != 0:
         return []
@@ -291,7 +292,7 @@ def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
 
 
 def prune(folder: Path) -> None:
-    """Remove what no run will use again: root file systems of an earlier layout, and all but the last few of a suite."""
+    """Remove root file systems of an earlier layout, and all but the last few of each suite."""
     usable = {made: made.stat().st_mtime for made in folder.iterdir() if _read(made) is not None}
     kept = sorted(usable, key=lambda made: usable[made], reverse=True)[:_KEPT]
     for made in folder.iterdir():
@@ -300,7 +301,7 @@ def prune(folder: Path) -> None:
 
 
 def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:
-    """The packages that a root file system really holds, by its dpkg: the planned ones where it has those versions."""
+    """Return the packages that dpkg lists in a root file system, with the planned details for equal versions."""
     known = {(package.name, package.version): package for package in planned}
     with tarfile.open(archive) as tar:
         status = tar.extractfile("./var/lib/dpkg/status")
@@ -321,7 +322,7 @@ def _folder(workspace: Workspace, suite: str) -> Path:
 def _read(folder: Path) -> Rootfs | None:
     try:
         manifest = codec.decode(Manifest, codec.loads(files.read_bytes(folder / "manifest.json")), str(folder))
-    except Exception:  # not ours, or of another version of ours: as good as absent
+    except Exception:  # not made by envbuild, or by another version: treat it as absent
         return None
     path = folder / "rootfs.tar"
     usable = manifest.layout == LAYOUT and path.is_file() and folder.name == key(manifest.bootstrap)

@@ -1,4 +1,4 @@
-"""Turns a builder's output into an error: a table of patterns in the output, each with an error code."""
+"""Turn a builder's output into an error, with a table of patterns and error codes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _KEPT_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One row: where ``text`` is found in the output, the failure is ``code``. ``example`` is a real line, used as its test."""
+    """One row: if the output contains ``text``, the error is ``code``. ``example`` is a real line, used in tests."""
 
     code: str
     text: str
     example: str
 
 
-# The first row that is found decides, so that the more telling ones stand first: a full disk makes downloads fail too.
+# The first match decides, so specific rows come first: a full disk, for example, makes downloads fail too.
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("no-space", r"no space left on device", "write /var/lib/x: no space left on device"),
     Pattern(
@@ -91,7 +91,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "unknown-package", r"E: Package '(\S+)' has no installation candidate", "E: Package 'x' has no installation candidate"
     ),
     Pattern("index-unreachable", r"E: Failed to fetch \S+", "E: Failed to fetch http://a.b/x.deb  404  Not Found"),
-    # Last: pip says so too of an index that it could not ask.
+    # This must be last: pip also prints it for an index that it could not reach.
     Pattern("artifact-gone", r"No matching distribution found for", "ERROR: No matching distribution found for six==1.16.99"),
     Pattern("artifact-gone", r"there is no version of \S+==", "Because there is no version of six==1.16.99 and you require it"),
     Pattern("artifact-gone", r"not found in the package registry", "Because a was not found in the package registry"),
@@ -110,7 +110,7 @@ _HINTS = {
 
 
 def classify(text: str) -> str:
-    """The error code that the output of a failed build stands for; ``build-step`` where no row of the table fits."""
+    """Return the error code for the output of a failed build; ``build-step`` if no row matches."""
     for pattern in PATTERNS:
         if re.search(pattern.text, text):
             return pattern.code
@@ -118,7 +118,7 @@ def classify(text: str) -> str:
 
 
 def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildError:
-    """The error for a failed build: the instruction, why it failed, and the last lines that it wrote."""
+    """Return the error for a failed build: the instruction, the cause, and its last lines of output."""
     tail = tuple(lines[-_KEPT_LINES:])
     code = classify("\n".join([f"{instruction} ERROR: {reason}", *tail]))
     where = f" in: {_shorten(instruction)}" if instruction else ""

@@ -1,4 +1,4 @@
-"""Reads BuildKit's ``--progress=plain`` lines and turns them into progress messages. Keeps the last lines for an error."""
+"""Read BuildKit's ``--progress=plain`` lines and turn them into progress messages. Keep the last lines for errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
 _TRANSFER = re.compile(
     r"^(?:sha256:\S+|transferring \w+:) (?P<done>[\d.]+)(?P<unit>[kMG]?B)(?: / (?P<total>[\d.]+)(?P<tunit>[kMG]?B))?"
 )
-# What every shell step begins with (options, the sourcing of secrets) says nothing about this one.
+# The common beginning of every shell step (options, reading secrets) is not shown.
 _PREAMBLE = re.compile(r"(?<=RUN )(?:if \[ .*?; fi; |set -\w+;? (?:&& )?|export [^;]*; )+")
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _KEPT = 60
@@ -35,9 +35,9 @@ class _Vertex:
 
 @dataclass(slots=True)
 class PlainProgress:
-    """Fed line by line; ``total`` is how many instructions the Dockerfile has, None where that is not known.
+    """A parser that is fed line by line; ``total`` is the number of the Dockerfile's instructions, None if unknown.
 
-    After a failure ``failed`` is the name of the step, ``reason`` the builder's word for it and ``tail`` its last lines.
+    After a failure ``failed`` is the name of the step, ``reason`` the builder's reason and ``tail`` its last lines.
     """
 
     on_progress: OnProgress
@@ -47,7 +47,7 @@ class PlainProgress:
     _others: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def feed(self, line: str) -> None:
-        """Take one line of the builder's output."""
+        """Parse one line of the builder's output."""
         match = _VERTEX.match(line)
         if match is None:
             if line.strip():
@@ -57,33 +57,33 @@ class PlainProgress:
         if not vertex.name:
             vertex.name = match["rest"]
             self._start(vertex)
-        elif match["rest"] != vertex.name:  # interleaved output repeats the name
+        elif match["rest"] != vertex.name:  # with interleaved output the builder repeats the name
             self._news(vertex, match["rest"])
 
     @property
     def steps(self) -> int:
-        """Instructions that ended well so far."""
+        """The number of instructions that have succeeded so far."""
         return sum(v.finished and _STEP.match(v.name) is not None for v in self._vertices.values())
 
     @property
     def cached(self) -> int:
-        """Instructions whose earlier result was used."""
+        """The number of instructions whose result came from the cache."""
         return sum(v.cached and _STEP.match(v.name) is not None for v in self._vertices.values())
 
     @property
     def failed(self) -> str:
-        """The name of the step that failed, empty where none did."""
+        """The name of the step that failed, empty if none did."""
         return next((v.name for v in self._vertices.values() if v.error and v.error != "CANCELED"), "")
 
     @property
     def reason(self) -> str:
-        """Why it failed, in the builder's words."""
+        """The builder's reason for the failure."""
         errors = [v.error for v in self._vertices.values() if v.error and v.error != "CANCELED"]
         return errors[0] if errors else (self._others[-1] if self._others else "the builder gave no reason")
 
     @property
     def tail(self) -> list[str]:
-        """The last lines of the failing step; the builder's own last lines where no step failed."""
+        """The last lines of the failed step, or of the builder if no step failed."""
         failing = [v for v in self._vertices.values() if v.error and v.error != "CANCELED"]
         return list(failing[0].lines) if failing else list(self._others)
 
@@ -123,7 +123,7 @@ class PlainProgress:
 
 
 def instruction_of(name: str, limit: int = 100) -> str:
-    """A step's name for people: stage and instruction on one line, mount options left out."""
+    """Return a readable name of a step: stage and instruction on one line, without mount options."""
     step = _STEP.match(name)
     if step is None:
         return name[:limit]
@@ -133,9 +133,9 @@ def instruction_of(name: str, limit: int = 100) -> str:
 
 
 def count_steps(dockerfile: str) -> int:
-    """How many instructions of a Dockerfile the builder will report as steps of their own.
+    """Return how many instructions of a Dockerfile the builder will report as steps.
 
-    A FROM that names an earlier stage makes none.
+    A FROM that names an earlier stage is not reported.
     """
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*\n?", "", dockerfile))
     stages: set[str] = set()

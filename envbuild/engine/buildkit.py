@@ -1,4 +1,4 @@
-"""Builds an image with BuildKit, through the docker program: the SDK has no BuildKit."""
+"""Build an image with BuildKit, through the docker program, because the SDK has no BuildKit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BuildSpec:
 def build(
     spec: BuildSpec, *, cli: DockerCli, endpoint: str, find_image: Callable[[str], ImageInfo | None], on_progress: OnProgress
 ) -> BuiltImage:
-    """Build on the engine at ``endpoint``, which answers ``find_image``. Raises :class:`BuildError`."""
+    """Build on the engine at ``endpoint``; ``find_image`` asks it for the result. Raises :class:`BuildError`."""
     started = time.monotonic()
     progress = PlainProgress(on_progress, total=count_steps((spec.context / "Dockerfile").read_text(encoding="utf-8")))
     with secret_files(spec.secrets) as secrets:
@@ -60,10 +60,10 @@ def build(
 
 @contextlib.contextmanager
 def secret_files(secrets: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
-    """Paths from which the docker program can read each secret while the block lasts.
+    """Return paths from which the docker program can read the secrets inside the ``with`` block.
 
-    The bytes live in memory files of this process, reached through /proc: nothing is written to a disk, and nothing can
-    remain, however this process ends.
+    The secrets are in memory files of this process, accessible through /proc. They are never written to a disk and vanish with
+    the process.
     """
     with contextlib.ExitStack() as stack:
         paths: dict[str, str] = {}
@@ -82,7 +82,7 @@ def secret_files(secrets: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
 
 
 def build_options(spec: BuildSpec) -> list[str]:
-    """The options of the docker program for ``spec``, without its secrets."""
+    """Return the options of the docker program for ``spec``, without its secrets."""
     options = [f"--tag={tag}" for tag in spec.tags]
     options += [f"--build-arg={name}={value}" for name, value in spec.build_args.items()]
     options += [f"--label={name}={value}" for name, value in spec.labels.items()]
@@ -90,10 +90,10 @@ def build_options(spec: BuildSpec) -> list[str]:
 
 
 def no_buildkit(endpoint: str, product: Product) -> EngineError:
-    """The error (``no-buildkit``) for an engine on which no docker program of this machine builds with BuildKit.
+    """Return the error (``no-buildkit``) for an engine with which no docker program of this machine can use BuildKit.
 
-    The classic builder, and Podman's, cannot mount the secrets of a build as these Dockerfiles ask for: proxies and credentials
-    would get into the image.
+    The classic builder and Podman's builder cannot mount build secrets as these Dockerfiles require; proxies and credentials
+    would then get into the image.
     """
     if product == "Podman":
         return EngineError(

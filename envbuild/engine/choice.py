@@ -1,4 +1,4 @@
-"""Chooses the engine: DOCKER_HOST, the default socket, the private engine, in that order."""
+"""Choose the engine: DOCKER_HOST, the default socket, the private engine, in that order."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Refusal:
 
 
 def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
-    """The first engine that answers.
+    """Return the first engine that answers.
 
-    Where DOCKER_HOST is set nothing else is tried: another engine than the one named would surprise. Raises
-    :class:`EngineError`: ``no-engine`` where there is none, ``refused`` where one is there and no connection to it succeeds.
+    If DOCKER_HOST is set, no other engine is tried: using another one would surprise. Raises :class:`EngineError`:
+    ``no-engine`` if there is none, ``refused`` if there is one but connecting to it fails.
     """
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):
@@ -46,12 +46,12 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
 
 
 def describe(workspace: Workspace) -> EngineInfo:
-    """What :func:`connect` would give, as facts; for ``doctor``."""
+    """Return the facts about the engine that :func:`connect` would return, for ``doctor``."""
     return connect(workspace).info
 
 
 def endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
-    """The engines to try, in that order: where each one listens, and why it is tried."""
+    """Return the engines to try, in order: the address of each and the reason for trying it."""
     named = environ.get("DOCKER_HOST")
     if named:
         yield named, "DOCKER_HOST"
@@ -64,7 +64,7 @@ def endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tupl
 
 
 def no_engine_error(refusals: Sequence[Refusal]) -> EngineError:
-    """The error for a machine on which every engine that was tried gave one of ``refusals``."""
+    """Return the error for a machine on which no engine could be used; ``refusals`` has the reasons."""
     named = next((each for each in refusals if each.origin == "DOCKER_HOST"), None)
     if named is not None and named.reason == NO_PARAMIKO:
         return EngineError(

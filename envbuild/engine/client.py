@@ -1,4 +1,4 @@
-"""The engine as the rest of the project sees it."""
+"""The client of a container engine that the rest of the project uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuild.model import OnProgress, ignore_progress
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_PATIENCE_S = 86400  # between two answers: training in a container may be silent for hours
+_PATIENCE_S = 86400  # seconds between two answers: training in a container may print nothing for hours
 
 
 class Engine:
@@ -42,24 +42,24 @@ class Engine:
 
     @functools.cached_property
     def cli(self) -> docker_program.DockerCli:
-        """The docker program that builds; found on first use, because asking costs a tenth of a second."""
+        """The docker program that builds; found on first use, because the search takes a tenth of a second."""
         return docker_program.choose(self.endpoint, self._docker_programs)
 
     @functools.cached_property
     def product(self) -> Product:
-        """Whose engine answers."""
+        """The product that answers (Docker or Podman)."""
         version: dict[str, Any] = self.client.version()
         named = [str(part.get("Name", "")) for part in version.get("Components") or ()]
         return "Podman" if any(name.startswith("Podman") for name in named) else "Docker"
 
     def require_builder(self) -> None:
-        """Raise :class:`EngineError` (``no-buildkit``) where nothing here can build on this engine."""
+        """Raise :class:`EngineError` (``no-buildkit``) if no program on this machine can build on this engine."""
         if self.cli.builder == "classic":
             raise buildkit.no_buildkit(self.endpoint, self.product)
 
     @functools.cached_property
     def info(self) -> EngineInfo:
-        """Which engine this is and what it can do."""
+        """Return which engine this is and what it can do."""
         facts: dict[str, Any] = self.client.info()
         version: dict[str, Any] = self.client.version()
         return EngineInfo(
@@ -95,10 +95,10 @@ class Engine:
         on_progress: OnProgress = ignore_progress,
         no_cache: bool = False,
     ) -> BuiltImage:
-        """Build ``context`` and give the image all tags.
+        """Build ``context`` and give the image all of the tags.
 
-        ``secrets`` never touch a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
-        :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) where no docker
+        ``secrets`` are never written to a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
+        :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) if no docker
         program here builds with BuildKit.
         """
         self.require_builder()
@@ -177,10 +177,10 @@ class Engine:
     ) -> RunResult:
         """Run ``argv`` in a new container of ``image`` and return how it ended, whatever its exit code.
 
-        ``gpus`` is ``all`` or a list of indexes or UUIDs. ``deliver`` are files to be copied in before the start (path in the
-        container → file here), ``collect`` names files or folders that are copied out at the end; both also where the engine
-        is on another machine. The container is removed in every case, Ctrl-C included. Raises
-        :class:`TimedOutError` after ``timeout_s``, its ``details`` holding the last lines.
+        ``gpus`` is ``all`` or a list of indexes or UUIDs. Before the start, the files in ``deliver`` are copied in (path in the
+        container → file on this machine). At the end, the files or folders in ``collect`` are copied out. Both also work with
+        an engine on another machine. The container is always removed, also after Ctrl-C. Raises :class:`TimedOutError` after
+        ``timeout_s``, with the last lines in ``details``.
         """
         containers.remove_if_killed(self.endpoint)
         return containers.run(
@@ -206,7 +206,7 @@ class Engine:
         )
 
     def tag(self, image: str, reference: str) -> None:
-        """Give ``image`` one more name, taking it from whatever had it."""
+        """Give ``image`` one more name; another image with this name loses it."""
         repository, _, tag = reference.rpartition(":")
         if not self.client.api.tag(image, repository, tag):
             raise EngineError(f"The engine did not accept the name {reference}.", code="refused")
@@ -214,11 +214,11 @@ class Engine:
     def import_rootfs(
         self, rootfs: Path, reference: str, *, created: str, comment: str, on_progress: OnProgress = ignore_progress
     ) -> str:
-        """Make an image of one layer from a tar file; the same bytes give the same image id. Returns the id."""
+        """Make an image of one layer from a tar file and return its id. The same bytes give the same id."""
         return image_tar.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
 
     def registry_digest(self, reference: str) -> str:
-        """The digest that ``reference`` has in its registry now, asked through the engine; nothing is pulled."""
+        """Return the current digest of ``reference`` in its registry, asked through the engine; nothing is pulled."""
         return registry.digest(self.client, reference)
 
     def pull(self, reference: str, on_progress: OnProgress = ignore_progress) -> str:
@@ -226,7 +226,7 @@ class Engine:
         return registry.pull(self.client, reference, on_progress)
 
     def remove_image(self, reference: str) -> None:
-        """Take the name away, and the image with it where that was its last; nothing happens where it is absent."""
+        """Remove the name, and the image too if it has no other name. Do nothing if it is absent."""
         from docker.errors import ImageNotFound
 
         try:
@@ -235,7 +235,7 @@ class Engine:
             return
 
     def remove_unused(self, image: str) -> bool:
-        """Remove ``image`` unless a container or another image needs it; whether it is gone."""
+        """Remove ``image`` unless a container or another image needs it; return whether it is gone."""
         from docker.errors import APIError, ImageNotFound
 
         try:
@@ -247,11 +247,11 @@ class Engine:
         return True
 
     def layer_files(self, image: str) -> Iterator[LayerFile]:
-        """Every entry of every layer of ``image``, streamed, lowest layer first where the engine's format keeps that order."""
+        """Stream every entry of every layer of ``image``, lowest layer first if the engine's format keeps the order."""
         return image_tar.layer_files(self.client, image)
 
     def history(self, image: str) -> list[str]:
-        """The command of each history entry, newest first, uncut."""
+        """Return the full command of each history entry, newest first."""
         api: Any = self.client.api
         entries: list[dict[str, Any]] = api.history(image)
         return [str(entry.get("CreatedBy") or "") for entry in entries]

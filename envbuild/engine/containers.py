@@ -1,4 +1,4 @@
-"""Runs one command in one container and removes the container, whatever happens."""
+"""Run one command in one container, and always remove the container."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _OWNER = "org.envbuild.owner"
 _TAIL = 40
-# A container that was being made when the process died appears a moment later.
+# A container that was being created when the process died appears a moment later.
 _LOOKS_S = (0.0, 1.0, 4.0)
 _PROGRAM = "import os, sys; from envbuild.engine import containers; containers.clear(sys.argv[1], os.environ)"
 _watched: set[tuple[int, str]] = set()
@@ -55,9 +55,9 @@ class ContainerSpec:
 
 
 def run(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None] | None) -> RunResult:
-    """Create, deliver, start, follow, collect, remove.
+    """Create the container, deliver files, start it, follow its output, collect files and remove it.
 
-    Limits are wishes: an engine without CAP_SYS_RESOURCE cannot raise them, and the container then runs with its own.
+    Limits are optional: an engine without CAP_SYS_RESOURCE cannot raise them, and the container then runs with the defaults.
     """
     sweep(client)
     try:
@@ -78,7 +78,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
     try:
         container = _create(client, spec)
         _deliver(client, container, spec.deliver)
-        # Without logs=True: attached before the start, the stream misses nothing, and the log would repeat the first lines.
+        # logs=True would repeat the first lines: the stream is attached before the start and misses nothing.
         stream = client.api.attach(container, stdout=True, stderr=True, stream=True, demux=True)
         with _limit(client, container, spec.timeout_s) as passed:
             _start(client, container, spec)
@@ -106,7 +106,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
 
 
 def sweep(client: DockerClient) -> int:
-    """Remove the containers of runs on this machine whose process was killed; returns how many there were."""
+    """Remove the containers of killed runs on this machine; return their number."""
     from docker.errors import APIError
 
     removed = 0
@@ -120,15 +120,15 @@ def sweep(client: DockerClient) -> int:
 
 
 def remove_if_killed(endpoint: str) -> None:
-    """Have the guard clear the engine at ``endpoint`` once this process is killed; one entry however often it is asked for."""
+    """Make the guard clear the engine at ``endpoint`` if this process is killed. Repeated calls add only one entry."""
     if (os.getpid(), endpoint) not in _watched:
         _watched.add((os.getpid(), endpoint))
-        # -P: nothing in the working folder may take the place of this package
+        # -P: no file in the working folder may shadow this package
         guard.run_if_killed([sys.executable, "-P", "-c", _PROGRAM, endpoint])
 
 
 def clear(endpoint: str, environ: Mapping[str, str]) -> None:
-    """Remove the containers on ``endpoint`` whose process is gone; looks more than once."""
+    """Remove the containers on ``endpoint`` whose process has ended; check several times."""
     client = open_client(endpoint, environ)
     for pause in _LOOKS_S:
         time.sleep(pause)
@@ -152,7 +152,7 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
         entrypoint=None if spec.entrypoint is None else list(spec.entrypoint),
         environment=spec.env,
         user=spec.user,
-        # Without a network the engine gives a container's own name no address; libraries that look it up fail (Gloo is one).
+        # Without a network, a container's own name has no address, and libraries that look it up (such as Gloo) fail.
         hostname="localhost" if spec.network == "none" else None,
         stdin_open=spec.stdin is not None,
         host_config=host_config,
@@ -162,7 +162,7 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
 
 
 def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, Path]]) -> None:
-    """Copy files in, readable by all: path in the container, file here. A mount would need them on the engine's machine."""
+    """Copy files in, readable by all (path in the container → file here). A mount would need them on the engine's machine."""
     if not wanted:
         return
     with tempfile.TemporaryFile() as stream:
@@ -177,7 +177,7 @@ def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, P
 
 
 def device_requests(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """The ``DeviceRequests`` of Docker's interface for ``gpus``: ``all``, or indexes or UUIDs."""
+    """Return Docker's ``DeviceRequests`` for ``gpus``: ``all``, or indexes or UUIDs."""
     if not gpus:
         return None
     which: dict[str, Any] = {"Count": -1} if gpus == "all" else {"DeviceIDs": [gpus] if isinstance(gpus, str) else list(gpus)}
@@ -195,7 +195,7 @@ def _start(client: DockerClient, container: str, spec: ContainerSpec) -> None:
 
 
 def _feed(raw: socket.socket, channel: Any, content: bytes) -> None:
-    # In a thread of its own: a program that writes before it has read everything would block both sides.
+    # Use a separate thread: a program that writes before it has read everything would block both sides.
     with contextlib.suppress(OSError), contextlib.closing(channel):
         raw.sendall(content)
         raw.shutdown(socket.SHUT_WR)
@@ -207,7 +207,7 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
     def stop() -> None:
         passed.set()
-        with contextlib.suppress(Exception):  # it may have ended at this very moment
+        with contextlib.suppress(Exception):  # it may have just ended
             client.api.kill(container)
 
     timer = threading.Timer(seconds, stop) if seconds is not None else None
@@ -222,7 +222,7 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
 
 def _follow(stream: Iterator[tuple[bytes | None, bytes | None]], on_line: Callable[[str], None] | None) -> str:
-    """Whole lines of both streams as they come; an unfinished line of one is not joined to what the other says meanwhile."""
+    """Yield complete lines of both streams as they arrive, without mixing an unfinished line with the other stream."""
     whole = io.StringIO()
     rests = [b"", b""]
     for pieces in stream:
@@ -283,7 +283,7 @@ def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
 
 
 def identity_of(pid: int) -> str:
-    """The process ``pid`` told apart from a later one of the same number, by its start time."""
+    """Return an identity of process ``pid`` with its start time, because numbers are reused."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -292,6 +292,6 @@ def identity_of(pid: int) -> str:
 
 
 def is_alive(identity: str) -> bool:
-    """Whether the process of that :func:`identity_of` still runs."""
+    """Whether the process with this :func:`identity_of` still runs."""
     pid = identity.partition("@")[0]
     return pid.isdigit() and identity_of(int(pid)) == identity

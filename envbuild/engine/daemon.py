@@ -1,4 +1,4 @@
-"""The private engine's daemon: its programs, configuration and command line."""
+"""The programs, configuration and command line of the private engine's daemon."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from envbuild.errors import EngineError
 # that socket paths have.
 HIDDEN = Path("/run/containerd")
 
-# The first process of the namespace: it reaps what is left to it, passes SIGTERM on, and ends when dockerd ends, which
-# makes the kernel end everything else in the namespace.
+# The first process of the namespace. It reaps orphans, passes SIGTERM on, and ends when dockerd ends. The kernel then ends
+# all other processes in the namespace.
 INIT = f"""set -eu
 mkdir -p {HIDDEN}
 mount -t tmpfs -o mode=0711 envbuild {HIDDEN}
@@ -29,7 +29,7 @@ exit $code
 """
 
 _HOST_CONFIGURATION = Path("/etc/docker/daemon.json")
-# What an administrator set there for every engine of this machine. The rest (addresses, storage, data-root) is its own.
+# Settings of an administrator for every engine of this machine. Others (addresses, storage, data-root) are not copied.
 _TAKEN_OVER = (
     "default-runtime",
     "dns",
@@ -43,13 +43,13 @@ _TAKEN_OVER = (
 )
 _CACHE_LIMIT = "30GB"
 _LOOPBACK = "127.0.0.1"
-# Debian's docker.io has it in /usr/sbin, Docker's own packages in /usr/bin or /usr/libexec/docker.
+# Debian's docker.io installs it in /usr/sbin, Docker's own packages in /usr/bin or /usr/libexec/docker.
 _PROXY_FOLDERS = ("/usr/sbin", "/sbin", "/usr/libexec/docker", "/usr/lib/docker")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Programs:
-    """Where the programs are that the daemon needs."""
+    """The paths of the programs that the daemon needs."""
 
     dockerd: str
     unshare: str
@@ -57,7 +57,7 @@ class Programs:
 
     @staticmethod
     def find() -> Programs:
-        """Find them; raises :class:`EngineError` (``missing-program``) naming the package of the first that is absent."""
+        """Find the programs. Raises :class:`EngineError` (``missing-program``) with the package of the first missing one."""
         packages = {
             "dockerd": "docker.io",
             "containerd": "containerd",
@@ -82,12 +82,12 @@ class Programs:
 
 
 def data_option(data: Path) -> str:
-    """The option that tells our daemon apart from every other on this machine."""
+    """Return the option by which this daemon can be recognised on this machine."""
     return f"--data-root={data}"
 
 
 def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge: str, cgroup: str) -> list[str]:
-    """The command line of the daemon in its namespaces."""
+    """Return the command line of the daemon in its namespaces."""
     return [
         programs.unshare,
         "--mount",
@@ -95,7 +95,7 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
         "--fork",
         "--kill-child=KILL",
         "--mount-proc",
-        "--propagation=slave",  # disks mounted later are seen; what is mounted inside stays inside
+        "--propagation=slave",  # disks mounted later become visible inside; mounts made inside stay inside
         "sh",
         "-c",
         INIT,
@@ -113,13 +113,13 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
         "--ip-masq=false",
         *_publishing(programs.proxy),
         f"--cgroup-parent={cgroup}",
-        # systemd would read the process numbers of another namespace
+        # systemd would see process numbers of another namespace
         "--exec-opt=native.cgroupdriver=cgroupfs",
     ]
 
 
 def _publishing(proxy: str | None) -> list[str]:
-    """The options for published ports: dockerd's own forwarder listens on the host, on loopback unless an address is given.
+    """Return the options for published ports. dockerd's forwarder listens on the host, on loopback unless an address is given.
 
     The daemon writes no firewall rules (see ``network``), so a port can only be published by the forwarder: one process per
     port, started by dockerd in its PID namespace, which ends with the engine. Without the program a published port does
@@ -131,7 +131,7 @@ def _publishing(proxy: str | None) -> list[str]:
 
 
 def configuration(host: Path = _HOST_CONFIGURATION) -> str:
-    """The daemon's configuration file: the machine-wide settings of the host's own, GPUs, and a bounded build cache."""
+    """Return the daemon's configuration file: settings copied from the host's engine, GPUs, and a limited build cache."""
     try:
         given = json.loads(host.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Stores the .deb files that locks pin, named by hash. A missing file comes from a mirror, else from a snapshot archive.
+"""Store the .deb files that locks pin, named by hash. A missing file comes from a mirror, else from a snapshot archive.
 
-Whatever a server answers, only the file with the lock's hash gets in, and only whole: it is written under another name first.
+Only complete files with the lock's hash are stored: each is written under another name and checked first.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from envbuild.index.thread_pool import DaemonPool
 from envbuild.model import DebianPackage, Lock, OnProgress, Progress
 from envbuild.workspace import Workspace
 
-_PARALLEL = 4  # downloads at a time; more only share the same line
-_DEADLINE_S = 600.0  # for one file; apt gives up a silent server within seconds
+_PARALLEL = 4  # parallel downloads; more would only share the same connection
+_DEADLINE_S = 600.0  # seconds for one file; apt gives up on a silent server within seconds
 _SHOWN = 3
 APT_HELPER = "/usr/lib/apt/apt-helper"
-_SLACK = 1 << 20  # that a file may be longer than the lock says before its download is cut: a page of an error, no more
+_SLACK = 1 << 20  # extra bytes after which a too long download is stopped; enough for an error page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageServer:
-    """A mirror of ``archive``, or a snapshot of it if ``is_snapshot``. Paths of packages are relative to ``root``."""
+    """A mirror of ``archive``, or a snapshot of it if ``is_snapshot`` is true. Package paths are relative to ``root``."""
 
     archive: str
     root: str
@@ -37,44 +37,44 @@ class PackageServer:
 
     @property
     def title(self) -> str:
-        """The server in a message."""
+        """The name of the server for messages."""
         return f"the snapshot {self.root.rstrip('/')}" if self.is_snapshot else "this machine's mirror"
 
     def url(self, package: DebianPackage) -> str:
-        """The address of ``package`` there."""
+        """Return the address of ``package`` on this server."""
         return self.root + quote(package.path.partition("/")[2])
 
 
 def mirror_servers(sources: Iterable[apt.Source]) -> list[PackageServer]:
-    """The mirrors that ``sources`` of apt name."""
+    """Return the mirrors in apt's ``sources``."""
     return [PackageServer(archive=source.archive, root=source.root) for source in sources]
 
 
 def servers_of(lock: Lock, sources: Iterable[apt.Source]) -> tuple[PackageServer, ...]:
-    """The servers to ask for the packages of ``lock``, in that order: this machine's mirrors, then the snapshots."""
+    """Return the servers for the packages of ``lock``, in order: this machine's mirrors, then the snapshots."""
     urls = [url.rstrip("/") for url in (lock.apt.snapshots if lock.apt else ())]
     snapshots = [PackageServer(archive=url.split("/")[-2], root=f"{url}/", is_snapshot=True) for url in urls]
     return tuple(dict.fromkeys([*mirror_servers(sources), *snapshots]))
 
 
 def host_mirrors(lock: Lock) -> list[apt.Source]:
-    """The mirrors of the lock's suite that this machine's apt names; none where it has no apt. None is asked yet."""
+    """Return this machine's apt mirrors of the lock's suite, without contacting them; none without apt."""
     suite = lock.base.bootstrap.suite if lock.base.bootstrap else ""
     return apt.sources_for(suite, apt.host_sources(), codename=apt.codename()) if suite else []
 
 
 class Store:
-    """The files below one folder, each named by its sha256."""
+    """A folder of files, each named by its sha256."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.folder = workspace.downloads / "debs"
 
     def path(self, package: DebianPackage) -> Path:
-        """Where the file of ``package`` lies, or would."""
+        """Return the path of the file of ``package``, whether or not it exists."""
         return self.folder / f"{package.sha256}.deb"
 
     def holds(self, package: DebianPackage) -> bool:
-        """Whether the file is there, whole and the very one; a damaged one is removed."""
+        """Whether the file exists and has the right hash; a damaged file is removed."""
         path = self.path(package)
         try:
             if files.sha256_of(path) == package.sha256:
@@ -85,9 +85,9 @@ class Store:
         return False
 
     def get(self, package: DebianPackage, servers: Sequence[PackageServer]) -> Path:
-        """The file of ``package``, fetched where it is not there yet.
+        """Return the file of ``package``; fetch it if it is missing.
 
-        Raises :class:`BuildError` (``package-gone``) that says of each place why it does not serve.
+        Raises :class:`BuildError` (``package-gone``), with the reason for each source.
         """
         path = self.path(package)
         if self.holds(package):
@@ -109,14 +109,14 @@ class Store:
             refused.append(f"{server.title}: {why}")
         refused += [] if any(each.is_snapshot for each in servers) else ["no snapshot archive in the lock"]
         raise BuildError(
-            f"{package.name} {package.version} (sha256 {package.sha256}) cannot be had: {'; '.join(refused)}.",
+            f"{package.name} {package.version} (sha256 {package.sha256}) is unavailable: {'; '.join(refused)}.",
             code="package-gone",
             hint="Run it where the snapshot archive can be reached, copy the file into the store under its sha256, or take the "
             "packages of today: `envbuild lock NAME --relock`.",
         )
 
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
-        """Have all of ``packages``, several at a time; one error tells of all that cannot be had."""
+        """Fetch all of ``packages``, several in parallel. One error lists all that are unavailable."""
         self.sweep()
         wanted = [package for package in packages if not self.holds(package)]
         total = float(sum(package.size for package in wanted))
@@ -137,7 +137,7 @@ class Store:
             raise _together(failed)
 
     def sweep(self) -> None:
-        """Remove what killed runs left half-written."""
+        """Remove incomplete files of killed runs."""
         for part in self.folder.glob(".*.part") if self.folder.is_dir() else ():
             with contextlib.suppress(ValueError, OSError):
                 if not Path("/proc", str(int(part.name.split(".")[2]))).exists():
@@ -145,7 +145,7 @@ class Store:
 
 
 def collector(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> Callable[[Sequence[DebianPackage]], Store]:
-    """A function that has the files of packages of ``lock`` in the store of ``workspace``, and answers the store."""
+    """Return a function that fetches packages of ``lock`` into the store of ``workspace`` and returns the store."""
     store, servers = Store(workspace), servers_of(lock, host_mirrors(lock))
 
     def have(wanted: Sequence[DebianPackage]) -> Store:
@@ -156,7 +156,7 @@ def collector(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> Call
 
 
 def link(source: Path, target: Path) -> None:
-    """``target`` as another name of the same file, or a copy where the file system has no such thing."""
+    """Make ``target`` a hard link to the file, or a copy if the file system has no hard links."""
     import shutil
 
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-    target.chmod(0o644)  # whatever this machine's umask is: equal contexts are equal
+    target.chmod(0o644)  # independent of the umask, so that equal contexts are equal
 
 
 def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
@@ -172,7 +172,7 @@ def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
         return failed[0]
     first = failed[0]
     return BuildError(
-        f"{len(failed)} system packages cannot be had. The first: {first.message}",
+        f"{len(failed)} system packages are unavailable. The first: {first.message}",
         code=first.code,
         hint=first.hint,
         problems=[Problem(where="packages", line=0, message=each.message) for each in failed],
@@ -180,7 +180,7 @@ def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
 
 
 def _download(url: str, target: Path, package: DebianPackage) -> str:
-    """Fetch ``url`` into ``target``; why that is not the file, empty where it is."""
+    """Fetch ``url`` into ``target``; return an empty text on success, else the reason for the failure."""
     fetch: Callable[[str, Path, int], str] = _by_apt if Path(APT_HELPER).is_file() else _by_requests
     why = fetch(url, target, package.size)
     if why or not target.is_file():
@@ -190,7 +190,7 @@ def _download(url: str, target: Path, package: DebianPackage) -> str:
 
 
 def _by_apt(url: str, target: Path, size: int) -> str:
-    """With the proxies, certificates and passwords that this machine's apt knows."""
+    """Download with apt, which knows this machine's proxies, certificates and passwords."""
     limit = [f"--fsize={size + _SLACK}", "--"]
     bounded = [prlimit, *limit] if (prlimit := procs.find("prlimit")) else []
     argv = [*bounded, APT_HELPER, *apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
@@ -221,5 +221,5 @@ def _by_requests(url: str, target: Path, size: int) -> str:
 
 
 def sums(packages: Iterable[DebianPackage]) -> str:
-    """What sha256sum reads to check a folder of these packages."""
+    """Return the file with which sha256sum checks a folder of these packages."""
     return "".join(f"{package.sha256}  {package.filename}\n" for package in packages)

@@ -1,4 +1,4 @@
-"""Connects the docker SDK to one engine, and says in words why that failed."""
+"""Connect the docker SDK to one engine, and explain failures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _HANDSHAKE_S = 10
 
 
 def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
-    """A client of the engine at ``endpoint``, which has answered; raises errors of several libraries where it does not."""
+    """Return a client of the engine at ``endpoint`` after it has answered. Failures raise errors of several libraries."""
     import docker
 
     if endpoint.startswith("ssh://"):
-        # The ssh program rather than paramiko's own: it knows the user's configuration, agent and jump hosts. docker-py imports
-        # paramiko all the same.
+        # Use the ssh program, which knows the user's configuration, agent and jump hosts, instead of paramiko. docker-py still
+        # imports paramiko.
         found = docker.DockerClient(base_url=endpoint, timeout=_HANDSHAKE_S, use_ssh_client=True)
     elif environ.get("DOCKER_TLS_VERIFY"):
         found = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
@@ -44,7 +44,7 @@ def reach(endpoint: str, environ: Mapping[str, str]) -> Callable[[], DockerClien
 
 
 def reason_of(error: Exception, endpoint: str) -> str:
-    """Why ``endpoint`` gave no connection, in words."""
+    """Explain why connecting to ``endpoint`` failed."""
     text = " ".join(str(error).split())
     if "paramiko" in text:
         return NO_PARAMIKO

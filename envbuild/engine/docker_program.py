@@ -1,7 +1,7 @@
-"""Finds a docker program that can really build with BuildKit against one engine: by asking, never by its path or version.
+"""Find a docker program that can really build with BuildKit on one engine, by trying it, not by its path or version.
 
-A program may be first on PATH and still be useless here: from version 23 on ``docker build`` needs the buildx plugin, which
-distributions package apart (https://docs.docker.com/build/buildkit/#getting-started).
+The first program on PATH may be unusable: from version 23 on ``docker build`` needs the buildx plugin, which distributions
+put into a separate package (https://docs.docker.com/build/buildkit/#getting-started).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ANSWER = "FROM scratch\nLABEL org.envbuild.question=buildkit\n"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerCli:
-    """A program and the way to build with it; ``path`` is empty where ``builder`` is ``classic``, which serves none of ours."""
+    """A program and its builder; ``path`` is empty if ``builder`` is ``classic``, which cannot build these Dockerfiles."""
 
     path: str
     builder: Builder
     version: str
 
     def build_argv(self) -> list[str]:
-        """The words that begin a build, output options included."""
+        """Return the beginning of a build's command line, with output options."""
         if self.builder == "buildx":
             # "default" is the engine's own BuildKit: another builder would not see the images that this engine holds.
             # Attestations make the image an index of several manifests, which engines before 25 cannot load.
@@ -38,12 +38,12 @@ class DockerCli:
 
 
 def environment(endpoint: str) -> dict[str, str]:
-    """What the docker program's environment must say so that it talks to ``endpoint`` and uses BuildKit."""
+    """Return the environment variables with which the docker program uses ``endpoint`` and BuildKit."""
     return {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1", "BUILDX_BUILDER": "default", "BUILDKIT_PROGRESS": "plain"}
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
-    """Every docker program worth asking, in the order of PATH, then the usual places; each real file once."""
+    """Return every docker program to try, in the order of PATH, then the usual folders; each real file once."""
     named = environ.get("ENVBUILD_DOCKER")
     folders = [Path(p) / "docker" for p in environ.get("PATH", "").split(os.pathsep) if p]
     found: dict[Path, str] = {}
@@ -54,7 +54,7 @@ def candidates(environ: Mapping[str, str]) -> list[str]:
 
 
 def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
-    """The best of ``programs``: one whose buildx answers, else one whose BuildKit build works, else ``classic``."""
+    """Return the best of ``programs``: one whose buildx answers, else one whose BuildKit build works, else ``classic``."""
     for path in programs:
         version = _buildx_version(path, endpoint)
         if version:
@@ -70,7 +70,7 @@ def _ask(argv: Sequence[str], endpoint: str, question: str | None = None) -> pro
         with guard.temporary_folder("envbuild-") as folder:  # some versions leave an empty folder behind
             env = {**environment(endpoint), "TMPDIR": str(folder)}
             return procs.run(argv, env=env, input_text=question, timeout_s=_ASK_S, split=True)
-    except (EnvbuildError, OSError):  # a broken program is no candidate; the next one is asked
+    except (EnvbuildError, OSError):  # skip a broken program and try the next one
         return None
 
 
@@ -83,8 +83,8 @@ def _buildx_version(path: str, endpoint: str) -> str:
 
 
 def _buildkit_works(path: str, endpoint: str) -> bool:
-    # The result goes to standard output as a tar file, so that the question leaves no image behind. The classic builder
-    # does not know --output.
+    # Write the result to standard output as a tar file, so that the test leaves no image behind. The classic builder does
+    # not know --output.
     answer = _ask([path, "build", "--progress=plain", "--output=-", "-"], endpoint, _ANSWER)
     return answer is not None and answer.code == 0
 

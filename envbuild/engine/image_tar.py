@@ -1,4 +1,4 @@
-"""Images as tar streams: a root file system in, layers out. Nothing is unpacked to a disk."""
+"""Load and read images as tar streams, without unpacking them to a disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ARCHITECTURES = {"amd64": "amd64", "arm64": "arm64"}
 
 
 def image_config(rootfs_sha256: str, *, architecture: str, created: str, comment: str) -> bytes:
-    """The image configuration of a one-layer image; its sha256 is the image id, so that equal layers make equal images."""
+    """Return the configuration of a one-layer image. Its sha256 is the image id, so equal layers give equal images."""
     config = {
         "architecture": architecture,
         "config": {"Env": _ENV, "Cmd": ["bash"]},
@@ -49,10 +49,10 @@ def load_rootfs(
     on_progress: OnProgress,
     architecture: str = "amd64",
 ) -> str:
-    """Load ``rootfs`` (a plain tar file) as the one layer of ``reference``; see ``Engine.import_rootfs``.
+    """Load ``rootfs`` (a plain tar file) as the only layer of ``reference``; see ``Engine.import_rootfs``.
 
-    ``docker import`` would stamp the present time into the image, and every import would be another image and invalidate
-    all layers that were built on the last one.
+    ``docker import`` would write the current time into the image. Every import would then be a different image and invalidate
+    all layers built on the previous one.
     """
     from docker.errors import DockerException
 
@@ -82,8 +82,8 @@ def load_rootfs(
 def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
     """Walk ``docker save`` of ``image``: the older format's ``<id>/layer.tar``, the newer's ``blobs/sha256/<digest>``.
 
-    Podman writes ``<digest>.tar``. Raises :class:`EngineError` (``unknown-format``) where no layer is found in what should have
-    some: a search through nothing must not pass for one that found nothing.
+    Podman writes ``<digest>.tar``. Raises :class:`EngineError` (``unknown-format``) if no layer is found, because searching
+    nothing must not look like finding nothing.
     """
     stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
     seen: set[str] = set()
@@ -98,7 +98,7 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
                 walked = True
                 yield entry
     if not walked and _has_layers(client, image):
-        raise EngineError(f"The engine saves {image} in a form that holds no layer we know.", code="unknown-format")
+        raise EngineError(f"The engine saves {image} in an unknown format: no layer was found.", code="unknown-format")
 
 
 def _has_layers(client: DockerClient, image: str) -> bool:
@@ -143,7 +143,7 @@ def _open(layer: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
 
 
 class _Chunks(io.RawIOBase):
-    """The pieces of an HTTP answer as a file."""
+    """A file object that reads the pieces of an HTTP answer."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -182,7 +182,7 @@ def _counted(pieces: Iterable[bytes], total: int, reference: str, on_progress: O
 def _not_loaded(reference: str, words: str) -> BuildError:
     full = "no space left" in words.lower()
     return BuildError(
-        f"The engine did not take the root file system of {reference} ({' '.join(words.split())}).",
+        f"The engine did not accept the root file system of {reference} ({' '.join(words.split())}).",
         code="no-space" if full else "build-step",
         hint="Free some space where the engine keeps its data." if full else "",
     )

@@ -1,4 +1,4 @@
-"""The values that the engine returns: plain dataclasses, no SDK objects."""
+"""The values that the engine client returns: plain dataclasses, no SDK objects."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Builder = Literal["buildx", "docker-buildkit", "classic"]
 class EngineInfo:
     """Which engine answers and what it can do.
 
-    ``origin`` says why this one was chosen. ``product`` is what serves there: Podman offers Docker's interface, and not all of
-    it. ``free_bytes`` is the space left at ``data_root``, None where that disk is not ours to see. ``builder`` is what the
-    docker program at ``cli`` proved able to do against this very engine.
+    ``origin`` says why this one was chosen. ``product`` is Docker or Podman, which offers a part of Docker's interface.
+    ``free_bytes`` is the free space at ``data_root``, None if this machine cannot see that disk. ``builder`` is the kind of
+    build that the docker program at ``cli`` can do on this engine, found by trying.
     """
 
     endpoint: str
@@ -42,11 +42,11 @@ class EngineInfo:
 
     @property
     def name(self) -> str:
-        """The engine in words that hold on any machine; for evidence and records."""
+        """The engine without machine-specific details, for evidence and records."""
         return f"{self.product} {self.version} ({self.storage_driver}, {self.builder})"
 
     def describe(self) -> str:
-        """The engine in one line, its place included."""
+        """Describe the engine in one line, with its address."""
         return (
             f"{self.name} at {self.endpoint}, the {self.origin}"
             if self.origin != "DOCKER_HOST"
@@ -56,7 +56,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
-    """What a build made. ``cached`` and ``steps`` count the instructions that were replayed and that there were."""
+    """The result of a build. ``steps`` counts all instructions, ``cached`` those from the cache."""
 
     id: str
     seconds: float
@@ -66,7 +66,7 @@ class BuiltImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageInfo:
-    """An image that the engine has. ``layers`` are the diff ids, lowest first."""
+    """An image in the engine. ``layers`` are the diff ids, lowest first."""
 
     id: str
     tags: tuple[str, ...]
@@ -83,7 +83,7 @@ class ImageInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """A folder or file of the engine's machine seen inside a container."""
+    """A folder or file of the engine's machine that is mounted in a container."""
 
     source: str
     target: str
@@ -92,7 +92,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """How a container ended. ``files`` holds what was collected from it: path → bytes, absent paths left out."""
+    """How a container ended. ``files`` maps the collected paths to bytes, without absent ones."""
 
     code: int
     output: str
@@ -103,9 +103,9 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerFile:
-    """One entry of one layer. ``open`` reads a regular file's bytes, valid only until the next entry is asked for.
+    """One entry of one layer. ``open`` returns a regular file's bytes; call it before reading the next entry.
 
-    ``target`` is where a link leads, as it is written; of a hard link the path of the same layer that it is another name of.
+    ``target`` is the text of a symbolic link, or, for a hard link, the path in the same layer that it is linked to.
     """
 
     layer: str

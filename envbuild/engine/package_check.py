@@ -1,4 +1,4 @@
-"""Checks, before an image gets a tag, that it holds the distribution's packages that its lock pins."""
+"""Check, before an image gets a tag, that it contains the Debian packages that its lock pins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUERY = ("-W", "-f=installed ${db:Status-Abbrev} ${Package} ${Version}\n")
 
 
 def pinned(lock: Lock) -> dict[str, str]:
-    """Name and version of each package that must be in the image of ``lock`` as pinned."""
+    """Return the name and version of each package that the image of ``lock`` must contain."""
     environment = lock.environment
     found = {each.name: each.version for each in lock.image_packages()}
     found |= {each.name: each.version for each in environment.base.packages}
@@ -22,9 +22,9 @@ def pinned(lock: Lock) -> dict[str, str]:
 
 
 def unpinned(lock: Lock, found: Mapping[str, str]) -> list[Problem]:
-    """A line for each package of ``found`` that a lock does not pin which pins them all.
+    """Return a line for each package of ``found`` that is not in the lock, if the lock pins all packages.
 
-    A step that takes over what a compiled library is linked with installs packages of the steps that compiled it.
+    The packages of build steps count as pinned, because a later step may install some of them for a compiled library.
     """
     if lock.apt is None or lock.environment.base.repositories:
         return []
@@ -34,14 +34,14 @@ def unpinned(lock: Lock, found: Mapping[str, str]) -> list[Problem]:
 
 
 def installed(engine: Engine, image: str) -> dict[str, str] | None:
-    """Name and version of each package that dpkg has installed in ``image``; None where it has no dpkg."""
+    """Return the name and version of each installed package in ``image``, or None if it has no dpkg."""
     result = engine.run(image, [*_QUERY], entrypoint=["dpkg-query"], user="0:0", network="none")
     lines = [line.split() for line in result.output.splitlines() if line.startswith("installed ii ")]
     return {name: version for _, _, name, version in lines} if result.code == 0 else None
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Problem]:
-    """A line for each package of ``wanted`` that is absent from ``found``, or there in another version."""
+    """Return a line for each package of ``wanted`` that ``found`` lacks or has in another version."""
     return [
         Problem(where=name, line=0, message=f"pinned {version}, found {found.get(name, 'none')}")
         for name, version in sorted(wanted.items())
@@ -50,7 +50,7 @@ def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Pro
 
 
 def require_pinned(engine: Engine, lock: Lock, image: str) -> None:
-    """Raise :class:`BuildError` (``packages-differ``) where a package of ``image`` is not as the lock pins it."""
+    """Raise :class:`BuildError` (``packages-differ``) if a package of ``image`` differs from the lock."""
     wanted = pinned(lock)
     if not wanted:
         return
@@ -60,12 +60,12 @@ def require_pinned(engine: Engine, lock: Lock, image: str) -> None:
 
 
 def differ(name: str, problems: list[Problem]) -> BuildError:
-    """The error for packages of an image that are not as its lock pins them."""
+    """Return the error for packages of an image that differ from its lock."""
     told = "; ".join(f"{problem.where}: {problem.message}" for problem in problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return BuildError(
         f"The system packages of {name} are not those that its lock pins: {told}{more}. No tag was moved.",
         code="packages-differ",
-        hint="`envbuild lock NAME --relock` takes the packages of today; look at what changes in the lock.",
+        hint="`envbuild lock NAME --relock` pins today's packages; review the changes in the lock.",
         problems=problems,
     )

@@ -1,8 +1,8 @@
-"""The private engine: a Docker daemon of our own, below the user's cache folder, that leaves nothing behind.
+"""Start and stop the private engine: a Docker daemon with its data in the cache folder, which leaves nothing behind.
 
-It runs as the second process of a PID and mount namespace of its own. When the first one goes, by ``down`` or by
-``kill -9``, the kernel ends every process inside (containerd, shims, containers, build steps) and drops every mount.
-Which process is ours is read from the command lines in /proc, where the data folder stands, so that no pid file can be stale.
+It runs as the second process of a separate PID and mount namespace. When the first process ends, by ``down`` or by
+``kill -9``, the kernel ends every process inside (containerd, shims, containers, build steps) and removes every mount. The
+daemon is recognised by the data folder in its command line in /proc, so no pid file can be stale.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARED = Path("/run/envbuild")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """The private engine as it is now. ``pid`` is dockerd's, None while it does not run; ``bridge`` empty where it is gone."""
+    """The state of the private engine. ``pid`` is dockerd's, None if it does not run; ``bridge`` is empty if it is gone."""
 
     running: bool
     pid: int | None
@@ -79,7 +79,7 @@ class _Places:
 
 
 def status(workspace: Workspace) -> Status:
-    """How the private engine stands; needs no root and starts nothing."""
+    """Return the state of the private engine; needs no root and starts nothing."""
     places = _Places(folder=workspace.engine)
     found = _processes(places)
     pid = found.get("dockerd")
@@ -99,7 +99,7 @@ def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Statu
     """Start the private engine and wait until it answers; a running one is left alone.
 
     Raises :class:`EngineError`: ``not-root``, ``missing-program``, ``no-network``, or ``engine`` with the log's last lines.
-    Whatever was started is stopped again before an error or Ctrl-C goes on.
+    On errors and Ctrl-C, started processes are stopped first.
     """
     places = _Places(folder=workspace.engine)
     if status(workspace).running and _answers(places.socket):
@@ -123,7 +123,7 @@ def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Statu
 
 
 def down(workspace: Workspace, *, purge: bool = False, on_progress: OnProgress = ignore_progress) -> Status:
-    """Stop the private engine and remove its bridge, rules, control groups and socket; its images too with ``purge``."""
+    """Stop the private engine and remove its bridge, rules, control groups and socket. ``purge`` also removes its images."""
     places = _Places(folder=workspace.engine)
     if not places.folder.exists():
         return status(workspace)
@@ -154,7 +154,7 @@ def _not_root() -> EngineError:
 
 
 def _require_safe(folder: Path) -> None:
-    """The engine's folder, ours alone: root writes its log, its lock and its sockets there."""
+    """Check that only root can write to the engine's folder, because root writes its log, lock and sockets there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     files.private_folder(folder)
 
@@ -180,9 +180,9 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
 
 
 def _forget_other_subnet(places: _Places, subnet: str) -> None:
-    """Remove what dockerd remembers of its networks where that is of another subnet than the bridge has now.
+    """Remove dockerd's stored network if it has another subnet than the bridge has now.
 
-    dockerd gives the bridge the address that it remembers. Another engine may have that one now, and builds reach nothing then.
+    dockerd gives the bridge its stored address. If another engine uses that subnet now, builds could reach nothing.
     """
     remembered = places.data / "network" / "files" / "local-kv.db"
     if remembered.is_file() and subnet.encode() not in remembered.read_bytes():
@@ -213,7 +213,7 @@ def _cause(lines: list[str]) -> str:
 
 
 def _clear(places: _Places) -> None:
-    """Stop what runs and remove what a stopped or killed engine leaves; fine where there is nothing."""
+    """Stop a running engine and remove what a stopped or killed one left; do nothing if there is nothing."""
     _stop(places)
     private_network.down(places.bridge)
     _remove_cgroups(places.cgroup)
@@ -225,10 +225,10 @@ def _clear(places: _Places) -> None:
 
 def _stop(places: _Places) -> None:
     found = _processes(places)
-    if "sh" in found:  # asks dockerd, which stops its containers; see daemon.INIT
+    if "sh" in found:  # ends dockerd, which stops its containers; see daemon.INIT
         _signal(found["sh"], signal.SIGTERM)
         _wait_gone(places, _STOP_S)
-    for pid in _processes(places).values():  # ends everything in the namespace at once
+    for pid in _processes(places).values():  # ends all processes in the namespace at once
         _signal(pid, signal.SIGKILL)
     if not _wait_gone(places, _STOP_S):
         raise EngineError(
@@ -252,11 +252,11 @@ def _wait_gone(places: _Places, seconds: float) -> bool:
 
 
 def _processes(places: _Places) -> dict[str, int]:
-    """Our namespace's outer processes by program name (unshare, sh, dockerd) → pid."""
+    """Return the outer processes of the private engine's namespace: program name (unshare, sh, dockerd) → pid."""
     wanted = os.fsencode(daemon.data_option(places.data))
     found: dict[str, int] = {}
     for entry in _numbers(Path("/proc")):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to read
+        with contextlib.suppress(OSError):  # it has ended, or may not be read
             words = (entry / "cmdline").read_bytes().split(b"\0")
             if wanted in words:
                 found[os.fsdecode(words[0]).rpartition("/")[2]] = int(entry.name)

@@ -1,9 +1,9 @@
-"""The private engine's own bridge and its way out, beside whatever other engine runs on this machine.
+"""Set up the private engine's bridge and its access to the network, without disturbing other engines on this machine.
 
-Two engines that both manage iptables fight: at its start each one empties the chains that they share
-(https://github.com/moby/moby/blob/v20.10.24/libnetwork/drivers/bridge/bridge.go, removeIPChains). So the private engine
-runs with ``--iptables=false`` on a bridge of another name, and the three rules that its builds need are made and removed
-here, each marked with the bridge's name. Published ports need no rule: docker-proxy forwards them (see ``daemon``).
+Two engines that both manage iptables conflict: on start, each one empties the chains that they share
+(https://github.com/moby/moby/blob/v20.10.24/libnetwork/drivers/bridge/bridge.go, removeIPChains). So the private engine runs
+with ``--iptables=false`` on a bridge with another name. This module adds and removes the three rules that its builds need,
+each marked with the bridge's name. Published ports need no rule: docker-proxy forwards them (see ``daemon``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One rule: the table and chain it lives in, and what it says."""
+    """One rule: its table, its chain and its text."""
 
     table: str
     chain: str
@@ -32,7 +32,7 @@ class Rule:
 
 
 def choose_subnet(taken: Iterable[str]) -> str:
-    """The first /24 of the pool that overlaps none of ``taken`` (networks as ``a.b.c.d/n``)."""
+    """Return the first /24 of the pool that overlaps none of ``taken`` (networks as ``a.b.c.d/n``)."""
     networks = [ipaddress.ip_network(text, strict=False) for text in taken]
     for candidate in _POOL.subnets(new_prefix=24):
         if not any(candidate.overlaps(n) for n in networks if isinstance(n, ipaddress.IPv4Network)):
@@ -41,7 +41,7 @@ def choose_subnet(taken: Iterable[str]) -> str:
 
 
 def taken_subnets() -> list[str]:
-    """The networks that this machine's routes and addresses use."""
+    """Return the networks that this machine's routes and addresses use."""
     routes = _ip_json("-4", "route", "show", "table", "all")
     found = [str(route["dst"]) for route in routes if route.get("dst") not in (None, "default")]
     for link in _ip_json("-4", "address", "show"):
@@ -50,7 +50,7 @@ def taken_subnets() -> list[str]:
 
 
 def up(bridge: str, subnet: str) -> None:
-    """Make the bridge and its rules; what is there already is left as it is."""
+    """Make the bridge and its rules; existing ones are left as they are."""
     gateway = next(ipaddress.ip_network(subnet).hosts())
     length = subnet.partition("/")[2]
     if not exists(bridge):
@@ -65,9 +65,9 @@ def up(bridge: str, subnet: str) -> None:
 
 
 def down(bridge: str) -> None:
-    """Remove every rule that carries the bridge's mark, and the bridge; fine where nothing is there.
+    """Remove every rule that carries the bridge's mark, and the bridge; do nothing if they are absent.
 
-    IP forwarding stays on, as every Docker daemon leaves it: others may have come to rely on it.
+    IP forwarding stays on, as with every Docker daemon, because other programs may rely on it.
     """
     for table, line in marked_rules(bridge):
         _do("iptables", "-w", "-t", table, "-D", *line.split()[1:])
@@ -76,12 +76,12 @@ def down(bridge: str) -> None:
 
 
 def exists(bridge: str) -> bool:
-    """Whether a network interface of this name is there."""
+    """Whether a network interface of this name exists."""
     return Path("/sys/class/net", bridge).exists()
 
 
 def rules(bridge: str, subnet: str) -> list[Rule]:
-    """What lets containers on ``bridge`` reach the network, and only answers reach them."""
+    """Return the rules that let containers on ``bridge`` reach the network, while only answers reach them."""
     mark = ("-m", "comment", "--comment", mark_of(bridge))
     return [
         Rule(table="nat", chain="POSTROUTING", words=("-s", subnet, "!", "-o", bridge, *mark, "-j", "MASQUERADE")),
@@ -95,13 +95,13 @@ def rules(bridge: str, subnet: str) -> list[Rule]:
 
 
 def mark_of(bridge: str) -> str:
-    """The comment by which this bridge's rules are known."""
+    """Return the comment that marks this bridge's rules."""
     return f"envbuild:{bridge}"
 
 
 def marked_rules(bridge: str) -> list[tuple[str, str]]:
-    """Table and ``-A …`` line of every rule with this bridge's mark."""
-    if procs.find("iptables") is None:  # then there can be none
+    """Return the table and the ``-A …`` line of every rule with this bridge's mark."""
+    if procs.find("iptables") is None:  # without iptables there are no rules
         return []
     found: list[tuple[str, str]] = []
     for table in ("nat", "filter"):

@@ -1,4 +1,4 @@
-"""Asks and pulls from a registry through the engine, failing within seconds where it cannot be reached."""
+"""Query and pull from a registry through the engine. If it cannot be reached, fail within seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SILENCE_S = 60
 
 
 def digest(client: DockerClient, reference: str) -> str:
-    """The digest behind ``reference``; raises :class:`BuildError` (``base-unreachable``) where the registry does not say."""
+    """Return the digest of ``reference``; raises :class:`BuildError` (``base-unreachable``) if the registry has no answer."""
     from docker.errors import DockerException
     from requests import RequestException
 
@@ -73,4 +73,4 @@ def _failed(reference: str, words: str) -> BuildError:
 
 def _unreachable(reference: str, error: Exception) -> BuildError:
     words = " ".join(str(getattr(error, "explanation", "") or error).split())
-    return BuildError(f"The registry does not give {reference}: {words}.", code="base-unreachable")
+    return BuildError(f"The registry does not serve {reference}: {words}.", code="base-unreachable")

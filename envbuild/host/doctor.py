@@ -25,7 +25,7 @@ _LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB a channel, data loaders more
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFinding:
-    """One answer of the doctor. ``id`` is stable for scripts; ``hint`` says what to do, empty where nothing needs doing.
+    """One answer of the doctor. ``id`` is stable for scripts; ``hint`` says what to do, empty if nothing needs doing.
 
     ``missing`` stands for what building needs, ``warn`` for what some environments need, ``info`` for what is worth knowing.
     """

@@ -23,7 +23,7 @@ def equal_sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
 
 
 def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[HostFinding]:
-    """One finding for each set of equal GPUs, and one where there are several; nothing without a GPU."""
+    """One finding for each set of equal GPUs, and one if there are several; nothing without a GPU."""
     sets = equal_sets(gpus)
     found = [_fits(matrix, driver, alike) for alike in sets]
     if len(sets) > 1:

@@ -37,7 +37,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolkit:
-    """The container toolkit's parts: program paths, empty where absent, and the CDI files that name NVIDIA devices."""
+    """The container toolkit's parts: program paths, empty if absent, and the CDI files that name NVIDIA devices."""
 
     cli: str
     runtime: str
@@ -47,7 +47,7 @@ class Toolkit:
 
 
 def driver() -> Driver | None:
-    """The NVIDIA driver, None where there is none."""
+    """The NVIDIA driver, None if there is none."""
     with _nvml() as nvml:
         if nvml is None:
             return None
@@ -56,7 +56,7 @@ def driver() -> Driver | None:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs in the driver's order; answers within milliseconds where there is no driver."""
+    """The GPUs in the driver's order; answers within milliseconds if there is no driver."""
     with _nvml() as nvml:
         if nvml is None:
             return ()

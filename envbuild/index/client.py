@@ -66,7 +66,7 @@ class Index:
     def project_files(self, project: str, index: str = "default") -> list[IndexFile]:
         """Every file of ``project``: on the host's own indexes together, or on the one whose base URL is given.
 
-        Raises :class:`UnknownNameError` where no index has the project, :class:`BuildError` (``index-unreachable``) where one
+        Raises :class:`UnknownNameError` if no index has the project, :class:`BuildError` (``index-unreachable``) if one
         cannot be asked.
         """
         return self._page(project, index).result()
@@ -99,14 +99,14 @@ class Index:
         )
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:
-        """A locked file in ``folder``, checked against the lock's sha256; no index is asked where it is there already."""
+        """A locked file in ``folder``, checked against the lock's sha256; no index is asked if it is there already."""
         held = folder / artifact.filename
         if held.is_file() and sha256_of(held) == artifact.sha256:
             return held
         return self.download(self.file_of(artifact), folder, on_progress, sha256=artifact.sha256)
 
     def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
-        """The file, whole and checked, in ``folder``; at once where it is there already.
+        """The file, whole and checked, in ``folder``; at once if it is there already.
 
         A kill at any moment leaves at most a ``.part`` file, which the next download of that file overwrites.
         """
@@ -138,9 +138,9 @@ class Index:
         _must_match(file, seen.hexdigest(), sha256 or file.sha256)
 
     def read_range(self, url: str, start: int, end: int | None) -> tuple[bytes, int] | None:
-        """Bytes ``start`` to ``end`` (inclusive; the last ``-start`` bytes where ``start`` is negative) and the whole size.
+        """Bytes ``start`` to ``end`` (inclusive; the last ``-start`` bytes if ``start`` is negative) and the whole size.
 
-        None where the server does not serve parts of files.
+        None if the server does not serve parts of files.
         """
         what = f"bytes={start}" if start < 0 else f"bytes={start}-{end if end is not None else ''}"
         headers = {"Range": what, "Accept-Encoding": "identity"}

@@ -118,7 +118,7 @@ class Clock:
         self._next_word = self._began + limits.QUIET_S
 
     def tick(self, watch: Watch) -> None:
-        """Raise where it must end."""
+        """Raise if it must end."""
         now = time.monotonic()
         if watch.count != self._seen[0]:
             self._seen = (watch.count, now)

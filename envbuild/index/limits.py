@@ -36,7 +36,7 @@ RETRY_AFTER_S = 20.0
 # A download goes on as long as it takes, unless it is slower than this over a minute: 4 kB/s is a modem of the nineties.
 SLOWEST_BYTES_S = 4 * 2**10
 SLOW_S = 60.0
-# What a wheel's metadata may take in all, where it is read from the wheel in parts.
+# What a wheel's metadata may take in all, if it is read from the wheel in parts.
 METADATA_S = 180.0
 # Downloads that break off one after the other before a host counts as down for the rest of the run.
 BROKEN_DOWNLOADS = 3

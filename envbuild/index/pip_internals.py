@@ -41,7 +41,7 @@ def read_options() -> Values:
 
 
 def default_index() -> str:
-    """The URL of the index that pip asks where nothing is configured. pip shows it only in its help text."""
+    """The URL of the index that pip asks if nothing is configured. pip shows it only in its help text."""
     from pip._internal.models.index import PyPI
 
     return PyPI.simple_url

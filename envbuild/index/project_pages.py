@@ -31,8 +31,8 @@ _LONGEST_TAG = 64 * 2**10
 class IndexFile:
     """One file as an index offers it. What the index does not say is empty: ``sha256``, ``uploaded`` (ISO time), ``size``.
 
-    ``index`` is ``default`` or a base URL. ``metadata`` is None where the wheel's METADATA is not served beside it, else
-    ``sha256=…`` of it, or empty where it is served without a hash (PEP 658).
+    ``index`` is ``default`` or a base URL. ``metadata`` is None if the wheel's METADATA is not served beside it, else
+    ``sha256=…`` of it, or empty if it is served without a hash (PEP 658).
     """
 
     index: str
@@ -69,7 +69,7 @@ def parse(
     """The files on a project's page, in the page's order. ``url`` is the page's own, against which links are resolved.
 
     A file whose name, address or hash is not of the form that the standards give it is left out, with a line in ``skipped``.
-    Raises ValueError where the text is not what ``content_type`` says, or nothing of it can be used.
+    Raises ValueError if the text is not what ``content_type`` says, or nothing of it can be used.
     """
     name = canonicalize_name(project)
     left_out: list[str] = []
@@ -133,13 +133,13 @@ def _hash(hashes: Any) -> str:
 
 
 def _size(value: Any) -> int | None:
-    """The size where the index says one that can be: else it is asked of the file's server."""
+    """The size if the index says one that can be: else it is asked of the file's server."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limits.FILE_BYTES
     return value if is_count else None
 
 
 def _time(value: Any) -> str:
-    """The upload time in UTC as ISO text, by which versions are bounded; empty where it is none."""
+    """The upload time in UTC as ISO text, by which versions are bounded; empty if it is none."""
     if not isinstance(value, str) or len(value) > 40:
         return ""
     if _UTC.fullmatch(value):

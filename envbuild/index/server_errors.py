@@ -29,7 +29,7 @@ def unreachable(url: str, why: str, *, file: str = "") -> BuildError:
 
 
 def unfit(url: str, why: str, *, file: str) -> BuildError:
-    """An answer that cannot be used: of a file, where one is named, else of the index."""
+    """An answer that cannot be used: of a file, if one is named, else of the index."""
     if not file:
         return unreachable(url, why)
     return FileUnavailableError(

@@ -54,7 +54,7 @@ def read_settings() -> Settings:
     """What environment variables and configuration files tell pip on this machine.
 
     Sources that only this machine has (``file:`` indexes, find-links) are left out with a note: a lock made from them would
-    be worthless elsewhere. Raises :class:`UsageError` where nothing usable is left.
+    be worthless elsewhere. Raises :class:`UsageError` if nothing usable is left.
     """
     options = pip_internals.read_options()
     if options.no_index:

@@ -64,7 +64,7 @@ def pip_variables(settings: Settings) -> dict[str, str]:
 def build_secrets(settings: Settings) -> dict[str, bytes]:
     """Secret id → content: a file of ``export`` lines, and the CA bundle those lines point to.
 
-    Raises :class:`UsageError` where the bundle cannot travel as a secret, or the host's access needs a client certificate.
+    Raises :class:`UsageError` if the bundle cannot travel as a secret, or the host's access needs a client certificate.
     """
     if settings.client_cert:
         raise UsageError(

@@ -89,7 +89,7 @@ class Transport:
     def ask_part(
         self, url: str, start: int, end: int | None, *, headers: Mapping[str, str], file: str
     ) -> tuple[bytes, int] | None:
-        """The bytes that ``headers`` ask for, and the whole size; None where the server does not give just these."""
+        """The bytes that ``headers`` ask for, and the whole size; None if the server does not give just these."""
 
         def exchange(watch: Watch) -> Answer:
             with self._request("GET", url, headers) as answer:
@@ -171,7 +171,7 @@ class Transport:
             raise BrokenOffError(f"the download broke off after {watch.count} of {total} bytes")
 
     def _patiently(self, url: str, file: str, exchange: Callable[[Watch], Answer], *, endless: bool = False) -> Answer:
-        """The answer of ``exchange``, asked again where the server is busy or a connection broke, within the time limit."""
+        """The answer of ``exchange``, asked again if the server is busy or a connection broke, within the time limit."""
         import requests
 
         host = host_of(url)
@@ -232,7 +232,7 @@ class Transport:
 
 
 def _body(answer: requests.Response, most: int, watch: Watch) -> bytes:
-    """The body, unpacked, of at most ``most`` bytes. Raises ValueError where it is longer, or packed in a way not asked for."""
+    """The body, unpacked, of at most ``most`` bytes. Raises ValueError if it is longer, or packed in a way not asked for."""
     import urllib3
 
     packed = answer.headers.get("Content-Encoding", "identity").strip().lower()
@@ -264,7 +264,7 @@ def _as_requests_does(error: Exception) -> Exception:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds to wait; a date is as good as a long time, None where nothing is said."""
+    """Seconds to wait; a date is as good as a long time, None if nothing is said."""
     if not text:
         return None
     seconds = number(text.strip())

@@ -23,7 +23,7 @@ def has_registry(image: str) -> bool:
 def require_reachable(
     launcher: Launcher, kind: Kind, image: str, hosts: Collection[Host], *, here: Collection[str] = ()
 ) -> None:
-    """Refuse the name of an image that only this machine has, where others are to take it.
+    """Refuse the name of an image that only this machine has, if others are to take it.
 
     ``here`` are the names of this machine. Raises :class:`UsageError` (``image-not-shared``).
     """

@@ -43,7 +43,7 @@ class LaunchOrder:
 
 
 def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mapping[str, str]) -> str:
-    """The script or manifest; :class:`UsageError` where this launcher cannot do what is asked."""
+    """The script or manifest; :class:`UsageError` if this launcher cannot do what is asked."""
     import jinja2
 
     _check(launcher, kind, order)

@@ -34,7 +34,7 @@ class TooLargeError(Exception):
 
 
 def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
-    """The METADATA of a wheel. Raises whatever zipfile raises, KeyError where there is not just one, :class:`TooLargeError`."""
+    """The METADATA of a wheel. Raises whatever zipfile raises, KeyError if there is not just one, :class:`TooLargeError`."""
     with _open(source) as stream, zipfile.ZipFile(stream) as archive:
         names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
         if len(names) != 1:
@@ -131,7 +131,7 @@ class _Bounded(io.RawIOBase):
         return int(self._stream.tell())
 
     def read(self, size: int | None = -1) -> bytes:
-        """As asked, where that is within the limits."""
+        """As asked, if that is within the limits."""
         wanted = self._at_once + 1 if size is None or size < 0 else size
         if wanted > self._at_once and size is not None and size >= 0:
             raise TooLargeError(f"a part of it claims to have {size} bytes")

@@ -81,7 +81,7 @@ class OfferBook:
         self._known: dict[str, Offers] = {}
 
     def of(self, project: str) -> Offers:
-        """The offers of ``project``. Raises what the index raises, and BuildError where it gives no upload times at all."""
+        """The offers of ``project``. Raises what the index raises, and BuildError if it gives no upload times at all."""
         if project not in self._known:
             self._known[project] = self._read(project)
         return self._known[project]

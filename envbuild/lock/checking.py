@@ -34,7 +34,7 @@ def check(
     today: Environment | None = None,
     path: Path | None = None,
 ) -> list[Problem]:
-    """Everything that is wrong with ``lock``, at once; empty where it holds.
+    """Everything that is wrong with ``lock``, at once; empty if it holds.
 
     ``refusals`` is what today's matrix says against the decision, ``recipe_requirements`` what today's recipes ask for beside
     each framework, ``today`` the matrix's decision of the same name, if it still has one. ``path`` is where the lock lies: its
@@ -150,7 +150,7 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
 
 
 def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
-    """``asked`` are requirements, and whether each must be there or only, where it is there, be met."""
+    """``asked`` are requirements, and whether each must be there or only, if it is there, be met."""
     for text, must_be_there in asked:
         try:
             requirement = read_requirement(text)

@@ -16,7 +16,7 @@ _NUMBERED = re.compile(r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlin
 
 
 def other_cuda(lock: Lock) -> tuple[str, ...]:
-    """A line for each set of packages that holds libraries of another CUDA than its environment's; empty where none does."""
+    """A line for each set of packages that holds libraries of another CUDA than its environment's; empty if none does."""
     environment = lock.environment
     if environment.cuda is None:
         return ()

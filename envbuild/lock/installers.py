@@ -44,5 +44,5 @@ def tools_of(prefixes: Iterable[Prefix], offered: Iterable[Artifact], held: Iter
 
 
 def with_pip(prefixes: Iterable[Prefix], pips: Mapping[str, Artifact]) -> tuple[Prefix, ...]:
-    """``prefixes``, each with the pip for its Python where it has none yet."""
+    """``prefixes``, each with the pip for its Python if it has none yet."""
     return tuple(replace(prefix, pip=prefix.pip or pips.get(prefix.python.version)) for prefix in prefixes)

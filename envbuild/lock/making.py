@@ -57,7 +57,7 @@ def make(
     followed. The files of ``like``, an earlier lock, are taken again wherever they still fit, but for the projects of
     ``upgrading``: those are chosen anew, within their bounds if they have any, and then however new they are.
     What cannot be pinned stands in the lock's ``missing``. Same environment and same index, same lock, byte for byte. Raises
-    :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) where the host's own index
+    :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) if the host's own index
     cannot be asked.
     """
     earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
@@ -97,7 +97,7 @@ def complete(
     """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
 
     So are the ``tools``, ``pips`` and ``sources`` of the matrix that it should pin and does not yet. An equal lock where
-    nothing new could be had. No index is asked, and none has to answer, where none was missing.
+    nothing new could be had. No index is asked, and none has to answer, if none was missing.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)
@@ -126,7 +126,7 @@ def complete(
 
 
 def _retry(maker: PrefixMaker, recipe_requirements: ByFramework, absent: Sequence[Framework], prefix: Prefix) -> Prefix | None:
-    """``prefix`` with the ``absent`` frameworks added, None where an index that is needed for that still does not answer."""
+    """``prefix`` with the ``absent`` frameworks added, None if an index that is needed for that still does not answer."""
     if not all(maker.is_known(framework) for framework in absent):
         return None
     try:

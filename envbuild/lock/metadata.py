@@ -54,7 +54,7 @@ class MetadataReader:
     """Reads metadata through an index and keeps what it read below ``folder``, so that a second run asks nothing again."""
 
     def __init__(self, index: Index, folder: Path, on_progress: OnProgress, *, whole: bool = True) -> None:
-        """``whole``: wheels are downloaded where their server gives no parts of files; otherwise they are unusable."""
+        """``whole``: wheels are downloaded if their server gives no parts of files; otherwise they are unusable."""
         self._whole = whole
         self._index = index
         self._folder = folder
@@ -123,7 +123,7 @@ class MetadataReader:
         return text
 
     def _served_text(self, file: IndexFile) -> str:
-        """METADATA that the index serves beside the wheel (PEP 658); empty where it does not."""
+        """METADATA that the index serves beside the wheel (PEP 658); empty if it does not."""
         if file.metadata is None:
             return ""
         try:
@@ -170,7 +170,7 @@ def _requirements(texts: Sequence[str], file: IndexFile) -> tuple[Requirement, .
 
 
 def _open_remote(index: Index, file: IndexFile) -> io.BufferedIOBase | None:
-    """The file as a seekable stream of which only the parts that are read travel; None where the server has no parts."""
+    """The file as a seekable stream of which only the parts that are read travel; None if the server has no parts."""
     tail = index.read_range(file.url, -_TAIL, None)
     if tail is None:
         return None

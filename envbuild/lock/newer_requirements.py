@@ -15,7 +15,7 @@ from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 
-# By project: the first moment (ISO, UTC) that is too new for it; empty where no moment is.
+# By project: the first moment (ISO, UTC) that is too new for it; empty if no moment is.
 Later = Mapping[str, str]
 
 
@@ -52,7 +52,7 @@ class LaterNeeds:
         """The projects of which no version within the date will do, each as of the day of the upgrade that requires it.
 
         What the environment holds already, or its date allows, stays bounded. Only the version that would be taken first is
-        followed: where another one is taken in the end, the search still knows what it may take.
+        followed: if another one is taken in the end, the search still knows what it may take.
         """
         later: dict[str, str] = {}
         book = self._book_of(later)

@@ -94,7 +94,7 @@ class PrefixMaker:
         """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
 
         ``pins`` are files already locked, by name: none of them changes, unless a row's bound excludes it. Those of ``like``
-        change where they have to, and the projects of ``upgrading`` wherever something better is offered.
+        change if they have to, and the projects of ``upgrading`` wherever something better is offered.
         """
         pins = pins or {}
         for note in self._index.notes:
@@ -179,7 +179,7 @@ class PrefixMaker:
     def _resolve(
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
     ) -> list[Candidate]:
-        """The packages; where some are to be kept, first those to be upgraded as if none were, then the rest around them."""
+        """The packages; if some are to be kept, first those to be upgraded as if none were, then the rest around them."""
         self._pages.prefetch(canonicalize_name(r.name) for r in requirements)
         bounds = [*constraints, *keep.bounds]
         chosen = self._search(requirements, bounds, book, {})

@@ -83,7 +83,7 @@ class Pages:
                 self._index.prefetch([project], framework.index if framework else DEFAULT_INDEX)
 
     def sizes(self, files: Sequence[IndexFile]) -> list[int | None]:
-        """The size of each in bytes; None where nobody who can be asked knows."""
+        """The size of each in bytes; None if nobody who can be asked knows."""
         asked = [file for file in files if file.project not in self._made]
         known = iter(self._index.sizes(asked))
         return [next(known) if file.project not in self._made else None for file in files]
@@ -105,7 +105,7 @@ def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:
 
 
 def _checked(file: IndexFile, framework: Framework) -> IndexFile:
-    """``file`` with the hash that the matrix pins. Raises :class:`BuildError` (``artifact-changed``) where it has another."""
+    """``file`` with the hash that the matrix pins. Raises :class:`BuildError` (``artifact-changed``) if it has another."""
     pinned = next((each for each in framework.files if each.filename == file.filename), None)
     if pinned is None or file.sha256 == pinned.sha256:
         return file

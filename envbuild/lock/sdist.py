@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from envbuild.lock import archives
 
-# What setuptools' own build backend would ask for where an archive says nothing (PEP 517).
+# What setuptools' own build backend would ask for if an archive says nothing (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
 _SEARCHED = 2**18  # letters of a setup.py
 _WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")

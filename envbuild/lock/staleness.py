@@ -32,7 +32,7 @@ def _settled(environment: Environment, whole_base: bool) -> Any:
     """What a decision has settled once its name is given, as JSON.
 
     Left out is what may move while the decision stands: what bounds or pins packages (the packages are checked), what a
-    framework stands upon and what else could have been chosen, and the base's parts, where other libraries or another tag are
+    framework stands upon and what else could have been chosen, and the base's parts, if other libraries or another tag are
     preferred by now.
     """
     base = replace(environment.base, is_default=True, other_providers=())

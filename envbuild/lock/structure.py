@@ -1,4 +1,4 @@
-"""Whether a lock has the parts that its environment has: no more, no less, each where it belongs. Pure."""
+"""Whether a lock has the parts that its environment has: no more, no less, each if it belongs. Pure."""
 
 from __future__ import annotations
 

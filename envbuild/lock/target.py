@@ -77,7 +77,7 @@ class Target:
             return True
 
     def rank_of_wheel(self, filename: str) -> tuple[int, tuple[int, str]] | None:
-        """How well a wheel fits: the smaller the better, then the higher build number; None where it does not fit."""
+        """How well a wheel fits: the smaller the better, then the higher build number; None if it does not fit."""
         try:
             _, _, build, tags = parse_wheel_filename(filename)
         except (InvalidWheelFilename, InvalidVersion):

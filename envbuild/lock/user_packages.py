@@ -37,7 +37,7 @@ def choose(
 
 
 def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: Resolve) -> str:
-    """The version of the same project that fits beside what is ``asked``; empty where none does."""
+    """The version of the same project that fits beside what is ``asked``; empty if none does."""
     try:
         chosen = resolve([*asked, Requirement(requirement.name)])
     except ConflictError:

@@ -15,7 +15,7 @@ __all__ = ["check", "load", "load_files", "unnamed_files", "unused"]
 
 
 def check(matrix: Matrix) -> list[Problem]:
-    """Every inconsistency between the rows, in the order of files and lines; empty where there is none."""
+    """Every inconsistency between the rows, in the order of files and lines; empty if there is none."""
     from envbuild.matrix import checks
 
     return checks.check(matrix)

@@ -1,4 +1,4 @@
-"""Loads the matrix, through a compiled copy where one is there and provably made from the same bytes by the same program.
+"""Loads the matrix, through a compiled copy if one is there and provably made from the same bytes by the same program.
 
 The copy is believed only if every source file still has the recorded hash. Each table, and each framework's releases, are read
 from it when they are first looked at: most requests look at a few tables and at one or two frameworks, however many there are.
@@ -166,7 +166,7 @@ def pack(value: Any) -> list[Any]:
 
 
 def unpack(objects: list[Any]) -> Any:
-    """The value that :func:`pack` was given. Raises one of the usual errors of Python where the list is not such a value."""
+    """The value that :func:`pack` was given. Raises one of the usual errors of Python if the list is not such a value."""
     built: list[Any] = []
 
     def restore(item: Any) -> Any:

@@ -57,7 +57,7 @@ def find_architecture(matrix: Matrix, capability: str) -> Architecture | None:
 
 
 def read_capability(text: str) -> str:
-    """The compute capability that ``text`` is (``sm_61``, ``6.1``); empty where it is something else."""
+    """The compute capability that ``text`` is (``sm_61``, ``6.1``); empty if it is something else."""
     match = _CAPABILITY.fullmatch(text.lower())
     if match is None:
         return ""

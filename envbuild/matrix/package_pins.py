@@ -63,7 +63,7 @@ def _read(requirement: str) -> tuple[str, str]:
 
 
 def contradiction(pins: Iterable[Pin], python: str) -> str:
-    """The package of which no version is what all ``pins`` ask for on ``python``; empty where there is none."""
+    """The package of which no version is what all ``pins`` ask for on ``python``; empty if there is none."""
     asked: dict[str, set[str]] = {}
     for package, pythons, versions in pins:
         if versions and within(python, pythons):

@@ -45,7 +45,7 @@ def has_fixed_libraries(base: ProviderRow) -> bool:
 
 
 def library_inside(base: ProviderRow, library: str) -> str:
-    """The release of a library that is already in a base; empty where no source says."""
+    """The release of a library that is already in a base; empty if no source says."""
     return base.cudnn if library == "cudnn" else base.nccl
 
 
@@ -135,7 +135,7 @@ class Serving:
     def _brought(
         self, library: str, need: LibraryNeed, cuda: CudaRow, system: SystemRow, provider: ProviderRow
     ) -> list[LibraryPackage] | None:
-        """The packages by which a base can bring a library; None where it cannot."""
+        """The packages by which a base can bring a library; None if it cannot."""
         if need.taken_from != "system":
             return []
         if has_fixed_libraries(provider):

@@ -10,7 +10,7 @@ from envbuild.model import PythonFrom, Status
 class Provenance(NamedTuple):
     """Where a row comes from: documents (URLs or purls), when they were read, and ``at``, its own place as ``file:line``.
 
-    ``fields`` names the documents of single fields where they differ from the row's.
+    ``fields`` names the documents of single fields if they differ from the row's.
     """
 
     sources: tuple[str, ...]
@@ -159,7 +159,7 @@ class PythonRow(NamedTuple):
 class Architecture(NamedTuple):
     """A GPU generation, or a part of one, and the window of CUDA toolkits and driver branches that serves it.
 
-    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty where that is any of the major of ``first_cuda``.
+    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty if that is any of the major of ``first_cuda``.
     """
 
     name: str
@@ -234,9 +234,9 @@ class PackageRow(NamedTuple):
 class ProviderRow(NamedTuple):
     """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries.
 
-    ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty where no document says which.
+    ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty if no document says which.
     ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest``: what the tag named
-    when a document was written (``sha256:…``), empty where none tells.
+    when a document was written (``sha256:…``), empty if none tells.
     """
 
     provider: str
@@ -264,7 +264,7 @@ class CudaRelease(NamedTuple):
     """One release of a CUDA version, patch releases included.
 
     ``driver_min`` is the driver that the release notes ask for, ``installer_driver`` the one that its installer brings; empty
-    where no document says.
+    if no document says.
     """
 
     version: str
@@ -304,7 +304,7 @@ class CudaRow(NamedTuple):
 class LibraryPackage(NamedTuple):
     """The package of a library for one CUDA version and one system.
 
-    ``dev`` is the one with its headers, of the same version in the same repository; None where no document names it.
+    ``dev`` is the one with its headers, of the same version in the same repository; None if no document names it.
     """
 
     cuda: str
@@ -336,7 +336,7 @@ class Gpu(NamedTuple):
     """A GPU board. Numbers are None where no source gives them.
 
     They are those of one GPU, also on a board of several; ``power_w`` is the board's. ``host`` is the processor that it comes
-    with, of another kind than images are built for; empty where it goes into any machine.
+    with, of another kind than images are built for; empty if it goes into any machine.
     """
 
     name: str

@@ -47,7 +47,7 @@ class LibraryNeed(NamedTuple):
 class Requirement(NamedTuple):
     """A PEP 508 requirement that holds on some Pythons only (``python``, such as ``>=3.7``; empty for all).
 
-    ``source`` is the document that it quotes, empty where it is the row's own term.
+    ``source`` is the document that it quotes, empty if it is the row's own term.
     """
 
     requirement: str
@@ -78,7 +78,7 @@ class Variant(NamedTuple):
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
-    ``choices`` are pins of our own within the ranges that its metadata asks for: they hold where nothing beside it asks for
+    ``choices`` are pins of our own within the ranges that its metadata asks for: they hold if nothing beside it asks for
     something else. ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked.
     ``asks``: what it needs of packages that others may need differently; it keeps them apart, and no lock holds it.
     ``contradicts``: in what the row differs from what the files on the index say, and why the row is right.
@@ -125,7 +125,7 @@ class Variant(NamedTuple):
 class Added(NamedTuple):
     """What a release adds to each build of what it stands upon.
 
-    ``package`` is empty where what it stands upon holds it already; ``pythons`` where it runs on all of that one's. ``without``
+    ``package`` is empty where what it stands upon holds it already; ``pythons`` if it runs on all of that one's. ``without``
     are builds of that one, by name, that it is not made for.
     """
 
@@ -154,10 +154,10 @@ class BadPair(NamedTuple):
 
 class Pairs(NamedTuple):
     """The releases of ``framework`` that a release stands upon, newest first: those that upstream tested, and those that it
-    allows without a test. ``taken`` is the one where a request does not name the framework; ``release.variants`` are upon it.
+    allows without a test. ``taken`` is the one if a request does not name the framework; ``release.variants`` are upon it.
 
-    ``allows`` is upstream's range as written, empty where only the tested ones go. ``source`` tells of the tests,
-    ``allows_source`` of the range, ``default_source`` of the default, where another document than ``source`` tells of it.
+    ``allows`` is upstream's range as written, empty if only the tested ones go. ``source`` tells of the tests,
+    ``allows_source`` of the range, ``default_source`` of the default, if another document than ``source`` tells of it.
     Of the tested ones, upstream tested ``cpu_only`` in no build for CUDA, and ``cuda_only`` in no build for CPU: in those they
     are allowed. ``taken_cuda`` is the ``taken`` of builds for CUDA.
     """
@@ -177,7 +177,7 @@ class Pairs(NamedTuple):
     default_source: str = ""
 
     def takes(self, cuda: str) -> str:
-        """The release where a request does not name the framework, for builds for ``cuda``; empty means for CPU."""
+        """The release if a request does not name the framework, for builds for ``cuda``; empty means for CPU."""
         return self.taken_cuda if cuda else self.taken
 
     def is_tested(self, version: str, cuda: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A file of the user's (relative to the recipe) for the image, or, where both end with ``/``, what a folder holds."""
+    """A file of the user's (relative to the recipe) for the image, or, if both end with ``/``, what a folder holds."""
 
     source: str
     target: str

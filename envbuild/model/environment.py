@@ -33,8 +33,8 @@ class Framework:
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    that of the build where it is not the environment's. ``nvcc``: CUDA's compiler builds it, for ``compute_capability``, where
-    that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves these out where empty.
+    that of the build if it is not the environment's. ``nvcc``: CUDA's compiler builds it, for ``compute_capability``, where
+    that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves these out if empty.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Framework:
 class System:
     """The operating system of the image. ``name`` is ours (``ubuntu16.04``); ``image`` is the engine's (``ubuntu:16.04``).
 
-    ``bootstrap_suite`` is the Debian suite that mmdebstrap can make it from, empty where it cannot.
+    ``bootstrap_suite`` is the Debian suite that mmdebstrap can make it from, empty if it cannot.
     ``init`` is the path of the init that ``init_package`` installs.
     """
 
@@ -88,7 +88,7 @@ class AptRepository:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptPackage:
-    """An exact package. ``url`` and ``sha256`` are empty where no public source gives them."""
+    """An exact package. ``url`` and ``sha256`` are empty if no public source gives them."""
 
     name: str
     version: str
@@ -109,7 +109,7 @@ class RemoteFile:
 class Base:
     """Where the image starts from, and where CUDA comes from (``provider``).
 
-    ``image`` is what FROM names. ``is_default`` is false where the user insisted, which then shows in the canonical name.
+    ``image`` is what FROM names. ``is_default`` is false if the user insisted, which then shows in the canonical name.
     ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` bring what compiling takes: the
     image keeps none of it. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
     """
@@ -131,7 +131,7 @@ class Python:
     """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
 
     ``files`` are what it is unpacked from where no distribution carries it, in the order of installation, ``installer`` the
-    program that does it where tar does not. Such a Python has its own folder, two above the executable.
+    program that does it if tar does not. Such a Python has its own folder, two above the executable.
     """
 
     version: str
@@ -151,7 +151,7 @@ class Python:
 class PrefixPlan:
     """Frameworks (their names) that share one set of packages, under one interpreter.
 
-    ``exclude_newer`` is the date that bounds its dependencies; empty where the environment's own does.
+    ``exclude_newer`` is the date that bounds its dependencies; empty if the environment's own does.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Environment:
 
     ``name`` is canonical and spells every choice, yet is never parsed back. ``exclude_newer`` is the ISO date up to which
     dependencies may have been published; empty for no bound. ``require_cuda`` is NVIDIA_REQUIRE_CUDA, None on CPU.
-    ``prefixes`` are empty where all frameworks share one set of packages, under ``python``; else that is the first one's.
+    ``prefixes`` are empty if all frameworks share one set of packages, under ``python``; else that is the first one's.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Environment:
     custom: Custom | None = field(default=None, metadata={"left_out_if_default": True})
 
     def plans(self) -> tuple[PrefixPlan, ...]:
-        """The sets of packages, the main one first: one of the name ``env`` where all frameworks share it."""
+        """The sets of packages, the main one first: one of the name ``env`` if all frameworks share it."""
         alone = PrefixPlan(name="env", python=self.python, frameworks=tuple(f.name for f in self.frameworks))
         return self.prefixes or (alone,)
 

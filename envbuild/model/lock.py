@@ -90,7 +90,7 @@ class DebianPackage:
 
     @classmethod
     def from_line(cls, line: str) -> DebianPackage:
-        """The package of a line; :class:`ValueError` where it is no such line."""
+        """The package of a line; :class:`ValueError` if it is no such line."""
         found = _LINE.fullmatch(line)
         if found is None:
             raise ValueError("a package: name, version, architecture, size, path, sha256")
@@ -157,7 +157,7 @@ class AptLock:
     """Everything that apt installs upon a bootstrapped base, step by step.
 
     ``snapshots`` are where the distribution keeps each of its archives as it was then, for the packages that no mirror has any
-    more. ``unchecked`` says what this machine's apt was told not to check of the indices, empty where it checked everything.
+    more. ``unchecked`` says what this machine's apt was told not to check of the indices, empty if it checked everything.
     """
 
     snapshots: tuple[str, ...]
@@ -182,8 +182,8 @@ class Lock:
     """Decision and pins. Only a lock whose ``missing`` is empty counts as locked.
 
     ``tools`` are wheels of programs that install packages during the build and do not stay in the image, such as uv.
-    ``sources`` are the archives of frameworks that are built from a repository, where their hash is known.
-    ``apt`` is None where the base is not bootstrapped, and where its packages could not be pinned.
+    ``sources`` are the archives of frameworks that are built from a repository, if their hash is known.
+    ``apt`` is None if the base is not bootstrapped, and where its packages could not be pinned.
     """
 
     environment: Environment

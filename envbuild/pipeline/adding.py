@@ -34,7 +34,7 @@ class Additions:
 class Added:
     """A recipe with its additions. ``difference`` is from the lock that was there, or from that of its frameworks alone.
 
-    It is None where there was neither. ``is_new`` tells a recipe written now from one that was edited.
+    It is None if there was neither. ``is_new`` tells a recipe written now from one that was edited.
     """
 
     path: Path
@@ -71,7 +71,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     """Add to the recipe that ``name`` is the path of; for a request, to the ``envbuild.yaml`` of ``folder``, begun if need be.
 
     Every pin that the new packages leave possible stays. The recipe and its lock are written only when the lock could be made.
-    Raises :class:`UsageError` (``exists``) where ``folder`` has a recipe of another request, and what reading, resolving and
+    Raises :class:`UsageError` (``exists``) if ``folder`` has a recipe of another request, and what reading, resolving and
     locking raise; nothing is written then.
     """
     from envbuild.custom import paths, reading

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def build_environment(
     tools: Tools, locked: Locked, rendering: Mapping[str, str], *, aliases: Sequence[str] = (), no_cache: bool = False
 ) -> tuple[BuildRecord, Verified | None]:
-    """The verified image of a lock, with what verifying said; None where an image was kept with all its tags.
+    """The verified image of a lock, with what verifying said; None if an image was kept with all its tags.
 
     No tag moves before the image is verified (else :class:`VerifyError`). A lock that pins no file of a framework is refused.
     """

@@ -18,7 +18,7 @@ FILE = "environments.yaml"
 
 
 def listed(workspace: Workspace) -> dict[str, str]:
-    """The canonical names, in the order of the file, each with its reason; none where a workspace keeps no such list.
+    """The canonical names, in the order of the file, each with its reason; none if a workspace keeps no such list.
 
     :class:`InvalidInputError` lists all problems of the file.
     """

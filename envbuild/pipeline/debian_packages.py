@@ -33,7 +33,7 @@ def completed(tools: Tools, lock: Lock) -> Lock:
 def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     """``lock`` with the base and everything that apt installs upon it pinned.
 
-    With ``like``, a lock on the same base, its packages are taken again where they can still be had
+    With ``like``, a lock on the same base, its packages are taken again if they can still be had
     (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all are pinned together from today's mirror, because packages of
     different days may conflict. If no mirror answers, the lock lists them as missing. Raises :class:`BuildError`
     (``packages-unavailable``, ``unknown-package``) if apt would refuse to install them.
@@ -45,7 +45,7 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     try:
         return debian_reuse.pinned_like(tools, lock, like)
     except EnvbuildError as error:
-        made = _todays(tools, lock)  # where that is refused, too, its own reason is the one to tell
+        made = _todays(tools, lock)  # if that is refused, too, its own reason is the one to tell
         instead = "those of today are pinned" if made.apt else "no mirror gives those of today"
         told = f"the system packages of {like.environment.name} cannot be kept; {instead}: {error.message}"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))

@@ -30,7 +30,7 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
     """``lock`` with the base of ``like`` and with each of its steps that installs the same; the others are asked for anew.
 
-    What is new is taken from the mirror where that still lists what is there already, else from the snapshots of ``like``.
+    What is new is taken from the mirror if that still lists what is there already, else from the snapshots of ``like``.
     Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) where
     packages of ``like`` can no longer be had or nothing fits upon them.
     """
@@ -74,7 +74,7 @@ class _Archives:
         self._asked: list[Archive] = []
 
     def require_files(self, packages: Sequence[DebianPackage]) -> None:
-        """Raise :class:`BuildError` (``package-gone``) where some of ``packages`` cannot be had.
+        """Raise :class:`BuildError` (``package-gone``) if some of ``packages`` cannot be had.
 
         The smallest one that neither the store nor the mirror has stands for all of these: the snapshots have all or none.
         """

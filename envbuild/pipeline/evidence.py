@@ -41,9 +41,9 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """One thing proved: when (UTC date), by which engine (empty where none took part), and of what (hashes).
+    """One thing proved: when (UTC date), by which engine (empty if none took part), and of what (hashes).
 
-    ``rendering`` and ``guest`` are empty, and left out in the file, where the kind does not rest on them.
+    ``rendering`` and ``guest`` are empty, and left out in the file, if the kind does not rest on them.
     """
 
     kind: Kind
@@ -136,7 +136,7 @@ def kinds(held: Evidence) -> tuple[Kind, ...]:
 
 
 def with_proof(held: Evidence, proof: Proof) -> Evidence:
-    """``held`` and ``proof``; the same where this engine has proved it of the same before."""
+    """``held`` and ``proof``; the same if this engine has proved it of the same before."""
     if any(replace(each, date="") == replace(proof, date="") for each in held.proofs):
         proofs = held.proofs
     else:
@@ -171,7 +171,7 @@ def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
 
 
 def read(path: Path, name: str) -> Evidence:
-    """The evidence in ``path``, stale proofs included; an empty one where there is no file.
+    """The evidence in ``path``, stale proofs included; an empty one if there is no file.
 
     Raises :class:`InvalidInputError` for a file that is not evidence.
     """
@@ -181,7 +181,7 @@ def read(path: Path, name: str) -> Evidence:
 
 
 def write(path: Path, held: Evidence) -> bool:
-    """Make ``path`` hold this, or be gone where there is nothing to hold; false where it already was so."""
+    """Make ``path`` hold this, or be gone if there is nothing to hold; false if it already was so."""
     if not (held.proofs or held.unproved or held.contradicted):
         existed = path.exists()
         path.unlink(missing_ok=True)

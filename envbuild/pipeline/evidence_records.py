@@ -30,7 +30,7 @@ class StaleProof:
 class EvidenceRow:
     """The evidence of one environment. ``unrecorded`` holds, and is in the cache folder alone.
 
-    ``orphan`` is true where there is evidence of an environment that has no lock: all of it is stale.
+    ``orphan`` is true if there is evidence of an environment that has no lock: all of it is stale.
     """
 
     name: str
@@ -46,7 +46,7 @@ class EvidenceRow:
 def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints, *, pattern: str = "") -> list[str]:
     """The canonical names that ``texts`` mean; without any, every environment that has a folder, or committed evidence.
 
-    Raises :class:`UnknownNameError` (``nothing-matches``) where ``pattern``, a glob, leaves none.
+    Raises :class:`UnknownNameError` (``nothing-matches``) if ``pattern``, a glob, leaves none.
     """
     if texts:
         found = [resolving.resolve_request(tools.at([text]), [text], constraints).environment.name for text in texts]
@@ -94,7 +94,7 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
 def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
     """Copy what the cache folder knows of ``names`` into the repository, drop what is stale there; the files that changed.
 
-    Raises :class:`UsageError` (``not-a-checkout``) where the facts and recipes are an installed package's.
+    Raises :class:`UsageError` (``not-a-checkout``) if the facts and recipes are an installed package's.
     """
     _require_checkout(tools)
     changed = []

@@ -42,7 +42,7 @@ _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 class Pin:
     """One file that a lock pins: on a package index, at a URL of its own, or a .deb, which ``origins`` may have.
 
-    ``size`` is 0 where nobody gave it.
+    ``size`` is 0 if nobody gave it.
     """
 
     filename: str
@@ -56,10 +56,10 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """What became of one environment's files. ``failed`` are those that could not be had, in words; empty where all were.
+    """What became of one environment's files. ``failed`` are those that could not be had, in words; empty if all were.
 
     ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before.
-    ``unpinned`` are those that the lock does not know, without which nothing is proved. ``contradicted`` is true where a
+    ``unpinned`` are those that the lock does not know, without which nothing is proved. ``contradicted`` is true if a
     file is gone or is another one: that is no matter of this machine's network.
     """
 

@@ -61,7 +61,7 @@ def require_image(tools: Tools, name: str) -> str:
 def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, str, str]] | None:
     """Binary package, source package and source version of all that the image built here from this lock holds.
 
-    None where there is no such image, or no engine to ask; empty where the image has no dpkg.
+    None if there is no such image, or no engine to ask; empty if the image has no dpkg.
     """
     from envbuild import build, verify
 
@@ -78,7 +78,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
 
     With ``replay`` an answer stored for this image and lock is taken instead of looking again. ``base`` is the image that it
-    was built from, where no record of a build tells it yet.
+    was built from, if no record of a build tells it yet.
     """
     from envbuild import build
 
@@ -185,7 +185,7 @@ def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """A smoke report from a file; :class:`InvalidInputError` where it is none."""
+    """A smoke report from a file; :class:`InvalidInputError` if it is none."""
     value = stage_cache.read_json(path)
     if not isinstance(value, dict) or "schema" not in value:
         raise InvalidInputError(f"{path} is not a smoke report.", hint="`envbuild smoke NAME` writes one.")

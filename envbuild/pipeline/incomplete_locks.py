@@ -21,7 +21,7 @@ def unpinned_frameworks(lock: Lock) -> list[Framework]:
 
 
 def require_complete(tools: Tools, lock: Lock) -> None:
-    """Raise :class:`InvalidInputError` (``lock-incomplete``) where the lock pins no file of some framework."""
+    """Raise :class:`InvalidInputError` (``lock-incomplete``) if the lock pins no file of some framework."""
     unpinned = unpinned_frameworks(lock)
     if not unpinned:
         return

@@ -77,7 +77,7 @@ def launch_text(
     shared: bool = False,
     vouched: Collection[str] = (),
 ) -> Launch:
-    """What the launcher ``via`` is told; :class:`UnknownNameError` or :class:`UsageError` where it cannot do that.
+    """What the launcher ``via`` is told; :class:`UnknownNameError` or :class:`UsageError` if it cannot do that.
 
     ``shared`` says that all hosts know the image by this name; else a name that only this machine knows is refused. So is a
     kind that needs a program which the image lacks, unless the user ``vouched`` for it.
@@ -130,7 +130,7 @@ def _pins(environment: Environment) -> Iterator[tuple[str, str]]:
 
 
 def require_launcher(plan: Launch) -> None:
-    """Raise :class:`UsageError` (``missing-program``) where a program of the launcher is not on this machine."""
+    """Raise :class:`UsageError` (``missing-program``) if a program of the launcher is not on this machine."""
     missing = [program for program in plan.kind.programs if shutil.which(program) is None]
     if missing:
         raise UsageError(
@@ -141,9 +141,9 @@ def require_launcher(plan: Launch) -> None:
 
 
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
-    """Run it here and now, every line of its output to ``on_line``; the report, None where none is left within reach.
+    """Run it here and now, every line of its output to ``on_line``; the report, None if none is left within reach.
 
-    :class:`UsageError` (``missing-program``) where a program of the launcher is not here, :class:`SmokeFailedError` where it
+    :class:`UsageError` (``missing-program``) if a program of the launcher is not here, :class:`SmokeFailedError` if it
     ended with an error and no report says why.
     """
     from envbuild import procs, report

@@ -44,7 +44,7 @@ def check_lock(tools: Tools, locked: Locked) -> None:
 
 
 def require_lock(tools: Tools, name: str) -> Locked:
-    """The lock of ``name``, checked; :class:`InvalidInputError` (``no-lock``) where there is none."""
+    """The lock of ``name``, checked; :class:`InvalidInputError` (``no-lock``) if there is none."""
     locked = read_locked(tools, name)
     if locked is None:
         raise InvalidInputError(
@@ -58,7 +58,7 @@ def require_lock(tools: Tools, name: str) -> Locked:
 
 
 def lock_environment(tools: Tools, environment: Environment, *, relock: bool = False) -> Locked:
-    """The lock of ``environment``: the one on disk, its missing parts completed where they can be had now, else a new one.
+    """The lock of ``environment``: the one on disk, its missing parts completed if they can be had now, else a new one.
 
     A stale lock is refused (exit 5), never replaced, unless ``relock``.
     """
@@ -85,7 +85,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 
 
 def starting_lock(tools: Tools) -> Lock | None:
-    """The lock whose pins a user's own recipe keeps wherever they fit; None where there is none, or for anything else.
+    """The lock whose pins a user's own recipe keeps wherever they fit; None if there is none, or for anything else.
 
     It is the one beside the recipe; else that of its frameworks alone, so that the image shares their layers.
     """
@@ -105,7 +105,7 @@ def starting_lock(tools: Tools) -> Lock | None:
 def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
     """Write ``lock`` to ``path`` once it has been read back and rendered in memory, as every later verb will do.
 
-    Raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing where that fails: whatever a package index said, a
+    Raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing if that fails: whatever a package index said, a
     lock that is on disk can be used.
     """
     from envbuild.lock import lock_file
@@ -167,7 +167,7 @@ def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
 def _may_be_completed(tools: Tools, locked: Locked) -> bool:
     """Whether the lock lacks something that may be had now.
 
-    Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle where an image was made
+    Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle if an image was made
     without it.
     """
     from envbuild.lock import installers

@@ -25,7 +25,7 @@ _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", 
 class Attempt:
     """What became of one environment: the kinds that hold now, and what was asked for and is not proved.
 
-    ``state`` is ``proved`` where nothing is left, ``impossible`` where this machine cannot prove the rest, else ``failed``.
+    ``state`` is ``proved`` if nothing is left, ``impossible`` if this machine cannot prove the rest, else ``failed``.
     """
 
     name: str
@@ -48,7 +48,7 @@ def prove_again(
     """Prove those of ``kinds`` that each of ``names`` lacks. What fails is told and stops nothing else.
 
     An image that was not there before is removed as soon as it is judged, unless ``keep_images``.
-    Raises :class:`EngineError` where images are to be built and no engine answers.
+    Raises :class:`EngineError` if images are to be built and no engine answers.
     """
     lacking = {name: _lacking(tools, name, kinds) for name in names}
     to_fetch = [name for name in names if "downloaded" in lacking[name]]
@@ -79,7 +79,7 @@ def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]
     wanted = [kind for kind in kinds if kind not in held]
     locked = stored_locks.read_locked(tools, name)
     of_gpu = locked is not None and locked.lock.environment.cuda is not None and bool(nvidia.gpus())
-    # One smoke test is run: on the GPUs where the image and this machine have them, else on the CPU.
+    # One smoke test is run: on the GPUs if the image and this machine have them, else on the CPU.
     return tuple(kind for kind in wanted if kind != ("smoke-cpu" if of_gpu else "smoke-gpu"))
 
 
@@ -100,7 +100,7 @@ def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
 
 
 def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOptions, *, keep_images: bool) -> Smoked | None:
-    """Build, verify and smoke-test, as far as ``lacking`` asks for; the verdict where there was a smoke test."""
+    """Build, verify and smoke-test, as far as ``lacking`` asks for; the verdict if there was a smoke test."""
     from envbuild import build
 
     locked = locking.require_lock(tools, name)

@@ -29,7 +29,7 @@ class Started:
 def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started:
     """Write a recipe into ``folder``; an empty name or no frameworks in ``wishes`` are chosen.
 
-    Raises :class:`UsageError` (``exists``) where one is there and not to be overwritten, and what reading it, resolving what it
+    Raises :class:`UsageError` (``exists``) if one is there and not to be overwritten, and what reading it, resolving what it
     asks for or locking its packages raises; nothing is written then.
     """
     from envbuild.custom import paths, reading, writing
@@ -52,9 +52,9 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
 
 
 def _require_lockable(tools: Tools, resolution: Resolution) -> str:
-    """Choose the packages as `lock` will, and keep nothing of it. Answers why that was not possible; empty where all is well.
+    """Choose the packages as `lock` will, and keep nothing of it. Answers why that was not possible; empty if all is well.
 
-    Raises what locking raises where the packages do not go together. The base is not asked for: it does not depend on them.
+    Raises what locking raises if the packages do not go together. The base is not asked for: it does not depend on them.
     """
     from envbuild.lock import gaps, making
 
@@ -72,7 +72,7 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
 
 
 def _require_possible(environment: Environment) -> None:
-    """Raise :class:`ConflictError` where the matrix alone says that a package does not fit, without asking an index."""
+    """Raise :class:`ConflictError` if the matrix alone says that a package does not fit, without asking an index."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -104,7 +104,7 @@ def _require_possible(environment: Environment) -> None:
 
 
 def first_choice(tools: Tools) -> str:
-    """A request to begin with: the newest of the framework with most releases, for GPUs where this machine has some."""
+    """A request to begin with: the newest of the framework with most releases, for GPUs if this machine has some."""
     from envbuild.host import nvidia
 
     framework = max(tools.matrix.frameworks, key=lambda table: (table.recipe in tools.recipes, len(table.releases)))

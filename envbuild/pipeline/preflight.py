@@ -47,7 +47,7 @@ def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport
 
 
 def rehearse(plan: Launch) -> HostFinding | None:
-    """What the batch system says of the job without starting it; None where it has no such check."""
+    """What the batch system says of the job without starting it; None if it has no such check."""
     from envbuild import procs
     from envbuild.host.doctor import HostFinding
 

@@ -112,7 +112,7 @@ def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tupl
 
 
 def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str) -> bool:
-    """Add a proof of ``proved`` to the cache; false, and nothing written, where that is not what is on disk now."""
+    """Add a proof of ``proved`` to the cache; false, and nothing written, if that is not what is on disk now."""
     new = evidence.proof(kind, proved, date=_today(), engine=engine)
     try:
         subject = subject_of(tools, name)

@@ -59,13 +59,13 @@ def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
 
 
 def read(folder: Path) -> dict[str, bytes]:
-    """The rendered files in ``folder``: everything but the lock. Empty where the folder is not there."""
+    """The rendered files in ``folder``: everything but the lock. Empty if the folder is not there."""
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     return {name: files.read_bytes(path) for name, path in found.items() if name != LOCK}
 
 
 def write(folder: Path, rendering: Mapping[str, str]) -> bool:
-    """Make ``folder`` hold exactly ``rendering`` beside the lock; false where it already did."""
+    """Make ``folder`` hold exactly ``rendering`` beside the lock; false if it already did."""
     found = differences(folder, rendering)
     for each in found:
         if each.kind == "orphan":

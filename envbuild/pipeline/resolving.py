@@ -77,7 +77,7 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
-    """What the matrix says today of the environment of this name; None where it knows none, or the name says too little."""
+    """What the matrix says today of the environment of this name; None if it knows none, or the name says too little."""
     if tools.user_recipe is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
         return None
     try:
@@ -90,7 +90,7 @@ def todays_decision(tools: Tools, environment: Environment) -> Environment | Non
 def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
     """The environment that ``texts`` mean, for the verbs that go beyond planning: its frameworks have recipes.
 
-    Raises :class:`InvalidInputError` (``no-recipe``) where one has none.
+    Raises :class:`InvalidInputError` (``no-recipe``) if one has none.
     """
     resolution = resolve_request(tools, texts, constraints, anew=anew)
     require_recipes(tools, resolution.environment)
@@ -98,7 +98,7 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 
 
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
-    """The recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) where one has none.
+    """The recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) if one has none.
 
     The matrix may know frameworks that envbuild cannot build yet: they are planned with, and nothing more.
     """

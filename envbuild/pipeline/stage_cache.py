@@ -13,7 +13,7 @@ from envbuild.workspace import Workspace
 
 
 def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What ``stage`` answered for ``name`` when everything in ``key`` was the same; None where that is not known."""
+    """What ``stage`` answered for ``name`` when everything in ``key`` was the same; None if that is not known."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
@@ -25,7 +25,7 @@ def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) 
 
 
 def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
-    """What ``stage`` answered last for ``name``, whatever it was asked; None where nothing is kept."""
+    """What ``stage`` answered last for ``name``, whatever it was asked; None if nothing is kept."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
@@ -46,7 +46,7 @@ def forget(workspace: Workspace, name: str, stage: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in ``path``, None where there is no file; :class:`InvalidInputError` with the line where it is broken."""
+    """The JSON value in ``path``, None if there is no file; :class:`InvalidInputError` with the line where it is broken."""
     try:
         return codec.loads(files.read_bytes(path))
     except FileNotFoundError:

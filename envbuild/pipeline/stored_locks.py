@@ -21,7 +21,7 @@ class Locked:
 
 
 def read_locked(tools: Tools, name: str) -> Locked | None:
-    """The lock of ``name``, None where there is none; :class:`InvalidInputError` where it cannot be read."""
+    """The lock of ``name``, None if there is none; :class:`InvalidInputError` if it cannot be read."""
     from envbuild.lock import lock_file
 
     path = tools.workspace.lock_file(name)
@@ -32,7 +32,7 @@ def read_locked(tools: Tools, name: str) -> Locked | None:
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in ``path``; :class:`InvalidInputError` where it cannot be read as one."""
+    """The lock in ``path``; :class:`InvalidInputError` if it cannot be read as one."""
     from envbuild.lock import lock_file
 
     return lock_file.read(path)

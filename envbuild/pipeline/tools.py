@@ -124,7 +124,7 @@ class Tools:
 
     @functools.cached_property
     def engine(self) -> Engine:
-        """The container engine that answers; the private one is started first where that was asked for and none does."""
+        """The container engine that answers; the private one is started first if that was asked for and none does."""
         from envbuild.engine import choice
 
         try:
@@ -144,7 +144,7 @@ class Tools:
         return f"{self.engine.origin} ({self.engine.endpoint})"
 
     def engine_or_none(self) -> Engine | None:
-        """The engine where one answers: locking uses it to ask for a base's digest, and does without."""
+        """The engine if one answers: locking uses it to ask for a base's digest, and does without."""
         try:
             return self.engine
         except EngineError:

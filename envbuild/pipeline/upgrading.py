@@ -42,7 +42,7 @@ def upgrade_environment(
     what it requires from after the environment's time; any other as of that time. Nothing is written unless something changed
     and ``write``.
 
-    Raises :class:`InvalidInputError` (``no-lock``) where there is nothing to upgrade, :class:`UnknownNameError` for a package
+    Raises :class:`InvalidInputError` (``no-lock``) if there is nothing to upgrade, :class:`UnknownNameError` for a package
     that is not pinned, and what locking raises.
     """
     from envbuild.lock import comparison, lock_file, making

@@ -88,7 +88,7 @@ def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
 
 
 def require_taken_over(tools: Tools, lock: Lock) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``) where the recipe says something new, pinned or not."""
+    """Raise :class:`InvalidInputError` (``stale-lock``) if the recipe says something new, pinned or not."""
     recipe = tools.user_recipe
     if recipe is not None and as_locked(recipe, lock) != lock.environment:
         raise InvalidInputError(
@@ -109,7 +109,7 @@ def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
 
 
 def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
-    """Raise :class:`InvalidInputError` where the recipe's name is a request: its images would take that one's tags."""
+    """Raise :class:`InvalidInputError` if the recipe's name is a request: its images would take that one's tags."""
     if not is_free(tools, recipe.name):
         raise InvalidInputError(
             f"{recipe.path} would be called {recipe.name}, which already means something to envbuild.",

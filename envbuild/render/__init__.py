@@ -27,7 +27,7 @@ def render(
 ) -> dict[str, str]:
     """The rendering of ``lock``: relative path to text, ``Dockerfile`` and the requirements files.
 
-    Raises :class:`UsageError` for a dialect that is not rendered, :class:`InvalidInputError` where the lock holds something
+    Raises :class:`UsageError` for a dialect that is not rendered, :class:`InvalidInputError` if the lock holds something
     that a Dockerfile cannot, or that no template knows how to install.
     """
     if dialect not in DIALECTS:

@@ -35,7 +35,7 @@ class AptSteps:
     def step(self, packages: Sequence[str]) -> str:
         """The folder of the build context whose packages a step of the present stage installs.
 
-        Raises :class:`InvalidInputError` (``stale-lock``) where the lock pins no such step.
+        Raises :class:`InvalidInputError` (``stale-lock``) if the lock pins no such step.
         """
         asked = tuple(map(str, packages))
         earlier = sum(stage == self._stage for _, stage, _ in self._found)

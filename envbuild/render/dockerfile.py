@@ -169,7 +169,7 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
 
 
 def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles]) -> dict[str, Any]:
-    """A framework with its templates and the prefix that holds it: None where the lock pins no file of it."""
+    """A framework with its templates and the prefix that holds it: None if the lock pins no file of it."""
     return {
         "install": f"recipes/{recipe.name}/install.j2",
         "build": f"recipes/{recipe.name}/build.j2" if _builds(framework, recipe) else None,

@@ -11,7 +11,7 @@ from envbuild.model import Lock, Python, RemoteFile
 
 
 def fetched_pythons(lock: Lock) -> list[dict[str, Any]]:
-    """One for each, in the order of the prefixes. Raises :class:`InvalidInputError` where the lock does not say its files."""
+    """One for each, in the order of the prefixes. Raises :class:`InvalidInputError` if the lock does not say its files."""
     return [_python(lock, python) for python in dict.fromkeys(prefix.python for prefix in lock.prefixes) if python.is_fetched]
 
 

@@ -106,7 +106,7 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
     """The files of ``prefix``. ``patterns`` match canonical project names and make one group each, the first that matches wins.
 
     ``compiled`` are such patterns too, over sdists. ``alone`` (the only prefix) keeps the prefix's name out of the file names.
-    Raises :class:`InvalidInputError` where the lock has sdists but not what builds them.
+    Raises :class:`InvalidInputError` if the lock has sdists but not what builds them.
     """
     for artifact in prefix.files:
         _check(artifact)

@@ -15,7 +15,7 @@ _MOST_LINES = 4
 
 
 def bandwidth_plot(found: Sequence[Collective]) -> Plot | None:
-    """Bus bandwidth of the all-reduce by size, both axes logarithmic, with the link's nominal rate where it is known.
+    """Bus bandwidth of the all-reduce by size, both axes logarithmic, with the link's nominal rate if it is known.
 
     One line per number of workers and type; of more than four the first four.
     """

@@ -14,7 +14,7 @@ from envbuild.report.view import speedup, view
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Plain text: verdicts, figures per number of workers, checks whose result changed, facts that differ.
 
-    The rule for figures is the guest's (`envbuild-smoke diff`): where the intervals overlap it is noise, where the medians are
+    The rule for figures is the guest's (`envbuild-smoke diff`): if the intervals overlap it is noise, if the medians are
     within a tenth it is too little to matter, else B is better or worse.
     """
     first, second = view(a), view(b)

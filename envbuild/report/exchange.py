@@ -99,7 +99,7 @@ def scheme_cells(found: tuple[Scheme, ...]) -> list[tuple[str, ...]]:
 
 
 def topology(report: Mapping[str, Any]) -> Topology | None:
-    """None where there are fewer than two GPUs, or nothing is known of their links."""
+    """None if there are fewer than two GPUs, or nothing is known of their links."""
     told, link = mapping(report.get("topology")), mapping(report.get("link"))
     names = {text(item.get("index")): text(item.get("name")) for item in mappings(report.get("devices"))}
     gpus = [text(each) for each in items(told.get("gpus"))]

@@ -159,7 +159,7 @@ def _efficiency(n: int, measured: float | None, source: Mapping[str, Any]) -> fl
 
 
 def _state(n: int, checks: tuple[Check, ...]) -> CheckStatus:
-    """The worst status among the checks of ``n`` workers; skip where none was made."""
+    """The worst status among the checks of ``n`` workers; skip if none was made."""
     mine = [check.status for check in checks if check.workers == n and check.status not in ("info", "skip")]
     return min(mine, key=CHECK_STATUSES.index) if mine else "skip"
 

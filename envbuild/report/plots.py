@@ -179,7 +179,7 @@ def time_plot(parts: Sequence[tuple[str, float]]) -> Plot | None:
 
 
 def _about(title: str, trainings: Sequence[Training]) -> str:
-    """The title, with the workload and the network where the trainings name them."""
+    """The title, with the workload and the network if the trainings name them."""
     named = {" ".join(filter(None, (t.workload, t.net))) for t in trainings}
     word = named.pop() if len(named) == 1 else ""
     return f"{title} · {word}" if word else title

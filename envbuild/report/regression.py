@@ -29,7 +29,7 @@ Figure = tuple[float | None, float | None, float | None]  # the median, and what
 
 @dataclass(frozen=True)
 class Regression:
-    """The answer, with the reasons where it is not "not worse"."""
+    """The answer, with the reasons if it is not "not worse"."""
 
     standing: Standing
     reasons: tuple[str, ...]
@@ -102,7 +102,7 @@ def _of_pair(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
 
 
 def _devices(report: Mapping[str, Any]) -> str:
-    """Words for the machine's devices that a speed belongs to, '' where none was used."""
+    """Words for the machine's devices that a speed belongs to, '' if none was used."""
     kind = text(mapping(report.get("mode")).get("device"))
     if kind == "cpu":
         host = mapping(report.get("host"))

@@ -15,7 +15,7 @@ CHECK_STATUSES: tuple[CheckStatus, ...] = ("error", "fail", "inconclusive", "war
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check. ``workers`` is None where the check is not about a number of workers."""
+    """One check. ``workers`` is None if the check is not about a number of workers."""
 
     id: str
     title: str

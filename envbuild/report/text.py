@@ -78,7 +78,7 @@ def cells(group: Group) -> list[tuple[str, ...]]:
 
 
 def footnote(group: Group) -> str:
-    """Where the figure of one worker and that of a plain script come from, empty where that needs no word."""
+    """Where the figure of one worker and that of a plain script come from, empty if that needs no word."""
     most = max((row.workers for row in group.rows if row.solo_per_s is not None), default=1)
     words = [f"1 worker: measured between the rounds of {plural(most, 'worker')}."] if most > 1 else []
     if _has_plain(group):

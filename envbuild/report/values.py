@@ -78,7 +78,7 @@ def plural(count: int, word: str) -> str:
 
 
 def with_unit(value: Any, unit: str) -> str:
-    """``value`` and its unit, which is left out where it says nothing."""
+    """``value`` and its unit, which is left out if it says nothing."""
     if isinstance(value, float) and number(value) is None:
         return "not a number"
     if unit in ("B", "bytes") and number(value) is not None:
@@ -90,12 +90,12 @@ def with_unit(value: Any, unit: str) -> str:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """``value`` where it is an object, else an empty one."""
+    """``value`` if it is an object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> Iterable[Any]:
-    """``value`` where it is a list, else nothing."""
+    """``value`` if it is a list, else nothing."""
     return value if isinstance(value, list | tuple) else ()
 
 
@@ -114,6 +114,6 @@ def size(amount: float) -> str:
 
 
 def workers_of(item: Mapping[str, Any]) -> int | None:
-    """The number of workers that a check, run or training is about, where it names one."""
+    """The number of workers that a check, run or training is about, if it names one."""
     count = number(item.get("n"))
     return int(count) if count is not None and 1 <= count <= 1_000_000 else None

@@ -52,7 +52,7 @@ def view(report: Mapping[str, Any]) -> View:
 
 
 def summary(report: Mapping[str, Any]) -> tuple[str, str]:
-    """One sentence that says how it went or what went wrong, and the next step where a check names one."""
+    """One sentence that says how it went or what went wrong, and the next step if a check names one."""
     seen = view(report)
     blamed = [check for check in seen.checks if check.status in ("error", "fail", "inconclusive") and check.next_step]
     return seen.headline, blamed[0].next_step if blamed and seen.verdict != "pass" else ""

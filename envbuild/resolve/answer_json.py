@@ -51,7 +51,7 @@ def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, An
 
 
 def _prefixes(environment: Environment) -> dict[str, Any]:
-    """The sets of packages, where there are several."""
+    """The sets of packages, if there are several."""
     plans = [
         {"name": plan.name, "python": plan.python.version, "frameworks": list(plan.frameworks)} for plan in environment.prefixes
     ]
@@ -70,7 +70,7 @@ def _base(base: Base) -> dict[str, Any]:
 
 
 def _to_build(base: Base) -> dict[str, Any]:
-    """What only the stage has that compiles, where something is compiled for GPUs."""
+    """What only the stage has that compiles, if something is compiled for GPUs."""
     packages = [f"{package.name}={package.version}" for package in base.build_packages]
     image = {"build_image": base.build_image} if base.build_image else {}
     return {**({"build_packages": packages} if packages else {}), **image}

@@ -39,7 +39,7 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One build. ``name`` is its canonical default name under the filters, empty where no system of the matrix serves it."""
+    """One build. ``name`` is its canonical default name under the filters, empty if no system of the matrix serves it."""
 
     name: str
     framework: str

@@ -32,7 +32,7 @@ def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | No
 def choose(search: Search) -> Candidate | None:
     """The first candidate in the order of choice that satisfies the whole request, or None.
 
-    A canonical name means itself, also where a version is the beginning of a newer one (2.5 and 2.5.1).
+    A canonical name means itself, also if a version is the beginning of a newer one (2.5 and 2.5.1).
     """
     request = search.request
     chosen = search.first()
@@ -48,7 +48,7 @@ def choose(search: Search) -> Candidate | None:
 
 
 def _exact(wanted: Wanted) -> Wanted:
-    """With the version itself, where a release has just the version that was named."""
+    """With the version itself, if a release has just the version that was named."""
     version = wanted.version.removeprefix("==")
     known = any(release.version == version for release in wanted.framework.releases)
     return replace(wanted, version=f"==={version}") if known else wanted

@@ -63,7 +63,7 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
 
 
 def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
-    """The GPU code that all of ``variants`` run on; None where of one it is not known."""
+    """The GPU code that all of ``variants`` run on; None if of one it is not known."""
     if not variants or not all(variant.sass or variant.ptx for variant in variants):
         return None
     if len(variants) == 1:
@@ -114,7 +114,7 @@ def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
 
 
 def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
-    """The libraries that are not those which the same place has where nothing is said of them."""
+    """The libraries that are not those which the same place has if nothing is said of them."""
     ours = chosen.place
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
@@ -256,6 +256,6 @@ def _version(library: Library | None) -> str | None:
 
 
 def _require(lookup: Lookup, cuda: str, stated: str) -> str:
-    """What the container runtime asks of the driver: any of the major where minor-version compatibility holds."""
+    """What the container runtime asks of the driver: any of the major if minor-version compatibility holds."""
     major = cuda.partition(".")[0]
     return stated or (f"cuda>={major}.0" if major in lookup.rules else f"cuda>={cuda}")

@@ -20,7 +20,7 @@ from envbuild.resolve.search.pythons import python_on
 
 
 def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
-    """What the matrix now says against a decision; empty where it still accepts it."""
+    """What the matrix now says against a decision; empty if it still accepts it."""
     if not environment.frameworks:
         return [Conflict(row=environment.name, reason="it has no framework", source="")]
     lookup = lookup_of(matrix)

@@ -66,7 +66,7 @@ class Grouping:
         self._levels: dict[str, list[Option]] = {}
 
     def shares(self) -> Shares:
-        """The groups. Raises :class:`ConflictError` where a framework fits into none, not even one of its own."""
+        """The groups. Raises :class:`ConflictError` if a framework fits into none, not even one of its own."""
         groups: tuple[Group, ...] = ()
         splits: list[Split] = []
         for member, wanted in zip(self._stack.members, self._search.request.wanted, strict=True):

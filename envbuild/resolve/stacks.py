@@ -34,7 +34,7 @@ from envbuild.stacks import Stack
 def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Resolution:
     """The environment of a stack, with reasons and warnings.
 
-    ``driver`` and ``gpu`` are checked against it and change nothing of it. Raises :class:`ConflictError` where a framework has
+    ``driver`` and ``gpu`` are checked against it and change nothing of it. Raises :class:`ConflictError` if a framework has
     no place in it, or where it does not run on them.
     """
     lookup, request = lookup_of(matrix), request_of(matrix, stack)
@@ -88,7 +88,7 @@ def _departures(request: Request, stack: Stack, environment: Environment) -> Ite
 
 
 def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:
-    """What a stack asks for, as one request; its own driver and GPUs where no other is given.
+    """What a stack asks for, as one request; its own driver and GPUs if no other is given.
 
     Raises :class:`UnknownNameError` for what is in no row, :class:`InvalidInputError` for a framework that is named twice.
     """

@@ -333,7 +333,7 @@ def _is_out_of_room(error):
 
 
 def _answer(options, answer, table):
-    """JSON where it is wanted, and a table for people: beside the progress, where JSON takes standard output."""
+    """JSON if it is wanted, and a table for people: beside the progress, if JSON takes standard output."""
     _write(options, answer)
     (sys.stderr if options['json'] == '-' else sys.stdout).write('\n'.join(table(answer)) + '\n')
 

@@ -124,7 +124,7 @@ def digest_of(path, kind, progress):
 
 
 def glance(row, quick):
-    """What a look without reading tells: ('missing' | 'modified' | '', bytes to hash, None where nothing is to be hashed)."""
+    """What a look without reading tells: ('missing' | 'modified' | '', bytes to hash, None if nothing is to be hashed)."""
     path, recorded, size = row
     try:
         there = os.stat(path)
@@ -179,7 +179,7 @@ def is_compiled_again(path, known):
 
 
 def version_of(prefix):
-    """The X.Y.Z of the prefix's Python, by its own word; '' where it cannot start."""
+    """The X.Y.Z of the prefix's Python, by its own word; '' if it cannot start."""
     program = 'import sys; print(".".join(str(part) for part in sys.version_info[:3]))'
     try:
         asked = subprocess.Popen([os.path.join(prefix, 'bin', 'python'), '-S', '-s', '-E', '-c', program], stdout=subprocess.PIPE,

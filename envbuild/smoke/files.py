@@ -11,7 +11,7 @@ PROGRAM = os.path.dirname(os.path.abspath(__file__))     # the guest's folder, w
 
 
 def unwritable(folder):
-    """Why nothing can be written into `folder`, with what to do about it; '' where something can."""
+    """Why nothing can be written into `folder`, with what to do about it; '' if something can."""
     if os.access(folder, os.W_OK):
         return ''
     try:
@@ -83,7 +83,7 @@ def as_json(value):
 
 
 def read_json(path):
-    """The content of a JSON file; IOError or ValueError where there is none."""
+    """The content of a JSON file; IOError or ValueError if there is none."""
     with io.open(path, encoding='utf-8') as stream:
         return json.load(stream)
 

@@ -27,7 +27,7 @@ class Lock(object):
 
 
 def load(path):
-    """The lock at `path`; '' means the image's own, and then None where there is none."""
+    """The lock at `path`; '' means the image's own, and then None if there is none."""
     if not path and not os.path.exists(DEFAULT_LOCK):
         return None
 
@@ -38,7 +38,7 @@ def load(path):
 
 
 def checked(path, reading):
-    """What `reading` answers; BadLock where the lock is not what it takes it for."""
+    """What `reading` answers; BadLock if the lock is not what it takes it for."""
     try:
         return reading()
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:

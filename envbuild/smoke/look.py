@@ -62,7 +62,7 @@ def _network(options, say):
 
 
 def _topology():
-    """What nvidia-smi prints of it, '' where it is not there or does not answer."""
+    """What nvidia-smi prints of it, '' if it is not there or does not answer."""
     out = tempfile.TemporaryFile()
     try:
         with io.open(os.devnull, 'r+b') as nothing:

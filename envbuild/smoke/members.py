@@ -9,7 +9,7 @@ INSIDE = '_ENVBUILD_SMOKE_INSIDE'       # set by `enter` for the process that it
 
 
 class Member(object):
-    """One framework of the lock. `prefix`, `path` and `python` (its version) tell where it is installed, '' where nowhere."""
+    """One framework of the lock. `prefix`, `path` and `python` (its version) tell where it is installed, '' if nowhere."""
 
     def __init__(self, framework, prefix):
         self.name, self.version, self.recipe = framework['name'], framework['version'], framework['recipe']
@@ -23,7 +23,7 @@ class Member(object):
 
 
 def read(path):
-    """Every framework of the lock at `path` ('': the image's own), in its order; none where there is no lock."""
+    """Every framework of the lock at `path` ('': the image's own), in its order; none if there is no lock."""
     lock = image.load(path)
     return [] if lock is None else image.checked(path, lambda: [
         Member(each, _prefix_of(each['name'], lock)) for each in lock.content['environment']['frameworks']])
@@ -32,7 +32,7 @@ def read(path):
 def enter(path, framework, argv):
     """Go on under the Python of the prefix that holds `framework`, with the variables of that prefix: the process is replaced.
 
-    Nothing happens where the image has one prefix only, or where this process is the one that was entered.
+    Nothing happens if the image has one prefix only, or where this process is the one that was entered.
     """
     lock = image.load(path)
     prefix = {} if lock is None else _prefix_of(framework, lock)

@@ -2,7 +2,7 @@
 
 The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a third slower than the next. A
 script that a user starts has no such settings. So the largest launch is repeated once in short without them, and its images a
-second stand beside the others, with the page faults of a step: where there are hundreds, the C library gives memory back in each
+second stand beside the others, with the page faults of a step: if there are hundreds, the C library gives memory back in each
 step and has to get it again. glibc stops that by itself once the process has freed one block of 8 MB or so
 (https://man7.org/linux/man-pages/man3/mallopt.3.html, M_MMAP_THRESHOLD: the dynamic threshold), as the smoke test has by then.
 """
@@ -33,7 +33,7 @@ def set_by_test(variables):
 
 
 def plan(largest, folder):
-    """The short plan beside that of the largest launch; None where there is nothing to time or nothing to leave out."""
+    """The short plan beside that of the largest launch; None if there is nothing to time or nothing to leave out."""
     if 'bench' not in largest['phases'] or not largest['workloads'] or not set_by_test(os.environ) or largest['places']:
         return None
     first = largest['workloads'][0]

@@ -13,7 +13,7 @@ MOMENTUM = 0.9
 LR = 0.05
 ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
 BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
-WARM_UP_S = 10                                      # of one way to step, where steps are long
+WARM_UP_S = 10                                      # of one way to step, if steps are long
 GLOBAL_BATCH = 64                                   # held for every count: accuracy then means the same on 1 and N devices
 EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one
 ALL_EXCHANGE_BYTES = (4, 1 << 10, 16 << 10, 320808, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
@@ -26,7 +26,7 @@ class Refusal(Exception):
 class Device(object):
     """Which kind of device is used (None: none can be), how many there are, why, and in which order (`numbers`).
 
-    `shared` is true where a GPU was named more than once: several ranks then work on it, which tests function, not speed.
+    `shared` is true if a GPU was named more than once: several ranks then work on it, which tests function, not speed.
     """
 
     def __init__(self, kind, available, reason, numbers=None):
@@ -136,7 +136,7 @@ def with_enough_rounds(options):
 
 
 def parts(options, device, adapter):
-    """What is trained, and the checks that say what of it does not apply; nothing where no phase trains."""
+    """What is trained, and the checks that say what of it does not apply; nothing if no phase trains."""
     if device.kind is None or not set(options['phases']) & set(('train', 'bench')):
         return [], []
     chosen = workloads.names(options, device.kind)

@@ -130,7 +130,7 @@ class Several(object):
 
 
 def _judge(part, code, ending, limit):
-    """The part's own verdict, if it gave one and its end does not contradict it. `code` is None where it had to be ended."""
+    """The part's own verdict, if it gave one and its end does not contradict it. `code` is None if it had to be ended."""
     own = part.report or {}
     if code is None:
         part.hung = True

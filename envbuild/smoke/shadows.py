@@ -39,7 +39,7 @@ def _standard_folders():
 
 
 def _module_at(folder, name):
-    """The file of a module or package of this name in a folder, '' where it is none."""
+    """The file of a module or package of this name in a folder, '' if it is none."""
     path = os.path.join(folder, name)
     if name.endswith('.py'):
         return path

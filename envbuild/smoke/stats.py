@@ -43,7 +43,7 @@ def median_interval(values, level=0.95):
 
     The narrowest symmetric pair of order statistics that reaches `level`; with fewer than six values nothing reaches
     95 %, so the extremes are given together with the smaller level that they do have. A bootstrap of so few rounds
-    covers only about 90 % where 95 % is asked.
+    covers only about 90 % if 95 % is asked.
     """
     ordered = sorted(values)
     k = 1
@@ -71,10 +71,10 @@ def autocorrelation(values):
 
 
 def interval(values):
-    """{'lo', 'hi', 'level', 'autocorrelation'}: median_interval(), widened where the rounds depend on each other.
+    """{'lo', 'hi', 'level', 'autocorrelation'}: median_interval(), widened if the rounds depend on each other.
 
     Rounds that resemble their neighbours say less than as many independent ones: an interval for independent rounds that
-    states 96 % holds the true value in 83 % of all runs where the autocorrelation is 0.5. So both sides are stretched by
+    states 96 % holds the true value in 83 % of all runs if the autocorrelation is 0.5. So both sides are stretched by
     sqrt((1 + r) / (1 - r)), the standard error of a mean of dependent values over that of independent ones. Few rounds often
     show less autocorrelation than there is, so r is the measured one plus ESTIMATE_MISSES / n. With that, intervals of 6 to 30
     rounds held the true value in at least 94 % of simulated runs, for autocorrelations up to 0.7
@@ -93,7 +93,7 @@ def interval(values):
 
 
 def _stretched(middle, end, factor):
-    """The end so many times as far from the middle; by ratios where all is positive, so that it stays positive."""
+    """The end so many times as far from the middle; by ratios if all is positive, so that it stays positive."""
     if middle > 0 and end > 0:
         return middle * (end / middle) ** factor
     return middle + (end - middle) * factor
@@ -110,7 +110,7 @@ def summary(values):
 
 
 def percent(share):
-    """A share as a percentage with one digit; with more where that would show a share below one as 100 %."""
+    """A share as a percentage with one digit; with more if that would show a share below one as 100 %."""
     digits = 1
     while share < 1 and digits < 6 and round(100 * share, digits) >= 100:
         digits += 1
@@ -118,7 +118,7 @@ def percent(share):
 
 
 def words(found):
-    """`1.53 [1.45, 1.57]` of a summary; the median alone where there is no interval."""
+    """`1.53 [1.45, 1.57]` of a summary; the median alone if there is no interval."""
     if found['lo'] is None:
         return '%.2f' % found['median']
     return '%.2f [%.2f, %.2f]' % (found['median'], found['lo'], found['hi'])

@@ -18,7 +18,7 @@ EQUIVALENT = (GRADIENTS, 'parameters:1', 'async:0')
 
 
 def parse(text):
-    """The schemes of a list such as gradients,parameters:4,async:2; ValueError where one is none."""
+    """The schemes of a list such as gradients,parameters:4,async:2; ValueError if one is none."""
     out = []
     for part in text.split(','):
         kind, number = part.partition(':')[::2]
@@ -32,7 +32,7 @@ def parse(text):
 
 
 def why_not(name, adapter, style):
-    """Why a scheme does not apply to an adapter (class), '' where it does."""
+    """Why a scheme does not apply to an adapter (class), '' if it does."""
     if not all(hasattr(side, 'assign') for side in getattr(adapter, 'sides', (adapter,))):
         return 'its adapter cannot set weights'
     if name.startswith('async') and style == 'single':

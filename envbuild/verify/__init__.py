@@ -9,7 +9,7 @@ the packages themselves. What cannot be compared, and what is compared instead:
   wheel's own RECORD conceals. Files in ``.dist-info`` are left out.
 - A package built from source has no wheel in the lock: its version, and the RECORD that its own build made.
 - Bytecode beside a recorded source is compiled again in the image: only its source is compared.
-- The distribution's packages: exact versions where the lock has them, and files by dpkg's own checksums (MD5), which leave
+- The distribution's packages: exact versions if the lock has them, and files by dpkg's own checksums (MD5), which leave
   configuration files out.
 - An interpreter or a CUDA that the build unpacked, and what it compiled outside of any package: by the list that the step which
   installed them left (see ``lists``).
@@ -73,7 +73,7 @@ def verify(
     """Compare ``image`` with ``lock``, file by file.
 
     ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
-    the search reads the whole image. ``base`` is the image it was built from, where the lock's own reference does not name it
+    the search reads the whole image. ``base`` is the image it was built from, if the lock's own reference does not name it
     in this engine: keys and settings that lie in the base are its maker's matter. ``rules`` say what is not imported and which
     package holds a library. Differences are in the report, not raised.
     """
@@ -122,7 +122,7 @@ def verify(
 
 
 def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, Any] | None:
-    """What the script saw, read as root; None (and a difference) where the image's Python cannot run it."""
+    """What the script saw, read as root; None (and a difference) if the image's Python cannot run it."""
     python = lock.environment.python.executable
     paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
     paths += _NEEDED_OF_SEVERAL if len(lock.prefixes) > 1 else ()
@@ -186,7 +186,7 @@ def _unusable(error: EngineError, where: str, found: Findings) -> None:
 
 
 def _base(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> ImageInfo | None:
-    """The base that this image was made from, where the engine holds it."""
+    """The base that this image was made from, if the engine holds it."""
     pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
     candidates = (engine.image(reference) for reference in (base, pinned, lock.base.image) if reference)
     return next((each for each in candidates if each and info.layers[: len(each.layers)] == each.layers), None)
@@ -202,7 +202,7 @@ def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> li
 
 
 def _with_gpus(engine: Engine, lock: Lock) -> bool:
-    """Whether the image is for GPUs and this machine, where the engine is too, has some."""
+    """Whether the image is for GPUs and this machine, if the engine is too, has some."""
     from envbuild.host import nvidia
 
     return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(nvidia.gpus())

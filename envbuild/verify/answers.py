@@ -13,13 +13,13 @@ UNKNOWN = "unknown"  # what an adapter says of a framework that has CUDA and doe
 
 
 def named(lock: Lock, framework: Framework) -> str:
-    """A framework as differences name it: with its prefix, where there are several."""
+    """A framework as differences name it: with its prefix, if there are several."""
     inside = [prefix.name for prefix in lock.prefixes if framework.name in prefix.frameworks]
     return f"{inside[0]}: {framework.name}" if len(lock.prefixes) > 1 and inside else framework.name
 
 
 def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
-    """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA where there should be one.
+    """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA if there should be one.
 
     Beside others, cuDNN and NCCL of a build that carries its own CUDA are its own: the lock has only the image's.
     """

@@ -73,7 +73,7 @@ def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
 
 
 def _ask(trial: Trial, prefix: Prefix, found: Findings) -> dict[str, Any] | None:
-    """What the script in the image answers; None, and a difference, where it cannot run."""
+    """What the script in the image answers; None, and a difference, if it cannot run."""
 
     def listen(line: str) -> None:
         words = line.split()
@@ -136,7 +136,7 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
 
 
 def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: Rules, found: Findings) -> str:
-    """What is wrong with one import; empty where it succeeded or could not be tried here, which is noted."""
+    """What is wrong with one import; empty if it succeeded or could not be tried here, which is noted."""
     said = str(each["said"])
     if each["outcome"] == "ok":
         found.count("imported", 1)

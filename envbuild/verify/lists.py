@@ -4,7 +4,7 @@ The step that installs them writes a list of their files by sha256 into the imag
 compared with the files as they lie in the image's layers, without asking any program of the image: the interpreter may be
 what was changed. Together with the lock, by whose hashes the same build checked what it unpacked, this proves that no later
 step touched them: each is as listed, nothing lies beside them, and neither a file nor its list occurs in two layers, as
-both do where a later step forges them together. It does not prove that the installing step was ours: an image made by
+both do if a later step forges them together. It does not prove that the installing step was ours: an image made by
 another Dockerfile, or pressed into one layer, may hold any list.
 """
 
@@ -32,7 +32,7 @@ _BYTECODE = re.compile(r"(?P<folder>.*)/__pycache__/(?P<name>[^/]+?)\.[^./]+(\.o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileList:
-    """One list: files by sha256, links by where they lead. Nothing else may lie in ``folder``, where it is not empty."""
+    """One list: files by sha256, links by where they lead. Nothing else may lie in ``folder``, if it is not empty."""
 
     folder: str
     files: Mapping[str, str]
@@ -46,7 +46,7 @@ class FileList:
 
 
 def candidates(lock: Lock) -> dict[str, str]:
-    """The lists that the image of ``lock`` may hold, by name: the folder of each, or ``""`` where the lock does not name it."""
+    """The lists that the image of ``lock`` may hold, by name: the folder of each, or ``""`` if the lock does not name it."""
     environment = lock.environment
     pythons = [prefix.python for prefix in lock.prefixes if prefix.python.is_fetched]
     found = {f"python-{each.version}": str(PurePosixPath(each.executable).parent.parent) for each in pythons}
@@ -58,7 +58,7 @@ def candidates(lock: Lock) -> dict[str, str]:
 
 
 def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Those that it must hold: a framework made from a repository's tree has none where it is a distribution.
+    """Those that it must hold: a framework made from a repository's tree has none if it is a distribution.
 
     ``distributions`` are the canonical names of what was found in each prefix, by its path.
     """

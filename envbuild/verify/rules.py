@@ -68,7 +68,7 @@ class Rules:
         return next((rule.reason for rule in self.without_gpu if re.search(rule.text, said)), "")
 
     def package_of(self, library: str, system: str) -> tuple[str, str]:
-        """The package that holds ``library`` and the system whose list says so; two empty texts where none is known."""
+        """The package that holds ``library`` and the system whose list says so; two empty texts if none is known."""
         known = self.libraries.get(library, {})
         order = [system, self.made_from.get(system, system), *sorted(known, reverse=True)]
         return next(((known[name], name) for name in order if name in known), ("", ""))

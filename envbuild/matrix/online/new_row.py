@@ -35,7 +35,7 @@ class Source:
 def row(source: Source, framework: FrameworkTable, series: str, version: str) -> str | None:
     """The row of ``version`` after the model of the newest release of ``series``, without indentation.
 
-    None where no build of the series would come from what the index has of it.
+    None if no build of the series would come from what the index has of it.
     """
     like = next(release for release in framework.releases if release.series == series)
     number = Version(version)
@@ -72,8 +72,8 @@ def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]
 
 
 def _companions(source: Source, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
-    """What the model pins beside itself, in the newest release that the wheel takes, or in the same version as itself where the
-    model does so and the wheel does not say; None where the index has none.
+    """What the model pins beside itself, in the newest release that the wheel takes, or in the same version as itself if the
+    model does so and the wheel does not say; None if the index has none.
     """
     found: dict[str, str] = {}
     for variant in (variant for variant in like.variants if variant.name in there):
@@ -124,7 +124,7 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
 
 
 def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
-    """``cuda``, ``cudnn`` and ``nccl`` as the wheel asks for them; those of the model where it takes a range that has them."""
+    """``cuda``, ``cudnn`` and ``nccl`` as the wheel asks for them; those of the model if it takes a range that has them."""
     for key, asked in declared.libraries.items():
         version, ours = _least(key, asked), _ours(variant, key)
         if not version or (ours and not exactly(asked) and admits(asked, ours)):

@@ -42,7 +42,7 @@ class Proposal:
 
     @property
     def diff(self) -> str:
-        """Unified, over all files; empty where nothing is to be added."""
+        """Unified, over all files; empty if nothing is to be added."""
         lines: list[str] = []
         for name, old in self.before.items():
             new = self.after[name].splitlines(keepends=True)
@@ -61,7 +61,7 @@ class _Block:
 
 
 def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> None:
-    """Raise :class:`BuildError` (``index-shrunk``) where so much is gone that the index, not the matrix, must be at fault."""
+    """Raise :class:`BuildError` (``index-shrunk``) if so much is gone that the index, not the matrix, must be at fault."""
     for framework in matrix.frameworks:
         gone = {finding.version for finding in findings if finding.kind == "gone" and finding.framework == framework.name}
         if len(gone) > _SPARED and len(gone) * 10 > len(framework.releases):

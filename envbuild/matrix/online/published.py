@@ -37,7 +37,7 @@ class Wheels:
     """The wheels of one version for Linux on x86-64.
 
     ``pythons``: what each tag stands for, which may be ``*`` or ``3.*``, with the Requires-Python of its files. ``floors`` are
-    the least glibc for each. ``file`` is one of the newest Python's; None where there are source archives only.
+    the least glibc for each. ``file`` is one of the newest Python's; None if there are source archives only.
     """
 
     pythons: dict[str, set[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Wheels:
 
     @property
     def glibc(self) -> str:
-        """What every one of its Pythons is served from; empty where no tag says it."""
+        """What every one of its Pythons is served from; empty if no tag says it."""
         return max(self.floors.values(), key=numbers, default="")
 
     def serves(self, python: str) -> bool:
@@ -90,7 +90,7 @@ def ask(
 
 
 def wheels(files: Iterable[IndexFile]) -> Releases:
-    """The wheels for Linux on x86-64 by version; where a version has none at all, its source archive serves any Python."""
+    """The wheels for Linux on x86-64 by version; if a version has none at all, its source archive serves any Python."""
     found: Releases = {}
     sources: Releases = {}
     for file in files:

@@ -35,7 +35,7 @@ Declarations = Mapping[Key, "Declared"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """``libraries``: the conditions on ``cuda``, ``cudnn`` and ``nccl``, where there are any; ``projects``: on everything."""
+    """``libraries``: the conditions on ``cuda``, ``cudnn`` and ``nccl``, if there are any; ``projects``: on everything."""
 
     libraries: Mapping[str, SpecifierSet] = field(default_factory=dict)
     projects: Mapping[str, SpecifierSet] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def admits(conditions: SpecifierSet, version: str) -> bool:
 
 
 def exactly(conditions: SpecifierSet) -> str:
-    """The one version that is asked for; empty where it is a range."""
+    """The one version that is asked for; empty if it is a range."""
     return next((clause.version for clause in conditions if clause.operator == "==" and "*" not in clause.version), "")
 
 
@@ -73,13 +73,13 @@ def library_of(project: str) -> str:
 
 
 def lowest(conditions: SpecifierSet) -> str:
-    """The one version that is asked for, or the bound of the range from below; empty where there is none."""
+    """The one version that is asked for, or the bound of the range from below; empty if there is none."""
     bounds = [clause.version.removesuffix(".*") for clause in conditions if clause.operator in ("==", ">=", "~=", ">")]
     return max(bounds, key=Version, default="")
 
 
 def below(conditions: SpecifierSet) -> str:
-    """The version that the range ends before; empty where it is open."""
+    """The version that the range ends before; empty if it is open."""
     return min((clause.version for clause in conditions if clause.operator == "<"), key=Version, default="")
 
 
@@ -92,7 +92,7 @@ class Reader:
         self._requires_of = requires_of
 
     def read(self, requirement: str, version: str, python: str) -> Declared | None:
-        """What ``requirement`` of ``version`` asks for on Linux with ``python``; None where no wheel of it can tell."""
+        """What ``requirement`` of ``version`` asks for on Linux with ``python``; None if no wheel of it can tell."""
         wanted = Requirement(f"{requirement}=={version}")
         requires = self._requires(wanted, python)
         if requires is None:
@@ -115,7 +115,7 @@ class Reader:
                 yield from self._below(self._requires(each, python) or (), python, depth - 1)
 
     def _requires(self, wanted: Requirement, python: str) -> list[Requirement] | None:
-        """The requirements of the newest release that ``wanted`` allows, where their markers hold."""
+        """The requirements of the newest release that ``wanted`` allows, if their markers hold."""
         newest = self.newest(wanted.name, wanted.specifier)
         file = self._releases(canonicalize_name(wanted.name))[newest].file if newest else None
         if file is None or newest is None:

@@ -262,7 +262,7 @@ def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str
 
 
 def _installer_driver(table: Table, usual: str) -> str:
-    """The driver that a release's installer brings; ``none`` is written where it brings none."""
+    """The driver that a release's installer brings; ``none`` is written if it brings none."""
     said = table.text("installer_driver", usual, pattern=rf"none|{NUMBERS}")
     return "" if said == "none" else said
 

@@ -10,7 +10,7 @@ from envbuild.yaml_reader import Table
 
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
-    """What a build needs of cuDNN or NCCL (``key``); None where the row does not say. ``libraries``: who brings CUDA."""
+    """What a build needs of cuDNN or NCCL (``key``); None if the row does not say. ``libraries``: who brings CUDA."""
     if key not in table:
         return None
     if table.is_text(key):
@@ -31,7 +31,7 @@ def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None
 
 
 def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
-    """The GPUs that the binaries accept and that are known not to work; the row's source where an entry has none."""
+    """The GPUs that the binaries accept and that are known not to work; the row's source if an entry has none."""
     found = []
     for item in table.tables("bad_capabilities"):
         found.append(

@@ -83,7 +83,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 
 def _on_cpu(search: Search) -> Alternative | None:
-    """The environment for CPUs of a request for GPUs that keeps all its other parts; None where there is none."""
+    """The environment for CPUs of a request for GPUs that keeps all its other parts; None if there is none."""
     request = search.request
     if request.device != "gpu":
         return None

@@ -10,7 +10,7 @@ from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL,
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.search import Option, Search
 
-_TRIED = 20_000  # sets of parts; where that does not do, one set that lacks nothing needless is found instead
+_TRIED = 20_000  # sets of parts; if that does not do, one set that lacks nothing needless is found instead
 
 
 def asked(request: Request) -> tuple[Part, ...]:
@@ -46,7 +46,7 @@ def closed(parts: Collection[Part]) -> frozenset[Part]:
 
 
 def freed(request: Request, keep: Collection[Part]) -> frozenset[Part]:
-    """The parts that are free where only ``keep`` is asked for."""
+    """The parts that are free if only ``keep`` is asked for."""
     return frozenset(asked(request)) - closed(keep)
 
 

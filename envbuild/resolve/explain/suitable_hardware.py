@@ -30,7 +30,7 @@ def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
 
 
 def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: bool) -> str | None:
-    """The drivers that serve ``variant`` on the request's GPUs (``any_gpu``: on others), in words; None where none does."""
+    """The drivers that serve ``variant`` on the request's GPUs (``any_gpu``: on others), in words; None if none does."""
     row = lookup.cuda.get(variant.cuda)
     if row is None:
         return None

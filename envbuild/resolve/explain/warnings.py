@@ -33,7 +33,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
-    """A version that needs no compiling at the first start, where the chosen one does and the request leaves the choice."""
+    """A version that needs no compiling at the first start, if the chosen one does and the request leaves the choice."""
     capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
     if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
         return

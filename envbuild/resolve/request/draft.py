@@ -39,7 +39,7 @@ class Draft:
         return next((piece for piece in self.pieces if piece.framework is framework), None)
 
     def put(self, part: str, value: str, piece: Piece | None = None) -> None:
-        """Note what was said of a part, of one framework's where ``piece`` is given."""
+        """Note what was said of a part, of one framework's if ``piece`` is given."""
         parts = self.parts if piece is None else piece.parts
         if parts.get(part, value) != value:
             raise UsageError(

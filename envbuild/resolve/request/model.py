@@ -16,7 +16,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a request that could be changed: of one framework, or of all where ``framework`` is empty.
+    """A part of a request that could be changed: of one framework, or of all if ``framework`` is empty.
 
     The kind ``framework`` is the framework's presence in the request. The only framework of a request is not named.
     """
@@ -46,9 +46,9 @@ class GpuWanted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty where the request's own holds.
+    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty if the request's own holds.
 
-    ``said`` is the name that the request has for it, where that is another framework's.
+    ``said`` is the name that the request has for it, if that is another framework's.
     """
 
     framework: FrameworkTable
@@ -66,7 +66,7 @@ class Request:
     """The parts that were asked for; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
-    ``===1.12.0`` is exact. ``device`` is ``gpu`` also where only a driver or a GPU was named: who names one wants to use it.
+    ``===1.12.0`` is exact. ``device`` is ``gpu`` also if only a driver or a GPU was named: who names one wants to use it.
     ``python_from`` is where Python has to come from. ``systems`` are the acceptable names. ``base`` is a provider, or ``local``
     with ``image``. ``warnings`` say what cannot be checked.
     """

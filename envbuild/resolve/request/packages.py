@@ -37,7 +37,7 @@ def canonical(name: str) -> str:
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
     """What the distribution of ``table`` that ``word`` begins with says, by the longest name, and the rest after the dash.
 
-    None where it is none, and for names that the framework itself goes by, which say nothing of a device. Some of
+    None if it is none, and for names that the framework itself goes by, which say nothing of a device. Some of
     these begin with the name of the distribution that they install: the longer name is meant.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
@@ -99,7 +99,7 @@ def own_environment(
     """The refusal of conditions on packages that are no frameworks: the way on is an environment of the user's own.
 
     The name of an environment says its frameworks; two sets of packages under one name could not be told apart. ``options``
-    are those beside the request, by their key of an envbuild.yaml; None or nothing where one was not given.
+    are those beside the request, by their key of an envbuild.yaml; None or nothing if one was not given.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 

@@ -126,7 +126,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
 
 
 def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
-    """Raise where no version at all can be what was said of ``what``, known or not."""
+    """Raise if no version at all can be what was said of ``what``, known or not."""
     if "," in clauses and not any(version_matches(version, clauses) for version in around(clauses)):
         raise UsageError(
             f"{draft.text!r}: the conditions on {what} contradict each other: {clauses.replace(',', ', ')}.",
@@ -138,7 +138,7 @@ def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
 def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
     """Clauses on CUDA. A version that no row has is unknown; one that some row has and the framework not is a conflict.
 
-    A release of CUDA means its minor, with a remark among ``doubts`` where another release stands for that.
+    A release of CUDA means its minor, with a remark among ``doubts`` if another release stands for that.
     """
     known = [row.version for row in matrix.cuda]
     if not clauses or any(within(version, clauses) for version in itertools.chain(known, _built_for(matrix))):

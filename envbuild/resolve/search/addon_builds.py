@@ -84,9 +84,9 @@ def _default(pairs: Pairs, build: Build) -> str:
 
 
 def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) -> str:
-    """Why an add-on among ``builds`` is put upon ``below``, where it goes with a newer one of ``versions`` (newest first) too.
+    """Why an add-on among ``builds`` is put upon ``below``, if it goes with a newer one of ``versions`` (newest first) too.
 
-    Empty where it goes with none.
+    Empty if it goes with none.
     """
     ours = below.release.version
     for build in builds:

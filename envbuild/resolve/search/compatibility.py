@@ -1,6 +1,6 @@
 """What several builds need of one place, and what keeps two of them out of one environment.
 
-Builds go together where one Python, one system, one CUDA in the image and one release of each library serve them all, where
+Builds go together if one Python, one system, one CUDA in the image and one release of each library serve them all, where
 they stand upon the same builds, and where their requirements on the same packages can be met. CUDA that a build carries in
 its own packages may be another than the image's.
 """
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What builds need together, as far as it can keep another build out. ``device`` is empty where they leave it open.
+    """What builds need together, as far as it can keep another build out. ``device`` is empty if they leave it open.
 
     ``cuda`` is what must be installed in the image; a library's need comes with the CUDA that it is for.
     """
@@ -79,7 +79,7 @@ def holds(build: Build) -> frozenset[Held]:
 
 
 def join(one: Need, other: Need) -> Need | None:
-    """What both need together, None where they do not go together."""
+    """What both need together, None if they do not go together."""
     if one.cuda and other.cuda and one.cuda != other.cuda:
         return None
     if one.device and other.device and one.device != other.device:
@@ -127,7 +127,7 @@ _Library = tuple[str, LibraryNeed] | None
 
 
 def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
-    """What satisfies both needs of a library; an empty tuple where nothing does.
+    """What satisfies both needs of a library; an empty tuple if nothing does.
 
     A library in the image must satisfy all that use it. One that comes with a framework does not concern the others.
     """

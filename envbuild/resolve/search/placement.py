@@ -36,7 +36,7 @@ NOT_ASKED: Asked = ("", "")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """A chosen cuDNN or NCCL. ``row`` is None for what is inside the framework; ``package`` where apt installs it."""
+    """A chosen cuDNN or NCCL. ``row`` is None for what is inside the framework; ``package`` if apt installs it."""
 
     version: str
     row: LibraryRow | None
@@ -225,7 +225,7 @@ def _offer(
 def _library(
     lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
 ) -> Library | Objection | None:
-    """The library that a provider brings for a need; None where nothing is needed. ``asked`` is its name, and what of it."""
+    """The library that a provider brings for a need; None if nothing is needed. ``asked`` is its name, and what of it."""
     library, clauses = asked
     need = variant.cudnn if library == "cudnn" else variant.nccl
     if need is None:
@@ -253,7 +253,7 @@ def _library(
 
 
 def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
-    """What stands against a library that the system or an image brings, where it dropped one of the GPUs."""
+    """What stands against a library that the system or an image brings, if it dropped one of the GPUs."""
     need = variant.cudnn if library == "cudnn" else variant.nccl
     row = next((each for each in lookup.libraries[library] if each.version == version), None)
     if row is None or need is None or need.taken_from != "system":

@@ -12,7 +12,7 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 
 
 def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
-    """How ``system`` gets a Python: from ``supply``; where none is asked for from the distribution, else from another one.
+    """How ``system`` gets a Python: from ``supply``; if none is asked for from the distribution, else from another one.
 
     In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
     Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
@@ -49,7 +49,7 @@ def _not_supplied(lookup: Lookup, version: str, system: SystemRow, supply: str) 
 
 
 def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: str) -> Python | None:
-    """The Python of one supply; None where it has none for the system."""
+    """The Python of one supply; None if it has none for the system."""
     if way == "base":
         return Python(version=version, provided_by="base", executable=f"python{version}", packages=()) if image else None
     if way == "distribution":

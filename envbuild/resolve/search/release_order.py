@@ -22,7 +22,7 @@ def in_order_of_choice(releases: Sequence[Release]) -> Iterator[Release]:
 
 
 def wider_patch(release: Release, releases: Sequence[Release]) -> Release | None:
-    """The newest earlier patch of its minor that shows ``release`` to be narrowed; None where it is not.
+    """The newest earlier patch of its minor that shows ``release`` to be narrowed; None if it is not.
 
     ``releases`` are newest first and hold all patches of the minor.
     """

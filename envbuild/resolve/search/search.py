@@ -165,7 +165,7 @@ class Search:
         return next((each for each in others if not any(same_packages(each.builds))), chosen)
 
     def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
-        """The builds of the releases that were asked for, or of all where the version is free; good and bad."""
+        """The builds of the releases that were asked for, or of all if the version is free; good and bad."""
         any_version = self.request.part("version", wanted) in free
         others, wide = [each for each in self.request.wanted if each is not wanted], self._wide(wanted, free)
         known = self._options.setdefault((wanted.framework.name, wide), [])
@@ -186,7 +186,7 @@ class Search:
 
     def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
         """The builds of a release upon what else was asked for, in other releases than the one that it takes by itself: those
-        that the request accepts, all of them where ``wide``; those that upstream tested first, then in the order of choice.
+        that the request accepts, all of them if ``wide``; those that upstream tested first, then in the order of choice.
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True

@@ -1,4 +1,4 @@
-"""Which of our own pins hold where several builds take the CUDA vendor's packages from one set of packages."""
+"""Which of our own pins hold if several builds take the CUDA vendor's packages from one set of packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.resolve.search.compatibility import share_packages
 
 
 def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
-    """The pins of our own that a build keeps ``beside`` others: none where another pins all packages by its own metadata, else
+    """The pins of our own that a build keeps ``beside`` others: none if another pins all packages by its own metadata, else
     those that contradict neither what the others ask for nor the pins of a build for a newer CUDA.
     """
     if not build.variant.choices:

@@ -47,14 +47,14 @@ classes names them in `sides`.
         # optional: networks that it cannot build, {name: why not}
         without = {}
         # optional: why the framework uses one device only ('devices'), or trains nothing ('training'), under these options
-        # (the matrix row's); a reason may be {'cuda': words} where it is so on devices of one kind only. The parent asks the
+        # (the matrix row's); a reason may be {'cuda': words} if it is so on devices of one kind only. The parent asks the
         # class, so no framework is imported for it. Without training, setup, versions, close and exercise are all: tasks with
         # known answers, [{'what': words, 'right': bool, 'detail': words}]
         @staticmethod
         def limits(options)
         def exercise(self)
         # optional: compile a small function the way programs do, anew, run it, and compare: tasks as of exercise(). It raises what
-        # the framework raises, and NotImplementedError(why) where this release, Python or device has no such compiler.
+        # the framework raises, and NotImplementedError(why) if this release, Python or device has no such compiler.
         # compile_needs names what that takes, of rank.compiling.CHECKS
         compile_needs = ()
         def compile_and_run(self)

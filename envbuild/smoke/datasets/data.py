@@ -1,4 +1,4 @@
-"""The data of a run, made or read once by the parent and saved where the ranks map it.
+"""The data of a run, made or read once by the parent and saved if the ranks map it.
 
 The reference network, collectives and speed always use generated images, so that they mean the same on every machine. Training
 uses the public data set where its files are there, else generated images of the same size. A file that is damaged is a failure:
@@ -64,7 +64,7 @@ def _enough(batch):
 
 
 def _for_training(part, options, seed):
-    """(train pair, test pair, entry of the report's `data`, checks) of one workload; Unusable where files are damaged or absent."""
+    """(train pair, test pair, entry of the report's `data`, checks) of one workload; Unusable if files are damaged or absent."""
     asked, folder = options['data'], options['data'] or (MOUNTED if os.path.isdir(MOUNTED) else '')
     made = []
     if folder:
@@ -93,7 +93,7 @@ def _public(part, folder):
 
 
 def _some(pair, count):
-    """As many of the images, the same ones every time, or all where there are no more."""
+    """As many of the images, the same ones every time, or all if there are no more."""
     images, labels = pair
     if count >= len(labels):
         return pair

@@ -5,7 +5,7 @@ from ..networks import nets
 from ..verdict import check
 from . import shapes, synth
 
-BEATS_GUESSING = 0.2        # all that is asked where no limit is calibrated, after LEAST_IMAGES
+BEATS_GUESSING = 0.2        # all that is asked if no limit is calibrated, after LEAST_IMAGES
 LEAST_IMAGES = 8192
 
 
@@ -15,7 +15,7 @@ class Workload(object):
     def __init__(self, name, dataset, generate, generated, images, epochs, batches):
         self.name, self.dataset, self.generate, self.generated = name, dataset, generate, generated
         self.train_images, self.test_images, self.epochs = images[0], images[1], epochs
-        self.batches = batches          # images per device where speed is measured, by kind of device
+        self.batches = batches          # images per device if speed is measured, by kind of device
 
 
 WORKLOADS = dict((each.name, each) for each in (

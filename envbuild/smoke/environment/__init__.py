@@ -1,4 +1,4 @@
-"""Checks of what surrounds the framework: driver, GPUs, container, libraries. Each has a cause, and a remedy where it fails."""
+"""Checks of what surrounds the framework: driver, GPUs, container, libraries. Each has a cause, and a remedy if it fails."""
 from __future__ import absolute_import, division, print_function
 
 from . import container, driver, gpus, libraries, peers, state, used, visible

@@ -10,7 +10,7 @@ NVML_DIFFERS = 18
 
 
 def driver(found, image):
-    """Does the driver work, and is it new enough? Nothing where there is no driver at all (DEVICES says that)."""
+    """Does the driver work, and is it new enough? Nothing if there is no driver at all (DEVICES says that)."""
     cuda = found['cuda']
     if not cuda['library'] or cuda['code'] == probe_cuda.NO_DEVICE:
         return []

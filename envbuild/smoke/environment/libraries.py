@@ -54,7 +54,7 @@ def twice(n, ranks):
 
 
 def _one(n, name, image, versions, ranks):
-    """CUDNN or NCCL: mapped files by their own word; else, where it is part of the framework's own file, the framework's."""
+    """CUDNN or NCCL: mapped files by their own word; else, if it is part of the framework's own file, the framework's."""
     key, field, title = CALLED[name]
     wanted, said = image[field], word(versions[field], field)
     found = [libraries[name][0] if name in libraries else None for libraries in ranks]

@@ -7,7 +7,7 @@ WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC', 'SAVE')
 
 
 class Limits(object):
-    """`training` and `devices` say why the framework trains nothing, and why it uses one device only; '' where it can."""
+    """`training` and `devices` say why the framework trains nothing, and why it uses one device only; '' if it can."""
 
     def __init__(self, training='', devices=''):
         self.training = training
@@ -27,7 +27,7 @@ class Limits(object):
         return [n for n in fits if n == 1], [n for n in left_out if n == 1], [n for n in asked if n > 1]
 
     def checks(self, counts, beyond, floors):
-        """What was left out, each with its reason; inconclusive where somebody asked for nothing else, or for a speedup of it."""
+        """What was left out, each with its reason; inconclusive if somebody asked for nothing else, or for a speedup of it."""
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + self.devices) for n in beyond]
         demanded = [n for n in beyond if str(n) in floors or not counts]
         if demanded:

@@ -10,7 +10,7 @@ LONG_S = 3.0                # NVML's load is the mean of up to a second: work of
 
 
 class Gpu(object):
-    """One GPU of a launch: what is known of its use, from every side that can be asked; None where that side does not tell."""
+    """One GPU of a launch: what is known of its use, from every side that can be asked; None if that side does not tell."""
 
     def __init__(self, before, seen, results):
         self.index, self.is_slice = before['index'], bool(before['mig'])
@@ -25,7 +25,7 @@ class Gpu(object):
         return (self.rise, self.new_processes, self.ranks) != (None, None, None)
 
     def is_held(self):
-        """Whether a rank took it into use, by any witness: where others use the GPU, too, memory may fall while a rank takes some."""
+        """Whether a rank took it into use, by any witness: if others use the GPU, too, memory may fall while a rank takes some."""
         return (self.rise or 0) >= RISES_BY or (self.new_processes or 0) > 0 or bool(self.ranks)
 
     def idleness(self):

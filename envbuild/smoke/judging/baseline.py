@@ -38,7 +38,7 @@ def pairs(old, new):
 
 
 def exit_code(old, new, tolerance=diff.TOLERANCE):
-    """Of the verb diff: 1 where the second failed or is worse, 3 where it proves nothing or nothing was compared, else 0.
+    """Of the verb diff: 1 if the second failed or is worse, 3 if it proves nothing or nothing was compared, else 0.
 
     The host's `envbuild report A B` answers alike (9, 10 and 0): envbuild/report/regression.py.
     """

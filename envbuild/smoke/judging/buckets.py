@@ -73,7 +73,7 @@ def judge(n, wanted, results, precision):
 
 
 def _apart(measured):
-    """(the first step after which copies differ, the parameters that do); (0, []) where none do."""
+    """(the first step after which copies differ, the parameters that do); (0, []) if none do."""
     for step in range(len(measured[0]['digests'])):
         copies = sum((phase['digests'][step] for phase in measured), [])
         names = sorted(name for name in copies[0] if any(copy[name] != copies[0][name] for copy in copies))
@@ -94,7 +94,7 @@ def _worst(copies, want, start):
 
 
 def _blame(wanted, n, saved):
-    """(step, parameters, fault, words) of the first step that went wrong; None where none did by more than LIMIT."""
+    """(step, parameters, fault, words) of the first step that went wrong; None if none did by more than LIMIT."""
     before, past, previous = None, None, None
     for number, (weights, gradient) in enumerate(wanted.steps()):
         copies = [(entry['replica'], _load(entry['path'])) for entry in saved if entry['step'] == number + 1]
@@ -136,7 +136,7 @@ class _Step(object):
 
 
 def _named(step, copies, wrong):
-    """(fault, words) that explain every copy; (None, words) where nothing known does."""
+    """(fault, words) that explain every copy; (None, words) if nothing known does."""
     # Where replicas agree there is one copy, of replica 0, whose own gradient is also that of replica 0.
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:

@@ -48,7 +48,7 @@ def collectives(n, results):
 def oracle(n, case, want, saved, alone=None, possible=None):
     """ORACLE: the largest error of any parameter of any copy; `saved` is [(replica, weights)].
 
-    `alone` is the error of one device in the same run, where that is known. `possible` are the reduced precisions that can be in
+    `alone` is the error of one device in the same run, if that is known. `possible` are the reduced precisions that can be in
     use here (see precision). Any other deviation is a failure.
     """
     possible = possible or {}

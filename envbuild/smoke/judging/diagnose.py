@@ -47,7 +47,7 @@ class Search(object):
         self.found = []
 
     def apart(self, got, model):
-        """{parameter: distance relative to how far either moved}; a large number where it is none."""
+        """{parameter: distance relative to how far either moved}; a large number if it is none."""
         found = {}
         for name in self.case.net.names:
             a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, self.case.start))
@@ -96,7 +96,7 @@ class Search(object):
         return best if best.is_rounding and best.distance <= ROUNDING_EXPLAINS * self.error else None
 
     def like_reduced(self, possible):
-        """A reduced precision that can be in use and gives errors of this size in each parameter, where no fault explains half."""
+        """A reduced precision that can be in use and gives errors of this size in each parameter, if no fault explains half."""
         if self._half_explained():
             return None
         errors = self.apart(self.worst[1], self.want)
@@ -140,8 +140,8 @@ class Search(object):
 def name_fault(case, copies, want, suspects=(), possible=()):
     """The nearest hypothesis for `copies`, [(replica, its weights)]: what fits all of them.
 
-    {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty where none is near. `suspects` are
-    parameters. `possible` are the reduced precisions that can be in use: where one is, rounding of unknown kind is accepted if it
+    {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty if none is near. `suspects` are
+    parameters. `possible` are the reduced precisions that can be in use: if one is, rounding of unknown kind is accepted if it
     has the size and the spread over parameters that this precision gives.
     """
     if not all(np.isfinite(got[name]).all() for _, got in copies for name in case.net.names):

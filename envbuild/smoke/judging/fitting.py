@@ -66,7 +66,7 @@ def _compared(factor):
 
 
 def fit(target, switches, start, nudge):
-    """The size for which a simulation comes nearest to the target; None where there is none.
+    """The size for which a simulation comes nearest to the target; None if there is none.
 
     Least squares along one line: each step takes the slope from the two simulations before it.
     """
@@ -86,7 +86,7 @@ def fit(target, switches, start, nudge):
 
 
 def wrong_labels(target):
-    """(labels that explain the weights better, which of them differ); None where no change of labels helps.
+    """(labels that explain the weights better, which of them differ); None if no change of labels helps.
 
     Another label of one image changes the gradient of the last layer by that image's features, which tell it from the others.
     """

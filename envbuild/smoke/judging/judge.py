@@ -88,7 +88,7 @@ class Judge(object):
         return precision.possible(self.device.kind, self.report['devices'], plan['options'], os.environ)
 
     def _alone(self):
-        """How far one device of this run is from the reference; None where none ran."""
+        """How far one device of this run is from the reference; None if none ran."""
         return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
 
     def _workload(self, n, part, plan, results):

@@ -1,4 +1,4 @@
-"""Judges the parallel schemes beside averaging gradients: by the reference where they train the same, else by what they learn."""
+"""Judges the parallel schemes beside averaging gradients: by the reference if they train the same, else by what they learn."""
 from __future__ import absolute_import, division, print_function
 
 from ..reporting import figures
@@ -38,7 +38,7 @@ def judge(name, n, plan, results, matched, limit, images):
 
 
 def bounded(n, staleness):
-    """Did the server hold back who was too far ahead? `largest` was counted where parameters are given out, not by the gate."""
+    """Did the server hold back who was too far ahead? `largest` was counted if parameters are given out, not by the gate."""
     kept = staleness['largest'] <= staleness['bound']
     return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
         steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')

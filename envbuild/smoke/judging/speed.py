@@ -45,7 +45,7 @@ def _floors(n, run, options):
 
 
 class Floor(object):
-    """One demand of the user and what was measured of it; `low` and `high` are None where there is no interval."""
+    """One demand of the user and what was measured of it; `low` and `high` are None if there is no interval."""
 
     def __init__(self, what, gain, per, limit):
         self.what, self.limit, self.rounds = what, limit, gain['rounds']
@@ -176,7 +176,7 @@ def _path(run):
 
 
 def straggler(run):
-    """The rank that needs clearly longer than the others for the same work without exchange; '' where there is none."""
+    """The rank that needs clearly longer than the others for the same work without exchange; '' if there is none."""
     busy = run['busy_ms'].get('indep', [])
     if len(busy) < 2:
         return ''

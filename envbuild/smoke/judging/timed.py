@@ -4,10 +4,10 @@ from __future__ import absolute_import, division, print_function
 from ..verdict import check
 from . import checks
 
-# In units of how far the gradients of single devices are from their mean: 1 where nothing is exchanged.
+# In units of how far the gradients of single devices are from their mean: 1 if nothing is exchanged.
 APART = .10
 PARAMETER_APART = .30
-UNTOLD = .20                # where rounding alone comes to so much, nothing can be told
+UNTOLD = .20                # if rounding alone comes to so much, nothing can be told
 LEAST_LOSS = 1e-3           # smaller ones have few digits, and may be equal by chance
 LEAST_EQUAL = 3
 WORDS = {'dp': 'timed steps (dp)', 'input': 'timed steps fed from the host (input)', 'train': 'training steps'}
@@ -80,7 +80,7 @@ def _averaged(n, entries):
 
 
 def _alike_alone(n, phases):
-    """Devices that train alone, each on its own images, must not hold the same weights; None where they do not."""
+    """Devices that train alone, each on its own images, must not hold the same weights; None if they do not."""
     for measured in phases.get('bench', ()):
         copies = measured['checked']['copies']['indep'] if measured['checked'] else []
         for place, copy in enumerate(copies):
@@ -92,10 +92,10 @@ def _alike_alone(n, phases):
 
 
 def _same_images(n, own, oracle):
-    """Ranks whose losses were equal in some steps and differ in others had the same images in those; None where there are none.
+    """Ranks whose losses were equal in some steps and differ in others had the same images in those; None if there are none.
 
     Copies that hold the same weights give the same loss for the same images, and for others by chance only. The losses tell
-    nothing where an adapter's ranks always report one common loss.
+    nothing if an adapter's ranks always report one common loss.
     """
     series = [('reference steps', list(zip(*oracle)))] if oracle else []
     if 'train' in own[0]['phases']:
@@ -120,7 +120,7 @@ def _telling(step):
 
 
 def _equal(step):
-    """(rank, rank) with equal losses, None where all differ."""
+    """(rank, rank) with equal losses, None if all differ."""
     for rank, loss in enumerate(step):
         if loss in step[:rank]:
             return step.index(loss), rank

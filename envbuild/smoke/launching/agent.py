@@ -76,7 +76,7 @@ def _link(path):
 
 
 def serve(place, options, say):
-    """Do what rank 0 asks until it says goodbye. The exit status: 0, or 1 where rank 0 is lost."""
+    """Do what rank 0 asks until it says goodbye. The exit status: 0, or 1 if rank 0 is lost."""
     try:
         link = wire.connect(place.host, place.port, now() + options['join'])
         link.send(dict(hello(place, options), here=link.here, there=link.there))

@@ -29,7 +29,7 @@ class Child(object):
         self._passed_on = 0
 
     def wait(self, seconds):
-        """The exit status; None where it did not end by itself in that time."""
+        """The exit status; None if it did not end by itself in that time."""
         until = now() + seconds
         while self._process.poll() is None and now() < until:
             self._pass_on()
@@ -61,7 +61,7 @@ class Child(object):
             sys.stderr.flush()
 
     def report(self):
-        """What it answered, None where there is nothing that can be read."""
+        """What it answered, None if there is nothing that can be read."""
         try:
             return files.read_json(self._report)
         except (IOError, OSError, ValueError):

@@ -21,7 +21,7 @@ LOOPBACK = '127.'
 
 
 def team(options, say):
-    """All processes that the launcher started, once they have come; only this one where there is no launcher."""
+    """All processes that the launcher started, once they have come; only this one if there is no launcher."""
     place = options.get('place')
     return Alone(options) if place is None else Team(place, options, say)
 

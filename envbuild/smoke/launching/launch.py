@@ -63,7 +63,7 @@ class Rank(object):
         return self._finished
 
     def state(self, with_children=False):
-        """The kernel's word for what the process does, '' where /proc does not tell."""
+        """The kernel's word for what the process does, '' if /proc does not tell."""
         return processes.state(self.process.pid, with_children)
 
     def ending(self):
@@ -103,7 +103,7 @@ def interface(plan):
     """The network interface that ranks are told to use; '' leaves the choice to the libraries.
 
     On one machine the loopback is always there, in a container without network nothing else is. Between machines it is never right:
-    where their own interface is not known, NCCL and Gloo look for one themselves.
+    if their own interface is not known, NCCL and Gloo look for one themselves.
     """
     if max([place['hosts'] for place in plan['places']] or [1]) > 1:
         return '' if plan['interface'] == 'lo' else plan['interface']

@@ -90,7 +90,7 @@ class World(object):
 
 
 def handed_on(env, rank, size):
-    """What a rank gets of the process that starts it: its place in mpirun's world, where that is just the ranks of this launch."""
+    """What a rank gets of the process that starts it: its place in mpirun's world, if that is just the ranks of this launch."""
     if (env.get('OMPI_COMM_WORLD_RANK'), env.get('OMPI_COMM_WORLD_SIZE')) != (str(rank), str(size)):
         return {}
     return {HANDED_ON: json.dumps(_of_member(env))}

@@ -19,7 +19,7 @@ class Facts(object):
 
 
 def facts(pid):
-    """The Facts of a process, None where there is none or /proc does not tell."""
+    """The Facts of a process, None if there is none or /proc does not tell."""
     try:
         with io.open('/proc/%d/stat' % pid, encoding='utf-8', errors='replace') as stream:
             return Facts(stream.read())
@@ -28,7 +28,7 @@ def facts(pid):
 
 
 def state(pid, with_children=False):
-    """Words for what a process does; '' where the kernel does not tell.
+    """Words for what a process does; '' if the kernel does not tell.
 
     A rank that waits for a child of its own looks as idle as one that waits for another rank. So `with_children` looks for one that
     is stopped. That reads all of /proc: not to be done while something is timed.
@@ -62,7 +62,7 @@ def is_stopped(words):
 
 
 def started_by(pid):
-    """{pid: Facts} of all that a rank started: by its parents, and by the session, which stays the same where a parent ended."""
+    """{pid: Facts} of all that a rank started: by its parents, and by the session, which stays the same if a parent ended."""
     try:
         every = dict((int(name), facts(int(name))) for name in os.listdir('/proc') if name.isdigit())
     except OSError:

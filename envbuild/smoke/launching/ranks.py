@@ -23,7 +23,7 @@ class Source(object):
         self.names = {'rank': (rank,), 'size': size.split(), 'local_rank': (local_rank,), 'local_size': (local_size,)}
 
     def read(self, env, field):
-        """The number, None where no variable has it."""
+        """The number, None if no variable has it."""
         text = next((env[name] for name in self.names[field] if env.get(name)), '')
         return int(text) if text.isdigit() else None
 
@@ -66,7 +66,7 @@ def add_options(parser):
 
 
 def find(options, env):
-    """The Place that flags or a launcher give to this process; None where it is the only one. Raises Unclear."""
+    """The Place that flags or a launcher give to this process; None if it is the only one. Raises Unclear."""
     if options['alone']:
         return None
     if options['slots'] < 1:
@@ -82,7 +82,7 @@ def find(options, env):
 
 
 def _said(options, env):
-    """(who says it, the four numbers); (None, {}) where nobody does."""
+    """(who says it, the four numbers); (None, {}) if nobody does."""
     flags = {'rank': options['rank'], 'size': options['world_size'], 'local_rank': options['local_rank'], 'local_size': None}
     for source in SOURCES:
         if source.only_with and source.only_with not in env:
@@ -129,7 +129,7 @@ def first_of(nodes):
 
 
 def job(env):
-    """What tells this job's processes from another's that use the same port, '' where nothing does."""
+    """What tells this job's processes from another's that use the same port, '' if nothing does."""
     return env.get('ENVBUILD_SMOKE_JOB') or env.get('SLURM_JOB_ID') or env.get('TORCHELASTIC_RUN_ID') or ''
 
 

@@ -87,7 +87,7 @@ class RemoteRank(Rank):
         self.process.returncode = message['code']
 
     def _here(self, seconds):
-        """A time of its machine's clock as one of this machine's; where the difference is not known yet, the time at which it came."""
+        """A time of its machine's clock as one of this machine's; if the difference is not known yet, the time at which it came."""
         ahead = self.member.link.ahead
         return now() if ahead is None else min(now(), seconds + ahead)
 

@@ -10,9 +10,9 @@ from . import mapped, probe_cuda
 
 
 def facts():
-    """[{'uuid', 'used_bytes'}] of the GPUs on which this process has a context; None where the driver cannot tell.
+    """[{'uuid', 'used_bytes'}] of the GPUs on which this process has a context; None if the driver cannot tell.
 
-    `used_bytes` is what is taken of the GPU's memory by everybody, None where it is not told. Drivers that give NVML no figures for
+    `used_bytes` is what is taken of the GPU's memory by everybody, None if it is not told. Drivers that give NVML no figures for
     memory or load (of virtual machines, of Windows' Linux) answer these questions.
     """
     paths = mapped.paths('libcuda')

@@ -1,4 +1,4 @@
-"""The disk of a folder: in sequence, and 4 KB at random places, past the page cache where the file system allows that.
+"""The disk of a folder: in sequence, and 4 KB at random places, past the page cache if the file system allows that.
 
 One temporary file of 256 MB at most, gone at the end; each part stops after some seconds.
 """
@@ -23,7 +23,7 @@ for _name in ('pread64', 'pwrite64'):
 
 
 def measure(folder):
-    """MB/s in sequence and operations a second of 4 KB; `not_measured` where the folder cannot be used."""
+    """MB/s in sequence and operations a second of 4 KB; `not_measured` if the folder cannot be used."""
     try:
         stat = os.statvfs(folder)
         if stat.f_bavail * stat.f_frsize < FILE_BYTES + SPARE:

@@ -45,7 +45,7 @@ def ask(wanted, count, stall, say):
 
 
 def _run(argv, folder, path, stall, say):
-    """The exit status; None where it had no news for `stall` seconds and was killed."""
+    """The exit status; None if it had no news for `stall` seconds and was killed."""
     with io.open(os.path.join(folder, 'log'), 'wb') as log, io.open(os.devnull, 'rb') as nothing:
         process = subprocess.Popen(argv, stdin=nothing, stdout=log, stderr=subprocess.STDOUT, close_fds=True, preexec_fn=os.setsid)
     heard = told = now()

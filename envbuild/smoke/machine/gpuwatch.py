@@ -54,7 +54,7 @@ class Watch(object):
             time.sleep(EVERY_S)         # not Event.wait: that of Python 2.7 measures by the time of day
 
     def clocks(self, since):
-        """Of each GPU its SM clocks in MHz at the looks since a time of clock.now(); [] where nothing watches."""
+        """Of each GPU its SM clocks in MHz at the looks since a time of clock.now(); [] if nothing watches."""
         if self._thread is None:
             return []
         with self._lock:
@@ -62,7 +62,7 @@ class Watch(object):
         return [[looks[place] for looks in seen] for place in range(len(self._handles))]
 
     def take(self):
-        """Of each GPU what was seen since the last call: peaks, the lowest clock, what held it down. [] where nothing watches."""
+        """Of each GPU what was seen since the last call: peaks, the lowest clock, what held it down. [] if nothing watches."""
         with self._lock:
             seen, self._seen = self._seen, []
         out = [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]

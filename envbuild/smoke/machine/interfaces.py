@@ -10,7 +10,7 @@ _ADDRESS_OF = 0x8915        # SIOCGIFADDR
 
 
 def of(address):
-    """'eth0' for one of this machine's IPv4 addresses, '' where none has it."""
+    """'eth0' for one of this machine's IPv4 addresses, '' if none has it."""
     return next((name for name in names() if address_of(name) == address), '')
 
 
@@ -24,7 +24,7 @@ def names():
 
 
 def address_of(name):
-    """The IPv4 address of an interface, '' where it has none."""
+    """The IPv4 address of an interface, '' if it has none."""
     with_name = struct.pack('256s', name.encode('ascii', 'replace')[:15])
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -8,7 +8,7 @@ NVLINK = {6: 20., 7: 25., 8: 25., 9: 25., 10: 50.}
 
 
 def nominal(devices, words):
-    """{'name', 'GBps'} of the slowest link between these GPUs; None where it is not known, or where there is only one.
+    """{'name', 'GBps'} of the slowest link between these GPUs; None if it is not known, or where there is only one.
 
     `devices` are the probe's, `words` the matrix of its topology for them ('NV4', 'PIX', 'SYS').
     """

@@ -31,7 +31,7 @@ def paths(name, maps=MAPS):
 
 
 def facts():
-    """{library: [{'path', 'version'}]} of those watched that this process has mapped; version None where it tells none."""
+    """{library: [{'path', 'version'}]} of those watched that this process has mapped; version None if it tells none."""
     found = dict((name, paths(name)) for name in WATCHED)
     beside = sorted(set(folder(path) for name in WATCHED for path in found[name]))
     versions = dict((path, _version(name, path, beside) or named(path)) for name in ASKED for path in found[name])
@@ -41,7 +41,7 @@ def facts():
 def _version(name, path, beside):
     """The word of the file itself, None for none. `beside` are the folders of what this process has mapped.
 
-    A process of its own asks: cuDNN 8 loads parts of itself and cuBLAS when it is first asked, and aborts where it does not find them.
+    A process of its own asks: cuDNN 8 loads parts of itself and cuBLAS when it is first asked, and aborts if it does not find them.
     """
     own = os.environ.get('LD_LIBRARY_PATH')
     environment = dict(os.environ, LD_LIBRARY_PATH=os.pathsep.join(beside + ([own] if own else [])))

@@ -54,7 +54,7 @@ def load():
 
 
 def _text(lib, name, handle):
-    """A text that the driver writes into a buffer; None where it cannot."""
+    """A text that the driver writes into a buffer; None if it cannot."""
     function, buffer = getattr(lib, name, None), ctypes.create_string_buffer(128)
     return buffer.value.decode('ascii', 'replace') if function and function(buffer, len(buffer), handle) == 0 else None
 
@@ -93,7 +93,7 @@ def facts():
     """{'library': loaded?, 'problem', 'code' of cuInit, 'driver_cuda', 'devices', 'path', 'release', 'compat', 'compat_folder'}.
 
     `path` is the file that is really mapped, `release` the driver that it says it belongs to; `compat` is whether it is a
-    forward-compatibility package's, `compat_folder` where one lies in the image.
+    forward-compatibility package's, `compat_folder` if one lies in the image.
     """
     there = sorted(glob.glob(COMPAT))
     out = {'library': False, 'problem': '', 'code': None, 'driver_cuda': None, 'devices': [], 'path': None, 'release': None, 'compat': False,
@@ -117,6 +117,6 @@ def facts():
 
 
 def release_of(path):
-    """'/usr/lib/libcuda.so.550.54.14' -> '550.54.14'; None where the name does not tell."""
+    """'/usr/lib/libcuda.so.550.54.14' -> '550.54.14'; None if the name does not tell."""
     found = re.search(r'\.so\.(\d+\.\d[\d.]*)$', os.path.realpath(path))
     return found.group(1) if found else None

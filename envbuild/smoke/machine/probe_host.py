@@ -27,7 +27,7 @@ def _processor():
 
 
 def _physical_cores():
-    """Cores without hyper-threads, over all sockets; None where the kernel does not say."""
+    """Cores without hyper-threads, over all sockets; None if the kernel does not say."""
     cores, here = set(), {}
     for line in _text('/proc/cpuinfo').splitlines() + ['']:
         key, _, value = line.partition(':')
@@ -93,13 +93,13 @@ def _limit_free():
 
 
 def kernel_driver():
-    """The release of the NVIDIA driver that the kernel has loaded, None where it does not tell."""
+    """The release of the NVIDIA driver that the kernel has loaded, None if it does not tell."""
     found = re.search(r'Kernel Module\D*? (\d+\.\d[\d.]*)', _text('/proc/driver/nvidia/version').replace('x86_64', ''))
     return str(found.group(1)) if found else None
 
 
 def _cpus():
-    """The numbers of the processors that may be used, None where Python cannot tell (2.7)."""
+    """The numbers of the processors that may be used, None if Python cannot tell (2.7)."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else None     # novm: Python 3.3
 
 
@@ -124,7 +124,7 @@ def _mps():
 
 
 def shm_free_bytes():
-    """Free space of /dev/shm, None where there is none."""
+    """Free space of /dev/shm, None if there is none."""
     try:
         stat = os.statvfs('/dev/shm')
         return stat.f_bavail * stat.f_frsize

@@ -40,7 +40,7 @@ def _load():
 
 
 def _words(function, *before):
-    """A text that NVML writes into a buffer, None where it cannot tell."""
+    """A text that NVML writes into a buffer, None if it cannot tell."""
     buffer = ctypes.create_string_buffer(96)
     return buffer.value.decode('ascii', 'replace') if function(*(before + (buffer, len(buffer)))) == 0 else None
 
@@ -57,7 +57,7 @@ class Nvml(object):
         self.lib = lib
 
     def handle(self, index):
-        """The handle of GPU number `index`, None where it is lost or forbidden."""
+        """The handle of GPU number `index`, None if it is lost or forbidden."""
         handle = ctypes.c_void_p()
         return handle if self.lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 else None
 
@@ -104,7 +104,7 @@ class Nvml(object):
         return self.number('nvmlDeviceGetVirtualizationMode', handle) == VIRTUAL or in_windows(platform.release())
 
     def cpus(self, handle):
-        """The processors that are near it, None where NVML does not tell."""
+        """The processors that are near it, None if NVML does not tell."""
         function, words = getattr(self.lib, 'nvmlDeviceGetCpuAffinity', None), (ctypes.c_ulong * AFFINITY_WORDS)()
         if function is None or function(handle, AFFINITY_WORDS, words) != 0:
             return None
@@ -118,7 +118,7 @@ def in_windows(release):
 
 
 def opened():
-    """An initialised NVML, None where it is absent or refuses. Whoever asks shuts it down."""
+    """An initialised NVML, None if it is absent or refuses. Whoever asks shuts it down."""
     lib = _load()
     return Nvml(lib) if lib is not None and lib.nvmlInit_v2() == 0 else None
 
@@ -144,7 +144,7 @@ def use(nvml, handle):
 
 
 def errors(nvml, handle):
-    """Memory errors since the driver was loaded that the GPU could not correct; None where it does not count them."""
+    """Memory errors since the driver was loaded that the GPU could not correct; None if it does not count them."""
     return nvml.large('nvmlDeviceGetTotalEccErrors', handle, UNCORRECTED, SINCE_START)
 
 
@@ -184,7 +184,7 @@ def _device(nvml, index):
 
 
 def facts():
-    """{'driver', 'code', 'devices', 'links'}; driver None where NVML is absent (code None) or refuses (its code)."""
+    """{'driver', 'code', 'devices', 'links'}; driver None if NVML is absent (code None) or refuses (its code)."""
     out = {'driver': None, 'code': None, 'devices': [], 'links': {}}
     lib = _load()
     if lib is None:

@@ -36,7 +36,7 @@ def _ancestor(nvml, one, other):
 
 
 def _nvlinks(nvml, one, other, place):
-    """Direct links between two; where all lead to a switch, all of them, if the driver sends peer traffic over them."""
+    """Direct links between two; if all lead to a switch, all of them, if the driver sends peer traffic over them."""
     active = [link for link in range(MOST_LINKS) if nvml.number('nvmlDeviceGetNvLinkState', one, link)]
     if not active:
         return 0
@@ -47,7 +47,7 @@ def _nvlinks(nvml, one, other, place):
 
 
 def matrix(numbers, found):
-    """[[word]] for the GPUs with these NVML numbers (None where it has none); 'X' on the diagonal."""
+    """[[word]] for the GPUs with these NVML numbers (None if it has none); 'X' on the diagonal."""
     def word(one, other):
         return 'X' if one == other else found.get((min(numbers[one], numbers[other]), max(numbers[one], numbers[other])), '?') \
             if None not in (numbers[one], numbers[other]) else '?'

@@ -37,7 +37,7 @@ def shapes_hwio(net):
 
 
 def _folded(net, name):
-    """(C, H, W) of what a dense layer reads, where that was flattened."""
+    """(C, H, W) of what a dense layer reads, if that was flattened."""
     return next(layer.folded for layer in net.layers if layer.op == 'dense' and name == layer.name + '_w')
 
 

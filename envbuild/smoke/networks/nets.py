@@ -15,7 +15,7 @@ KEPT = 0.9                  # of the running mean and variance at each step; the
 class Layer(object):
     """One step. `of` names the layers that it reads ('images' are what comes in); `shape` is what it gives, without the batch.
 
-    conv     `kernel`, `stride`, `pad` (zeros on every side); NAME_w (out, in, kernel, kernel), and NAME_b where `bias`
+    conv     `kernel`, `stride`, `pad` (zeros on every side); NAME_w (out, in, kernel, kernel), and NAME_b if `bias`
     norm     batch normalisation over batch, height and width; NAME_w (the factor) and NAME_b
     relu
     tanh
@@ -23,7 +23,7 @@ class Layer(object):
     average  the mean of each 2 x 2, stride 2
     mean     over height and width: (channels,)
     flatten  in C, H, W order
-    dense    NAME_w (out, in) and NAME_b; `folded` is (C, H, W) where it reads what was flattened, else None
+    dense    NAME_w (out, in) and NAME_b; `folded` is (C, H, W) if it reads what was flattened, else None
     add      the sum of two layers
     """
 

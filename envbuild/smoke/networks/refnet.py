@@ -84,7 +84,7 @@ def _norm(a):
     return float(np.sqrt(np.square(np.asarray(a, 'float64')).sum()))
 
 
-# Forward: (what the layer gives, what its backward pass needs). Backward: the gradient of what it reads, None where that is not
+# Forward: (what the layer gives, what its backward pass needs). Backward: the gradient of what it reads, None if that is not
 # wanted; those of its own parameters go into g.
 
 def _conv(layer, p, x, numbers):

@@ -86,7 +86,7 @@ def _modes(session, per_device):
 
 
 def _mode(session, name, handle, size, own=False):
-    """`size` images are a batch; where this process's are its `own`, only its part of each, for the handle does not cut it."""
+    """`size` images are a batch; if this process's are its `own`, only its part of each, for the handle does not cut it."""
     if handle is None:
         return Mode(name)
     ctx, (images, labels) = session.ctx, session.data('bench')

@@ -14,7 +14,7 @@ KEPT = 2
 
 
 def measure(session):
-    """Digests of every copy after each step, and where the weights that differ lie; 'reason' where the network cannot be built."""
+    """Digests of every copy after each step, and where the weights that differ lie; 'reason' if the network cannot be built."""
     plan, adapter = session.plan['buckets'], session.adapter
     net = nets.of(plan['net'])
     reason = getattr(adapter, 'without', {}).get(net.name, '')

@@ -11,7 +11,7 @@ class Context(object):
     the matrix row's own words for this framework. `group` is the TCP process group. `host` is where all ranks reach rank 0.
     On several machines `hosts` counts them, this one is number `node` and has `local_world` of the ranks, of which this is
     number `local_rank`; `interface` is the network interface between them. What lies in `folder` goes with the launch,
-    however it ends. `shared` is true where ranks share a GPU, which NCCL refuses.
+    however it ends. `shared` is true if ranks share a GPU, which NCCL refuses.
     """
 
     def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None,

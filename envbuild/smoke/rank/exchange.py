@@ -16,7 +16,7 @@ COUNTS = (1, 2, 3, 1000, nets.LENET.bytes // 4)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
 EXACT = {'float16': 2048}       # whole numbers up to here are exact
 LARGEST_OF_OTHERS = 4 << 20     # a byte costs the same in each type: small sizes tell whether one is treated apart
-REPEATS, LEAST, SECONDS = 7, 3, 0.25        # of one size: so many times, fewer where that takes longer
+REPEATS, LEAST, SECONDS = 7, 3, 0.25        # of one size: so many times, fewer if that takes longer
 
 
 def measure(session):

@@ -101,7 +101,7 @@ def _ready(readers, writers):
 class Group(object):
     """`world` processes in a ring; this one is `rank`. With one process every operation returns at once."""
 
-    TYPES = ('float32', 'float64', 'int64')     # NumPy types whose collectives are checked where an adapter has none of its own
+    TYPES = ('float32', 'float64', 'int64')     # NumPy types whose collectives are checked if an adapter has none of its own
 
     def __init__(self, rank, world, rendezvous='', timeout=120.0):
         self.rank, self.world = rank, world
@@ -121,7 +121,7 @@ class Group(object):
                 sock.setblocking(False)
 
     def _host(self, rendezvous, port, until):
-        """Rank 0: collect where everybody listens, tell everybody."""
+        """Rank 0: collect if everybody listens, tell everybody."""
         if rendezvous.startswith('tcp://'):
             host, root_port = _find(rendezvous, until)
             root = _listen('', root_port)

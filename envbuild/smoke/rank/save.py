@@ -11,7 +11,7 @@ QUESTIONS = 64
 
 
 def measure(session):
-    """How far the restored model is from the saved one, in its parameters and its answers; 'reason' where it cannot be tried."""
+    """How far the restored model is from the saved one, in its parameters and its answers; 'reason' if it cannot be tried."""
     adapter, trained = session.adapter, session.trained
     if not (hasattr(adapter, 'save') and hasattr(adapter, 'restore')):
         return {'reason': 'its adapter does not save yet'}

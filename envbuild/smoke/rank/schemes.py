@@ -101,7 +101,7 @@ class Schemed(object):
         return self._adapter.evidence(_alone(handle))
 
     def facts(self):
-        """Of all that was trained: the distance of replicas, where one was taken, and the largest staleness, if any."""
+        """Of all that was trained: the distance of replicas, if one was taken, and the largest staleness, if any."""
         distances = [each.distance for each in self._made if each.distance is not None]
         seen = [each.staleness() for each in self._made if each.staleness()]
         return {'distance': distances[-1] if distances else None,

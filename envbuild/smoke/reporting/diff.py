@@ -1,6 +1,6 @@
 """Two reports compared, the second against the first: what is worse, what is better, what cannot be compared. Pure functions.
 
-The rule for figures, the same as the host's (`envbuild report A B`): where the intervals overlap it is noise; where the medians
+The rule for figures, the same as the host's (`envbuild report A B`): if the intervals overlap it is noise; if the medians
 are within the tolerance it is too little to matter; else the second is better or worse. Only equal things are compared:
 workload, network, batch, scaling, precision and way of averaging; on other devices nothing is a regression.
 """

@@ -61,7 +61,7 @@ def _rate_interval(laps, images):
 def _split(laps, steps):
     """Milliseconds of a step that go into computing, exchanging, and bringing the batch to the devices; differences of a round.
 
-    None where there was no lap that was fed from the host. A difference below zero is noise: zero.
+    None if there was no lap that was fed from the host. A difference below zero is noise: zero.
     """
     if not laps['input']:
         return None

@@ -114,10 +114,10 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(folder: Path) ->
         "3: framework: unknown key, did you mean frameworks?",
         '4: python: YAML reads 3.10 as a number: quote it, "3.10"',
         "5: apt: 'Not a package' does not have the expected form",
-        "6: user: images run as a user without rights; `docker run --user 0` makes one run as root",
+        "6: user: images run as an unprivileged user; `docker run --user 0` makes one run as root",
         "7: ports: 0 is not between 1 and 65535",
         "7: ports: integers expected, found '80'",
-        "8: services: 'webb' is no service, did you mean web?",
+        "8: services: 'webb' is not a service; did you mean web?",
     ]
 
 
@@ -153,8 +153,8 @@ def test_what_no_lock_could_hold_is_refused_in_both_places(folder: Path, text: s
         ("train.py", "workspace/", "is not the path of a file in the image"),
         ("train.py", "/workspace/../opt/x", "is not the path of a file in the image"),
         ("train.py", "/with blank", "is not the path of a file in the image"),
-        ("train.py", "/opt/env/bin/python", "is not yours to fill"),
-        ("conf", "/opt/envbuild/", "is not yours to fill"),
+        ("train.py", "/opt/env/bin/python", "is reserved"),
+        ("conf", "/opt/envbuild/", "is reserved"),
     ],
 )
 def test_files_stay_inside_and_keep_out_of_what_is_ours(folder: Path, source: str, target: str, why: str) -> None:
@@ -237,7 +237,7 @@ def test_which_words_are_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UsageError) as caught:
         paths.path_in(["conf/"])
     assert "envbuild init conf" in caught.value.hint
-    with pytest.raises(UsageError, match="other words stand beside it"):
+    with pytest.raises(UsageError, match="cannot be combined with other words"):
         paths.path_in(["./envbuild.yaml", "tf-1.12"])
 
 

@@ -293,7 +293,7 @@ def test_an_upgrade_says_how_a_command_line_names_it(
     assert run(["lock", str(recipe), "--upgrade", "--package", "extra"]) == 0
     told = capsys.readouterr()
     assert "1.0 → 1.1" in told.out
-    assert f"lab: `envbuild make {recipe}` renders, builds and proves it anew." in told.err
+    assert f"lab: `envbuild make {recipe}` renders, builds and proves it again." in told.err
 
 
 def added_names(locked: Locked) -> set[str]:
