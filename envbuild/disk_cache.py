@@ -38,7 +38,7 @@ class Kept:
 
 
 def program(*sources: Path) -> str:
-    """What an answer depends on beside its input: the program, by size and time of the ``.py`` files in folders and files."""
+    """Return a digest of the program, from sizes and times of ``.py`` files: answers depend on it as well as on their input."""
     stamps = sorted((path, found.st_size, found.st_mtime_ns) for path, found in _files(sources) if path.endswith(".py"))
     return hashlib.sha256(json.dumps([FORMAT, stamps]).encode()).hexdigest()
 
@@ -56,7 +56,7 @@ def recall(path: Path, made_by: str) -> Kept | None:
 
 
 def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> None:
-    """Write an answer, whole or not at all; a home that cannot be written is no reason to fail."""
+    """Write an answer atomically; ignore errors, such as a cache folder that is not writable."""
     payload = [json.dumps(part, separators=(",", ":")).encode() for part in parts]
     header = {"made_by": made_by, "payload": _digest(payload), "about": about}
     try:

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Write files atomically, read files safely, and lock them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import BinaryIO, cast
 
 from envbuild.errors import BuildError, EnvbuildError, UsageError
 
-# The most that is read of a file that people or tools write: locks and smoke reports have less than 2 MB, bundles of
-# certificates too. A file that never ends (/dev/zero) must not take all memory; JSON values take 20 times their text.
+# The largest file that is read: locks, smoke reports and certificate bundles have less than 2 MB. An endless file (/dev/zero)
+# must not fill the memory; parsed JSON takes 20 times the memory of its text.
 PLENTY = 16 * 2**20
-# Waiting for another run: building or training an image may take hours, all else takes minutes.
+# How long to wait for another run: building or training an image may take hours, other work takes minutes.
 LONG_WAIT_S = 6 * 3600.0
 SHORT_WAIT_S = 120.0
-QUIET_S = 2.0  # shorter waits need no word
+QUIET_S = 2.0  # shorter waits are not reported
 _REMIND_S = 30.0
 _POLL_S = 0.1
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Write ``content`` so that a reader, or a kill at any moment, sees the old file or the new one, never a part.
+    """Write ``content`` atomically: even after a kill there is either the old file or the complete new one.
 
     Raises :class:`BuildError` (``no-space``) when the disk is full and :class:`UsageError` when the place is not writable.
     """
@@ -43,7 +43,7 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
 
 
 def _write(path: Path, data: bytes, mode: int) -> bool:
-    """Whether the new file got to ``path``; not if another writer took its name away, as both use the same one."""
+    """Write the file; return False if another writer, which uses the same temporary name, removed it."""
     with new_file(path.parent, f".{path.name}.") as new:
         new.stream.write(data)
         return new.keep(path, mode=mode)
@@ -59,7 +59,7 @@ class NewFile:
     def keep(self, path: Path, *, mode: int = 0o644) -> bool:
         """Put the file at ``path``, in the same folder, replacing what is there, once all of it is on the disk.
 
-        Returns False where another process, which put a file at ``path`` at this moment, took this one's temporary name away:
+        Returns False if another process, which put a file at ``path`` at this moment, took this one's temporary name away:
         the file is lost then. Callers with large files hold a lock.
         """
         self.stream.flush()
@@ -100,9 +100,9 @@ def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
 
 
 def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
-    """A new file in ``folder`` and its name: empty where it has none yet, so that a kill leaves nothing of it."""
+    """A new file in ``folder`` and its name: empty if it has none yet, so that a kill leaves nothing of it."""
     if Path("/proc/self/fd").is_dir():
-        with contextlib.suppress(OSError):  # not every file system can, and a full one says so again below
+        with contextlib.suppress(OSError):  # not all file systems can; a full one raises again below
             return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
     import tempfile
 
@@ -110,9 +110,9 @@ def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
 
 
 def _name(descriptor: int, path: Path) -> str:
-    """Give the file without a name one beside ``path``, to be renamed at once: a link cannot replace a file.
+    """Give the unnamed file a name next to ``path``, which is then renamed, because a link cannot replace a file.
 
-    The name is always the same. So what a kill leaves between these two steps is removed by the next write.
+    The name is always the same, so the next write removes a file that a kill left between these two steps.
     """
     beside = path.with_name(f".{path.name}.new")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -129,7 +129,7 @@ def _name(descriptor: int, path: Path) -> str:
 
 
 def refuse_device(path: Path) -> None:
-    """A device, a pipe or a folder is no file to be replaced: as root, ``-o /dev/null`` would remove the device."""
+    """Refuse to replace a device, a pipe or a folder: as root, ``-o /dev/null`` would delete the device."""
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(path.stat().st_mode) or path.absolute().is_relative_to("/dev"):
             raise UsageError(
@@ -140,7 +140,7 @@ def refuse_device(path: Path) -> None:
 
 
 def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
-    """The error of ours that says what an ``OSError`` at ``path`` means to a user."""
+    """Return the EnvbuildError that explains an ``OSError`` at ``path`` to the user."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BuildError(
             f"No space left on the device while writing {path}.",
@@ -155,33 +155,33 @@ def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
 
 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
-    """The content of a plain file of at most ``limit`` bytes.
+    """Return the content of a plain file of at most ``limit`` bytes.
 
-    Raises OSError also for a pipe, a device or a folder, which might never end or never begin to answer, and for a file that is
-    larger: what reads a file says already what an OSError there means.
+    Raises OSError also for larger files, and for pipes, devices and folders, which might block or never end. Callers already
+    handle OSError.
     """
     with _open_plain(path) as stream:
         content = stream.read(limit + 1)
     if len(content) > limit:
-        raise OSError(errno.EFBIG, f"it has more than {limit // 2**20} MB, the most that is read of such a file", str(path))
+        raise OSError(errno.EFBIG, f"it has more than {limit // 2**20} MB, which is the limit for such a file", str(path))
     return content
 
 
 def read_text(path: Path, limit: int = PLENTY) -> str:
-    """:func:`read_bytes` as UTF-8. Raises UnicodeDecodeError, a ValueError, if it is none."""
+    """Read like :func:`read_bytes`, as UTF-8. Raises UnicodeDecodeError (a ValueError) for other text."""
     return read_bytes(path, limit).decode("utf-8")
 
 
 def sha256_of(path: Path) -> str:
-    """The lower-case hexadecimal SHA-256 of a plain file, read in pieces."""
+    """Return the lower-case hexadecimal SHA-256 of a plain file, read in pieces."""
     with _open_plain(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def open_new(path: Path) -> BinaryIO:
-    """A new, empty file at ``path`` for writing; what was there is removed first.
+    """Open a new, empty file at ``path`` for writing; an existing file is removed first.
 
-    The file is made by this call (O_EXCL), so that a link that somebody placed there is never followed.
+    The file must be new (O_EXCL), so that a link placed there by somebody else is never followed.
     """
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -189,16 +189,16 @@ def open_new(path: Path) -> BinaryIO:
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """The plain file at ``path``, made if it is absent, for adding to its end; a link is refused with an OSError."""
+    """Open the plain file at ``path`` for appending, and make it if it is absent. A link raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     return _plain(os.open(path, flags, 0o644), path, "ab")
 
 
 def private_folder(path: Path) -> Path:
-    """``path`` as a folder of this user alone (mode 0700), made if it is absent.
+    """Return ``path`` as a folder that only this user can access (mode 0700); make it if it is absent.
 
-    Raises :class:`UsageError` (``unsafe-folder``) if something else is there: a link, a file, a folder of another user or
-    one that others may write to. Anybody could then choose what is written, and where.
+    Raises :class:`UsageError` (``unsafe-folder``) if there is a link, a file, or a folder that belongs to another user or that
+    others may write to: then somebody else could change the files.
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -216,7 +216,7 @@ def private_folder(path: Path) -> Path:
 
 
 def _open_plain(path: Path) -> io.BufferedReader:
-    # Without O_NONBLOCK, opening a pipe waits for somebody who writes into it.
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     return cast(io.BufferedReader, _plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, "rb"))
 
 
@@ -230,17 +230,17 @@ def _plain(descriptor: int, path: Path, mode: str) -> BinaryIO:
 
 
 def tell_nobody(_message: str) -> None:
-    """The listener of :func:`locked` for callers that show nothing."""
+    """A listener for :func:`locked` that shows nothing."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s: float = LONG_WAIT_S) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (made if absent), so that two runs do not do the same work at once.
+    """Hold an exclusive lock on ``path`` (made if absent), so that two runs do not do the same work at the same time.
 
-    After two seconds of waiting, ``on_wait`` is told who holds it, and again every half a minute. Raises :class:`BuildError`
-    (``busy``) after ``limit_s``. The file is removed at the end. The kernel drops the lock when the process ends, however it
-    ends, so that no stale lock can remain: the file of a killed process is taken over by the next one, which removes it. An
-    unwritable place raises as in :func:`write_atomic`. A link at ``path`` is never followed.
+    After two seconds of waiting, and then every half minute, ``on_wait`` gets the name of the holder. Raises
+    :class:`BuildError` (``busy``) after ``limit_s``. The file is removed at the end. When a process ends for any reason, the
+    kernel releases its lock, so no lock can be stale: the next process takes over the file of a killed one and removes it. If
+    the place is not writable, raises as in :func:`write_atomic`. A link at ``path`` is never followed.
     """
     while True:
         try:
@@ -251,22 +251,22 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             raise explain_os_error(error, path) from error
         with stream:
             _acquire(stream, path, on_wait, limit_s)
-            if not _is_at(stream, path):  # who held it removed it at the end; another file may have its name by now
+            if not _is_at(stream, path):  # the previous holder removed it; there may be a new file of this name
                 continue
-            with contextlib.suppress(OSError):  # a full disk: who holds it is a courtesy
+            with contextlib.suppress(OSError):  # a full disk: recording the holder is optional
                 stream.truncate(0)
                 stream.write(f"{os.getpid()}\n".encode())
                 stream.flush()
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # while it is held: nobody else can hold a file of this name
+                with contextlib.suppress(OSError):  # remove it while holding the lock, so that nobody else holds this file
                     path.unlink()
             return
 
 
 def _is_at(stream: BinaryIO, path: Path) -> bool:
-    """Whether the open file is still the one of this name."""
+    """Whether ``path`` still names the open file."""
     try:
         named, held = path.lstat(), os.fstat(stream.fileno())
     except OSError:
@@ -296,7 +296,7 @@ def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit
 
 
 def _holder(stream: BinaryIO) -> str:
-    """Who wrote its number into the lock file: the process with its command, if it can be seen."""
+    """Describe the process whose number is in the lock file, with its command if it is visible."""
     stream.seek(0)
     number = stream.read(20).strip()
     if not number.isdigit():

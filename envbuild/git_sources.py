@@ -1,7 +1,7 @@
-"""Sources of frameworks that no package index has: one commit of a repository as one archive, fetched by git.
+"""Fetch one commit of a git repository as one archive, for frameworks that are on no package index.
 
-Git checks every object by its hash, so that a commit pins its files and those of its submodules. A copy of one's own serves
-in git's own words, also without a network: ``git config --global url."/srv/x.git".insteadOf https://github.com/some/x``.
+Git checks every object by its hash, so a commit pins its files and its submodules. To use a local clone, also without a
+network: ``git config --global url."/srv/x.git".insteadOf https://github.com/some/x``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from envbuild.model import OnProgress, Progress, as_news
 
 ROOT = "source"
 _EPOCH = 1577836800
-# GitHub ended the unencrypted protocol that old submodules name:
+# GitHub no longer serves the unencrypted protocol in the addresses of old submodules:
 # https://github.blog/2021-09-01-improving-git-protocol-security-github/
 _GIT = ("git", "-c", "url.https://github.com/.insteadOf=git://github.com/", "-c", "advice.detachedHead=false")
 _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 
 
 def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress, *, sha256: str = "") -> Path:
-    """A tar of the files of ``repository`` at ``revision``, below ``source/``: fetched now or by an earlier run.
+    """Return a tar of the files of ``repository`` at ``revision``, below ``source/``, fetched now or by an earlier run.
 
     The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, the lock's, or,
     if the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
@@ -54,12 +54,12 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
 
 
 def _note(target: Path) -> Path:
-    """Where the hash of an archive is written once it is whole."""
+    """Return the path of the file that stores the hash of a complete archive."""
     return target.with_suffix(".sha256")
 
 
 def _is_whole(target: Path, sha256: str) -> bool:
-    """Whether the archive is there and is still the file that was made; one without a known hash counts as none."""
+    """Whether the archive exists and is unchanged; an archive without a known hash does not count."""
     try:
         wanted = sha256 or _note(target).read_text(encoding="ascii").strip()
         return files.sha256_of(target) == wanted
@@ -77,7 +77,7 @@ def _another(repository: str, revision: str, found: str, wanted: str) -> BuildEr
 
 
 def _check_out(repository: str, revision: str, tree: Path, on_progress: OnProgress) -> None:
-    """The one commit if the server gives single ones out, else everything that leads to it."""
+    """Check out the commit; fetch only it if the server allows that, else its whole history."""
 
     def git(*words: str) -> bool:
         result = procs.run(
@@ -107,14 +107,13 @@ def _unreachable(repository: str, revision: str, said: list[str]) -> BuildError:
     return BuildError(
         f"The source {repository} at {revision} cannot be fetched.",
         code="source-unreachable",
-        hint="Where there is no way to it, give a clone of your own: "
-        f'git config --global url."/path/of/the/clone".insteadOf {repository}',
+        hint=f'If you cannot reach it, use your own clone: git config --global url."/path/of/the/clone".insteadOf {repository}',
         details=tuple("".join(said).splitlines()[-6:]),
     )
 
 
 def _pack(tree: Path, target: Path) -> None:
-    """Names, contents and whether a file may be run; no owner and no time of this machine."""
+    """Pack names, contents and executable bits, without owners and times."""
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in _entries(tree):
             entry = tar.gettarinfo(path, f"{ROOT}/{path.relative_to(tree)}")

@@ -1,8 +1,8 @@
-"""Clears up after this process if it is killed outright: process groups, folders, containers.
+"""Clean up process groups, folders and containers if this process is killed.
 
-``kill -9`` runs no handler, so another process must do it: the guard, one small Python program, started with the first thing
-that needs it. It reads what to clear from a pipe. Only this process holds the other end, so the kernel closes it with this
-process, however it ends. The guard then kills, removes and runs what is still on its list, and ends.
+``kill -9`` runs no handler, so another process must clean up: the guard, a small Python program that is started on first use.
+It reads its list from a pipe. Only this process holds the other end, so the kernel closes the pipe when this process ends for
+any reason. The guard then kills the listed groups, removes the folders, runs the commands, and ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Imports what it needs at its end, so that it takes as little time and memory as possible while nothing happens.
+# Late imports, so that the waiting guard takes little time and memory.
 _PROGRAM = """
 import json, os, signal, sys
 held = {}
@@ -59,7 +59,7 @@ class _Guard:
         self._count = 0
 
     def hold(self, *what: object) -> str:
-        """Put ``what`` on the list and return its key."""
+        """Add ``what`` to the list and return its key."""
         with self._lock:
             self._count += 1
             key = str(self._count)
@@ -67,12 +67,12 @@ class _Guard:
             return key
 
     def free(self, key: str) -> None:
-        """Take one entry off the list."""
+        """Remove one entry from the list."""
         with self._lock:
             self._send(["free", key, None])
 
     def end(self) -> None:
-        """Let the guard end without doing anything: this process ends in order."""
+        """End the guard without cleaning up, because this process ends normally."""
         with self._lock:
             if self._process is None or self._owner != os.getpid():
                 return
@@ -84,17 +84,17 @@ class _Guard:
                 process.wait(1)
 
     def _send(self, words: list[object]) -> None:
-        if self._process is None or self._owner != os.getpid():  # a fork does not inherit it: it would keep the pipe open
+        if self._process is None or self._owner != os.getpid():  # a forked process must not keep the pipe open
             self._process, self._owner = _start(), os.getpid()
             atexit.register(self.end)
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # the guard was killed: this process works without one
+        with contextlib.suppress(OSError):  # the guard was killed: continue without it
             self._process.stdin.write(json.dumps(words) + "\n")
             self._process.stdin.flush()
 
 
 def _start() -> subprocess.Popen[str]:
-    # A session of its own: Ctrl-C and a terminal that closes are no reason for it to end. -I -S: it starts in half the time.
+    # Use a separate session, so that Ctrl-C or a closed terminal does not end it. -I -S halve its start-up time.
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _PROGRAM],
         stdin=subprocess.PIPE,
@@ -110,7 +110,7 @@ _GUARD = _Guard()
 
 @contextlib.contextmanager
 def process_group(pid: int) -> Iterator[None]:
-    """The process group ``pid`` is killed if this process is killed while the block lasts."""
+    """Inside the block: kill the process group ``pid`` if this process is killed."""
     key = _GUARD.hold("group", pid)
     try:
         yield
@@ -120,9 +120,9 @@ def process_group(pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder, removed at the end of the block, and where this process is killed before."""
+    """Make a new folder; remove it at the end of the block, or earlier if this process is killed."""
     folder = (parent or Path(tempfile.gettempdir())) / (prefix + secrets.token_hex(8))
-    key = _GUARD.hold("folder", str(folder))  # before it exists: a kill may come at any moment
+    key = _GUARD.hold("folder", str(folder))  # register it before it exists, because a kill may come at any moment
     try:
         folder.mkdir(mode=0o700)
         yield folder
@@ -132,5 +132,5 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def run_if_killed(argv: Sequence[str]) -> None:
-    """Run ``argv`` once this process is killed; nothing if it ends in order."""
+    """Run ``argv`` if this process is killed, but not if it ends normally."""
     _GUARD.hold("command", list(argv))

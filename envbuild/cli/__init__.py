@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The ``envbuild`` command: run ``argv`` (default: this process's) and end the process with the exit code of DESIGN."""
+    """Run the ``envbuild`` command with ``argv`` (default: this process's arguments) and end the process with its exit code."""
     gc.set_threshold(50_000)  # a command makes thousands of objects that stay: looking for garbage among them takes time
     from envbuild.cli import frame
 

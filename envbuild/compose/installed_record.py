@@ -42,7 +42,7 @@ class CheckedMember:
         return self.member.size
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over; raises at the end where it has another hash."""
+        """Hand it over; raises at the end if it has another hash."""
         algorithm, _, wanted = self.hash.partition("=")
         digest = hashlib.new(algorithm)
 

@@ -34,7 +34,7 @@ class Content(Protocol):
         ...
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over in pieces: as gzip members to ``packed``, and as it is to ``unpacked``. Raises where it is damaged."""
+        """Hand it over in pieces: as gzip members to ``packed``, and as it is to ``unpacked``. Raises if it is damaged."""
         ...
 
 
@@ -80,7 +80,7 @@ class OnDisk:
         return cls(path, path.stat().st_size)
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over, a piece a member. Raises :class:`BuildError` where the file has another size by now."""
+        """Hand it over, a piece a member. Raises :class:`BuildError` if the file has another size by now."""
         left = self.size
         with self.path.open("rb") as stream:
             while piece := stream.read(PIECE):

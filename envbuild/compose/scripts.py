@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from envbuild.compose.model import Place
 
 PLACEHOLDER = b"#!python"  # what the first line of a wheel's own script begins with, for installers to replace
-_LONGEST_FIRST_LINE = 127  # of a program, on Linux before 5.1; installers write another form where it is longer
+_LONGEST_FIRST_LINE = 127  # of a program, on Linux before 5.1; installers write another form if it is longer
 
 _UV = """\
 #!{python}

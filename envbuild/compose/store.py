@@ -77,7 +77,7 @@ class LayerStore:
 
         Where another process or thread writes the same layer, it is waited for and its layer taken. The digest that ``write``
         returns is believed, its size is compared with the file's. Killed at any moment, this leaves no part of a layer. Raises
-        :class:`BuildError` (``no-space``) where the disk is full, and whatever ``write`` raises.
+        :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
         """
         found = self.find(key)
         if found:
@@ -100,7 +100,7 @@ class LayerStore:
         return True
 
     def blob(self, digest: str, size: int | None = None) -> Path:
-        """The file of a blob. Raises :class:`BuildError` where it is absent (``layer-missing``) or not of ``size``
+        """The file of a blob. Raises :class:`BuildError` if it is absent (``layer-missing``) or not of ``size``
         (``layer-damaged``).
         """
         path = self._blob_file(digest)
@@ -134,7 +134,7 @@ class LayerStore:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else reads or adds layers while the block lasts. Raises :class:`BuildError` (``busy``) where somebody does."""
+        """Nobody else reads or adds layers while the block lasts. Raises :class:`BuildError` (``busy``) if somebody does."""
         with self._gate(fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
@@ -238,7 +238,7 @@ class LayerStore:
         return self._keys / f"{_checked(key)}.json"
 
     def _read(self, path: Path) -> Entry | None:
-        """The entry in a file; None where it is absent, damaged or of another format."""
+        """The entry in a file; None if it is absent, damaged or of another format."""
         try:
             used = path.stat().st_mtime
             found = json.loads(files.read_bytes(path, _LARGEST_ENTRY))

@@ -51,7 +51,7 @@ def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[E
     """All that installing ``wheel`` at ``place`` makes, but for the folders above. Contents are checked when they are copied.
 
     ``is_requested``: whether a user asked for it by name, rather than another package for it. Raises :class:`BuildError`
-    (``bad-wheel``) where the wheel cannot be installed.
+    (``bad-wheel``) if the wheel cannot be installed.
     """
     interpreter(place)
     try:
@@ -221,7 +221,7 @@ class _Destination(WheelDestination):
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 
     def _rewritten(self, name: str, content: Content) -> Content:
-        """A script with the interpreter in its first line, where that has the placeholder; its old content is checked here."""
+        """A script with the interpreter in its first line, if that has the placeholder; its old content is checked here."""
         member = self._source.files[name]
         if not next(member.pieces(), b"").startswith(PLACEHOLDER):
             return content

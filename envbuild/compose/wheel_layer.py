@@ -22,7 +22,7 @@ def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, b
     """Write one layer of all ``wheels`` (each with whether a user asked for it by name), of which a later one wins.
 
     ``bytecode``: absolute paths in the image, and the content there. It replaces what wheels have at the same paths. The same
-    arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) where a wheel cannot be installed; what was
+    arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; what was
     written to ``stream`` until then is no layer.
     """
     with ExitStack() as stack:

@@ -44,7 +44,7 @@ class WheelMember:
         return self.member.size
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over: its deflate stream as one member, or, where it is stored, each piece as one."""
+        """Hand it over: its deflate stream as one member, or, if it is stored, each piece as one."""
         if self.member.method == STORED:
             for piece in self.pieces():
                 packed(compressed(piece))
@@ -56,7 +56,7 @@ class WheelMember:
         packed(trailer(self.member.crc, self.member.size))
 
     def pieces(self, raw: Sink = lambda _: None) -> Iterator[bytes]:
-        """The content, a piece at a time; ``raw`` gets it as the archive holds it. Raises where size or CRC is wrong."""
+        """The content, a piece at a time; ``raw`` gets it as the archive holds it. Raises if size or CRC is wrong."""
         try:
             yield from _check(self.member, self._unpack(raw))
         except ZipError as error:

@@ -39,7 +39,7 @@ class ZipError(ValueError):
 class Member:
     """A file or folder of an archive. ``begin`` is the offset of its ``packed`` bytes.
 
-    ``mode`` is its Unix mode, 0 where unknown; ``size`` and ``crc`` are those of the unpacked content.
+    ``mode`` is its Unix mode, 0 if unknown; ``size`` and ``crc`` are those of the unpacked content.
     """
 
     name: str
@@ -183,7 +183,7 @@ def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
 
 
 def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ...]) -> list[int]:
-    """The fields as they are, those that have their largest value from the zip64 field instead, where there is one."""
+    """The fields as they are, those that have their largest value from the zip64 field instead, if there is one."""
     wide = extra.get(_EXTRA_ZIP64)
     values = []
     for value, width in fields:

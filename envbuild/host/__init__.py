@@ -1,1 +1,1 @@
-"""Reads the machine: driver, GPUs, container toolkit, what is missing for building, and what of the matrix runs here."""
+"""Inspect this machine: driver, GPUs, container toolkit, missing build tools, and which environments run here."""

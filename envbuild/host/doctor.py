@@ -1,4 +1,4 @@
-"""What this machine has, what it lacks for building and running images, and what to do about it."""
+"""Report what this machine has, what it lacks for building and running images, and how to fix that."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Status = Literal["ok", "info", "warn", "missing"]
 _GB = 10**9
 _LITTLE_DISK = 15 * _GB  # one GPU image with its build cache
 _NO_DISK = 3 * _GB  # a small CPU image
-_LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB a channel, data loaders more
+_LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB per channel, data loaders take more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFinding:
-    """One answer of the doctor. ``id`` is stable for scripts; ``hint`` says what to do, empty if nothing needs doing.
+    """One finding of the doctor. ``id`` is stable for scripts. ``hint`` says what to do, or is empty.
 
-    ``missing`` stands for what building needs, ``warn`` for what some environments need, ``info`` for what is worth knowing.
+    ``status`` is ``missing`` if building needs it, ``warn`` if some environments need it, ``info`` for other facts.
     """
 
     id: str
@@ -38,7 +38,7 @@ class HostFinding:
 
 
 class EngineFacts(Protocol):
-    """What the doctor wants to know of an engine; :class:`envbuild.engine.model.EngineInfo` is one."""
+    """The facts about an engine that the doctor uses; :class:`envbuild.engine.model.EngineInfo` has them."""
 
     @property
     def builder(self) -> str:
@@ -58,16 +58,16 @@ class EngineFacts(Protocol):
 
     @property
     def free_bytes(self) -> int | None:
-        """The space left there."""
+        """The free space in that folder."""
 
     def describe(self) -> str:
         """The engine in one line."""
 
 
 def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
-    """Look at everything and say it, needed things first. Asks no network.
+    """Check everything and return the findings, the most important first. Uses no network.
 
-    ``describe_engine`` is :func:`envbuild.engine.choice.describe`; without it the engine is left out.
+    ``describe_engine`` is :func:`envbuild.engine.choice.describe`; without it the engine is not checked.
     """
     found = [_python(), _home_disk(workspace)]
     facts: EngineFacts | None = None

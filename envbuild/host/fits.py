@@ -1,4 +1,4 @@
-"""What runs on this machine's GPUs, by the matrix: sets of equal GPUs, the CUDA window of each, and what each should reach."""
+"""List the sets of equal GPUs of this machine, with the CUDA versions, builds and peak performance of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GB = 10**9
 
 
 def equal_sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
-    """GPUs of the same model, memory and capability together; the largest set first."""
+    """Group GPUs of the same model, memory and capability; the largest set first."""
     found: dict[tuple[str, str, int], list[Gpu]] = {}
     for gpu in gpus:
         found.setdefault((gpu.name, gpu.capability, round(gpu.memory_bytes / _GB)), []).append(gpu)
@@ -23,12 +23,14 @@ def equal_sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
 
 
 def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[HostFinding]:
-    """One finding for each set of equal GPUs, and one if there are several; nothing without a GPU."""
+    """Return one finding for each set of equal GPUs, and one more if there are several sets; none without a GPU."""
     sets = equal_sets(gpus)
     found = [_fits(matrix, driver, alike) for alike in sets]
     if len(sets) > 1:
         words = ", ".join(f"{len(alike)} x {alike[0].name} (GPU {_numbers(alike)})" for alike in sets)
-        hint = "Put equal GPUs into one queue: a job on unlike ones waits for the slowest. The smoke test uses the largest set."
+        hint = (
+            "Put equal GPUs into one queue: a job on different GPUs waits for the slowest. The smoke test uses the largest set."
+        )
         found.append(HostFinding(id="mixed-gpus", status="warn", title="unlike GPUs", message=words, hint=hint))
     return found
 
@@ -69,7 +71,7 @@ def _window(versions: Sequence[str]) -> Iterator[str]:
 
 
 def _nominal(matrix: Matrix, gpu: Gpu) -> Iterator[str]:
-    """The matrix's peak figures, to be put beside those that ``envbuild-smoke probe --measure`` finds."""
+    """Return the matrix's peak figures, for comparison with those of ``envbuild-smoke probe --measure``."""
     try:
         board = find_gpu(matrix, gpu.name)[0].board
     except EnvbuildError:  # a name that several boards share

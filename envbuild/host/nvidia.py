@@ -1,4 +1,4 @@
-"""The NVIDIA driver and GPUs of this machine, and what hands them to containers."""
+"""Detect the NVIDIA driver and GPUs of this machine, and the toolkit that gives containers access to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Driver:
-    """The driver's own version, and the newest CUDA that it serves."""
+    """The driver's version, and the newest CUDA that it supports."""
 
     version: str
     cuda: str
@@ -37,7 +37,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolkit:
-    """The container toolkit's parts: program paths, empty if absent, and the CDI files that name NVIDIA devices."""
+    """The parts of the container toolkit: program paths (empty if absent), and the CDI files that name NVIDIA devices."""
 
     cli: str
     runtime: str
@@ -47,7 +47,7 @@ class Toolkit:
 
 
 def driver() -> Driver | None:
-    """The NVIDIA driver, None if there is none."""
+    """Return the NVIDIA driver, or None."""
     with _nvml() as nvml:
         if nvml is None:
             return None
@@ -56,7 +56,7 @@ def driver() -> Driver | None:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs in the driver's order; answers within milliseconds if there is no driver."""
+    """Return the GPUs in the driver's order. Without a driver this takes only milliseconds."""
     with _nvml() as nvml:
         if nvml is None:
             return ()
@@ -64,7 +64,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def toolkit() -> Toolkit:
-    """What of the NVIDIA container toolkit is installed."""
+    """Return the installed parts of the NVIDIA container toolkit."""
     cli = procs.find("nvidia-container-cli") or ""
     version = procs.run([cli, "--version"], timeout_s=10).output.splitlines() if cli else []
     files = [path for folder in CDI_FOLDERS if folder.is_dir() for path in sorted(folder.iterdir())]
@@ -80,7 +80,7 @@ def toolkit() -> Toolkit:
 @contextlib.contextmanager
 def _nvml() -> Iterator[Any]:
     try:
-        ctypes.CDLL(_LIBRARY)  # asked first: importing the binding takes longer than this whole question
+        ctypes.CDLL(_LIBRARY)  # checked first: importing the binding takes longer
     except OSError:
         yield None
         return

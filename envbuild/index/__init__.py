@@ -1,1 +1,1 @@
-"""The client of package indexes: this machine's pip configuration, for us, for pip and uv, and for builds."""
+"""The client of package indexes. It uses this machine's pip configuration and passes it on to pip, uv and builds."""

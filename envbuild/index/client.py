@@ -1,4 +1,4 @@
-"""The one client of package indexes: this machine's pip configuration, translated for us, for pip and uv, and for builds."""
+"""The client of package indexes. It uses this machine's pip configuration and passes it on to pip, uv and builds."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _PARALLEL = 8
 
 
 class Index:
-    """Answers what an index offers, fetches files, and says what others (uv, pip, builds) need to reach the same index.
+    """Queries an index, fetches files, and returns the settings with which uv, pip and builds reach the same index.
 
-    Nothing is asked of the network before the first question. Answers are kept for the life of the object.
+    The network is not used before the first query. Answers are kept as long as the object lives.
     """
 
     def __init__(self, settings: Settings | None = None, on_progress: OnProgress = ignore_progress) -> None:
-        """``on_progress`` is told what is waited for."""
+        """``on_progress`` gets messages while a query waits."""
         self.on_progress = on_progress
         self._settings = settings
         self._made: Transport | None = None
         self._skipped: dict[tuple[str, str], tuple[str, ...]] = {}
         self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
         self._guard = Lock()
-        self._first = RLock()  # reading pip's configuration captures what is printed, which is all threads' own
+        self._first = RLock()  # reading pip's configuration captures standard output, which all threads share
         self._pool = DaemonPool(_PARALLEL)
 
     @property
     def settings(self) -> Settings:
-        """pip's configuration on this machine, read when first needed."""
+        """pip's configuration on this machine, read on first use."""
         with self._first:
             if self._settings is None:
                 self._settings = read_settings()
@@ -55,7 +55,7 @@ class Index:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the machine's configuration is not used, and why; for showing to the user."""
+        """The parts of the machine's configuration that are not used, with reasons, for the user."""
         return self.settings.notes
 
     @property
@@ -64,31 +64,31 @@ class Index:
         return self._place("default")
 
     def project_files(self, project: str, index: str = "default") -> list[IndexFile]:
-        """Every file of ``project``: on the host's own indexes together, or on the one whose base URL is given.
+        """Return every file of ``project`` on all of the host's indexes, or on the index with the given base URL.
 
-        Raises :class:`UnknownNameError` if no index has the project, :class:`BuildError` (``index-unreachable``) if one
-        cannot be asked.
+        Raises :class:`UnknownNameError` if no index has the project, and :class:`BuildError` (``index-unreachable``) if an
+        index cannot be reached.
         """
         return self._page(project, index).result()
 
     def skipped(self, project: str, index: str = "default") -> tuple[str, ...]:
-        """What of the page of ``project`` was left out because it is malformed, a line each; the page has been asked for."""
+        """Return a line for each malformed entry on the page of ``project``, which must have been read before."""
         return self._skipped.get((index, canonicalize_name(project)), ())
 
     def is_dead(self, artifact: Artifact | None, url: str) -> bool:
-        """Whether every host that could have a locked file, or what lies at ``url``, did not answer in this run."""
+        """Whether no host that could have a locked file, or the file at ``url``, has answered in this run."""
         if artifact is None:
             return self._transport.is_dead(url)
         places = self.settings.indexes if artifact.index == "default" else (artifact.index,)
         return all(self._transport.is_dead(place) for place in places)
 
     def prefetch(self, projects: Iterable[str], index: str = "default") -> None:
-        """Start asking for several projects at once; what goes wrong is raised by :meth:`project_files`, if ever asked."""
+        """Start querying several projects in parallel. :meth:`project_files` raises the errors later."""
         for project in projects:
             self._page(project, index)
 
     def file_of(self, artifact: Artifact) -> IndexFile:
-        """Where the index offers a locked file today; the sha256 is the lock's, whatever the index says."""
+        """Return the place where the index offers a locked file today, with the sha256 of the lock, not of the index."""
         for file in self.project_files(artifact.project, artifact.index):
             if file.filename == artifact.filename and file.sha256 in ("", artifact.sha256):
                 return file
@@ -99,16 +99,16 @@ class Index:
         )
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:
-        """A locked file in ``folder``, checked against the lock's sha256; no index is asked if it is there already."""
+        """Return the path of a locked file in ``folder``, with the lock's sha256; fetch it only if it is missing."""
         held = folder / artifact.filename
         if held.is_file() and sha256_of(held) == artifact.sha256:
             return held
         return self.download(self.file_of(artifact), folder, on_progress, sha256=artifact.sha256)
 
     def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
-        """The file, whole and checked, in ``folder``; at once if it is there already.
+        """Download a file into ``folder`` and check it, unless it is there already.
 
-        A kill at any moment leaves at most a ``.part`` file, which the next download of that file overwrites.
+        A kill leaves at most a ``.part`` file, which the next download of that file overwrites.
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
@@ -138,32 +138,32 @@ class Index:
         _must_match(file, seen.hexdigest(), sha256 or file.sha256)
 
     def read_range(self, url: str, start: int, end: int | None) -> tuple[bytes, int] | None:
-        """Bytes ``start`` to ``end`` (inclusive; the last ``-start`` bytes if ``start`` is negative) and the whole size.
+        """Return the bytes ``start`` to ``end`` (inclusive; a negative ``start`` counts from the end) and the file's size.
 
-        None if the server does not serve parts of files.
+        Returns None if the server cannot send parts of files.
         """
         what = f"bytes={start}" if start < 0 else f"bytes={start}-{end if end is not None else ''}"
         headers = {"Range": what, "Accept-Encoding": "identity"}
         return self._transport.ask_part(url, start, end, headers=headers, file=name_in(url))
 
     def fetch_bytes(self, url: str) -> bytes:
-        """A small file, whole."""
+        """Return the content of a small file."""
         return self._transport.ask(url, most=limits.SMALL_FILE_BYTES, file=name_in(url)).content
 
     def size_of(self, file: IndexFile) -> int | None:
-        """The file's size in bytes: as the index says, else as its server says."""
+        """Return the file's size in bytes, from the index, else from its server."""
         if file.size is not None:
             return file.size
         answer = self._transport.ask(file.url, most=0, file=file.filename, method="HEAD", any_status=True)
         return number(answer.headers.get("Content-Length", "")) if answer.status < 400 else None
 
     def sizes(self, files: Iterable[IndexFile]) -> list[int | None]:
-        """:meth:`size_of` for several files at once, in their order."""
+        """Return :meth:`size_of` for several files, in their order."""
         _ = self._transport
         return [future.result() for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def build_secrets(self) -> dict[str, bytes]:
-        """What a build needs to reach the index: secret id → content. Never write these where they could be kept."""
+        """Return the secrets with which a build reaches the index: id → content. Never write them to a permanent place."""
         from envbuild.index.tool_settings import build_secrets
 
         return build_secrets(self.settings)
@@ -178,7 +178,7 @@ class Index:
                         code="too-many-projects",
                         hint="Look at the last ones that were read; a constraint on the first of them would stop it.",
                     )
-                _ = self._transport  # made here, so that the threads share one
+                _ = self._transport  # made here, so that all threads share it
                 self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)
             return self._pages[key]
 
@@ -239,5 +239,5 @@ def _must_match(file: IndexFile, found: str, wanted: str) -> None:
         raise BuildError(
             f"{file.filename} from {host_of(file.url)} is not the expected file: sha256 {found}, not {wanted}.",
             code="hash-differs",
-            hint="The download was damaged or the file was replaced: try again; if it stays, distrust the index.",
+            hint="The download was damaged or the file was replaced. Try again; if it happens again, do not trust the index.",
         )

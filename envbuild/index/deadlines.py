@@ -1,4 +1,4 @@
-"""Runs an exchange with a server in a thread, and breaks it off when its time is over."""
+"""Run an exchange with a server in a thread, and abort it when its time limit is over."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TICK_S = 0.25
 
 
 class TookTooLongError(Exception):
-    """The time of a question is over."""
+    """The time limit of a query is over."""
 
 
 class BrokenOffError(Exception):
-    """A download ended before its end."""
+    """A download was cut off."""
 
 
 class Watch:
-    """What the waiting thread knows of an exchange: how far it is, and how to break it."""
+    """The state of an exchange for the waiting thread: its progress, and a way to abort it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +34,7 @@ class Watch:
         self.stopped = False
 
     def attach(self, connection: Any) -> None:
-        """Take note of the socket that is used now. A copy of its number stays valid whoever closes the original."""
+        """Remember the current socket. The duplicated descriptor stays valid when the original is closed."""
         with self._guard:
             self._drop()
             with contextlib.suppress(OSError, ValueError):
@@ -43,7 +43,7 @@ class Watch:
                 self._break()
 
     def stop(self) -> None:
-        """Break the connection: whoever reads from it finds its end."""
+        """Shut the connection down, so that its reader stops."""
         with self._guard:
             self.stopped = True
             self._break()
@@ -72,13 +72,13 @@ _MINE = _Mine()
 
 
 def note_socket(connection: Any) -> None:
-    """Tell whoever waits for this thread's exchange which socket it uses now."""
+    """Report the socket of this thread's exchange to the waiting thread."""
     if _MINE.watch is not None:
         _MINE.watch.attach(connection)
 
 
 def watched(exchange: Callable[[Watch], T], clock: Clock) -> T:
-    """Run ``exchange`` in a thread, and break it off when its time is over. Ctrl-C does not wait for it."""
+    """Run ``exchange`` in a thread, and abort it when its time limit is over. Ctrl-C does not wait for it."""
     watch, done = Watch(), threading.Event()
     result: list[T] = []
     failure: list[BaseException] = []
@@ -87,7 +87,7 @@ def watched(exchange: Callable[[Watch], T], clock: Clock) -> T:
         _MINE.watch = watch
         try:
             result.append(exchange(watch))
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # raised again in the waiting thread
             failure.append(error)
         finally:
             watch.close()
@@ -106,11 +106,11 @@ def watched(exchange: Callable[[Watch], T], clock: Clock) -> T:
 
 
 class Clock:
-    """Judges a running exchange: whether its time is over, whether it is too slow, and what there is to say of it."""
+    """Checks a running exchange: whether its time limit is over, whether it is too slow, and which message to show."""
 
     def __init__(self, host: str, what: str, end: float, say: Callable[[str], None], *, endless: bool) -> None:
         self._host, self._what, self._say, self._end = host, what, say, end
-        # A download goes on while bytes come; until its first one it is a question like any other.
+        # A download may continue while bytes arrive. Until its first byte it has the limit of any query.
         self._endless = endless
         self._began = self._window = time.monotonic()
         self._count = 0
@@ -118,7 +118,7 @@ class Clock:
         self._next_word = self._began + limits.QUIET_S
 
     def tick(self, watch: Watch) -> None:
-        """Raise if it must end."""
+        """Raise if the exchange must end."""
         now = time.monotonic()
         if watch.count != self._seen[0]:
             self._seen = (watch.count, now)

@@ -1,4 +1,4 @@
-"""The HTTP adapter of the index client: it tells which socket a request uses, and reads no long bodies of refusals."""
+"""The HTTP adapter of the index client. It reports the socket of each request, and drops long bodies of error answers."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _POOL = 16
 
 
 class BoundedAdapter(HTTPAdapter):
-    """``on_socket`` is called with the socket of each request before anything is sent or, with TLS, agreed on."""
+    """Calls ``on_socket`` with the socket of each request before anything is sent, even before the TLS handshake."""
 
     def __init__(self, on_socket: Callable[[Any], object]) -> None:
         self._on_socket = on_socket
         super().__init__(max_retries=0, pool_maxsize=_POOL)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """As requests does, with connections that tell their sockets."""
+        """Make a pool like requests does, with connections that report their sockets."""
         super().init_poolmanager(*args, **kwargs)
         self._tell(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        """The same for what goes through a proxy."""
+        """Make the same pool for connections through a proxy."""
         manager = super().proxy_manager_for(proxy, **kwargs)
-        if not proxy.lower().startswith("socks"):  # those have connections of their own
+        if not proxy.lower().startswith("socks"):  # those use other connection classes
             self._tell(manager)
         return manager
 
     def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """As requests does. It reads the bodies of redirects and of 401 whole, however long they are: a long one is dropped."""
+        """Send like requests does, but drop a long body: requests reads the bodies of redirects and of 401 without a limit."""
         answer = super().send(*args, **kwargs)
         length = answer.headers.get("Content-Length", "")
         short = length.isdigit() and len(length) < 10 and int(length) <= REFUSAL_BYTES
@@ -48,7 +48,7 @@ class BoundedAdapter(HTTPAdapter):
     def _tell(self, manager: Any) -> None:
         on_socket = self._on_socket
 
-        # urllib3 makes its connections of these classes: https://urllib3.readthedocs.io/en/stable/advanced-usage.html
+        # urllib3 makes its connections from these classes: https://urllib3.readthedocs.io/en/stable/advanced-usage.html
         def telling(base: Any) -> Any:
             class Telling(base):  # type: ignore[misc]
                 def _new_conn(self) -> Any:

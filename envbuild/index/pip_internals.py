@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def read_options() -> Values:
     """The options of ``pip download`` on this machine, from configuration files and ``PIP_*`` variables.
 
-    ``pip config list`` is the public way to read them. It shows them unparsed and unmerged: which section, file or variable
-    wins, and how a list or a boolean is written, is known only to the parser.
+    ``pip config list`` is the public way to read them, but it shows them unparsed and unmerged. Only pip's parser knows which
+    section, file or variable wins, and how lists and booleans are written.
     """
     from pip._internal.commands import create_command
 
@@ -41,23 +41,23 @@ def read_options() -> Values:
 
 
 def default_index() -> str:
-    """The URL of the index that pip asks if nothing is configured. pip shows it only in its help text."""
+    """Return the URL of pip's default index. pip shows it only in its help text."""
     from pip._internal.models.index import PyPI
 
     return PyPI.simple_url
 
 
 def public_hosts() -> tuple[str, str]:
-    """The hosts of pip's default index and of its files. pip shows only the first, in its help text."""
+    """Return the hosts of pip's default index and of its files. pip shows only the first, in its help text."""
     from pip._internal.models.index import PyPI
 
     return PyPI.netloc, PyPI.file_storage_domain
 
 
 def credentials(index_urls: Sequence[str], keyring_provider: str) -> AuthBase:
-    """How ``requests`` finds user and password, as pip does: in the URL, in netrc, in the keyring, for each index by itself.
+    """Return the authentication for ``requests`` that pip uses: URL, netrc and keyring, separately for each index.
 
-    ``requests`` alone knows URL and netrc; the rules for indexes and keyrings exist only inside pip.
+    ``requests`` itself knows only URL and netrc; the rules for indexes and keyrings exist only inside pip.
     """
     from pip._internal.network.auth import MultiDomainBasicAuth
 

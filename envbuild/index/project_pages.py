@@ -1,4 +1,4 @@
-"""Parses the project pages of package indexes, in HTML or JSON."""
+"""Parse the project pages of package indexes, in HTML or JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from envbuild.index import limits
 from envbuild.names import is_file_name
 
-# JSON first (PEP 691), as it alone is sure to carry upload times (PEP 700); some indexes add them to HTML when asked so.
+# JSON first (PEP 691), because only JSON certainly has upload times (PEP 700); some indexes add them to HTML on request.
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 
@@ -29,10 +29,10 @@ _LONGEST_TAG = 64 * 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFile:
-    """One file as an index offers it. What the index does not say is empty: ``sha256``, ``uploaded`` (ISO time), ``size``.
+    """One file as an index offers it. ``sha256``, ``uploaded`` (ISO time) and ``size`` are empty if the index lacks them.
 
-    ``index`` is ``default`` or a base URL. ``metadata`` is None if the wheel's METADATA is not served beside it, else
-    ``sha256=…`` of it, or empty if it is served without a hash (PEP 658).
+    ``index`` is ``default`` or a base URL. ``metadata`` (PEP 658) is None if the index does not serve the wheel's METADATA
+    separately, empty if it serves it without a hash, else ``sha256=…``.
     """
 
     index: str
@@ -48,7 +48,7 @@ class IndexFile:
 
     @classmethod
     def pinned(cls, url: str, filename: str, sha256: str, *, index: str = "", project: str = "") -> IndexFile:
-        """A file of which somebody pinned address and hash, and whose index, if it has one, was not asked."""
+        """Make an IndexFile from a pinned address and hash, without asking an index."""
         return cls(
             index=index,
             project=project,
@@ -66,10 +66,10 @@ class IndexFile:
 def parse(
     text: str, *, content_type: str, url: str, project: str, index: str, skipped: list[str] | None = None
 ) -> list[IndexFile]:
-    """The files on a project's page, in the page's order. ``url`` is the page's own, against which links are resolved.
+    """Return the files on a project's page, in order. ``url`` is the page's URL, to which links are relative.
 
-    A file whose name, address or hash is not of the form that the standards give it is left out, with a line in ``skipped``.
-    Raises ValueError if the text is not what ``content_type`` says, or nothing of it can be used.
+    A file whose name, address or hash does not follow the standards is left out, with a line in ``skipped``. Raises ValueError
+    if the text does not match ``content_type``, or nothing in it is usable.
     """
     name = canonicalize_name(project)
     left_out: list[str] = []
@@ -93,7 +93,7 @@ def _shown(entry: Any) -> str:
 
 
 def _file(entry: dict[str, Any], *, project: str, index: str) -> IndexFile:
-    """One file, checked: what is taken here ends up in paths, locks and Dockerfiles."""
+    """Check and return one file: its values are later used in paths, locks and Dockerfiles."""
     filename, address = entry["filename"], entry["url"]
     if not isinstance(filename, str) or not is_file_name(filename):
         raise ValueError("that is not the name of a wheel or source archive")
@@ -133,13 +133,13 @@ def _hash(hashes: Any) -> str:
 
 
 def _size(value: Any) -> int | None:
-    """The size if the index says one that can be: else it is asked of the file's server."""
+    """Return the size if the index states a possible one; otherwise the file's server is asked later."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limits.FILE_BYTES
     return value if is_count else None
 
 
 def _time(value: Any) -> str:
-    """The upload time in UTC as ISO text, by which versions are bounded; empty if it is none."""
+    """Return the upload time in UTC as ISO text, for the date limit of versions; empty if it is invalid."""
     if not isinstance(value, str) or len(value) > 40:
         return ""
     if _UTC.fullmatch(value):
@@ -168,7 +168,7 @@ def _of_json(text: str, url: str) -> list[dict[str, Any]]:
 
 
 def _nothing(_text: str) -> None:
-    """A number that is no count: the one file that has it is judged without."""
+    """Ignore an invalid number, which affects only the file that has it."""
 
 
 def _count(text: str) -> int | None:
@@ -193,13 +193,14 @@ def _metadata(value: Any) -> str | None:
 
 def _of_html(text: str, url: str) -> list[dict[str, Any]]:
     parser = _Anchors()
-    # In pieces, so that the parser never has to search a long text again and again for the end of an unfinished tag. It is not
-    # closed: what is unfinished at the end is no link.
+    # Feed the parser in pieces, so that it does not search a long text repeatedly for the end of an unfinished tag. Do not
+    # close
+    # it: an unfinished tag at the end is not a link.
     end = time.monotonic() + limits.PAGE_S
     for start in range(0, len(text), _PIECE):
         try:
             parser.feed(text[start : start + _PIECE])
-        except (AssertionError, RecursionError) as error:  # the parser's own words for marks that it does not know
+        except (AssertionError, RecursionError) as error:  # the parser raises this for unknown markup
             raise ValueError(f"it is no HTML: {str(error)[:100]}") from error
         if time.monotonic() > end:
             raise ValueError(f"it cannot be read within {limits.PAGE_S:.0f} s")
@@ -209,12 +210,12 @@ def _of_html(text: str, url: str) -> list[dict[str, Any]]:
             raise ValueError(f"it has more than {limits.PAGE_FILES} links")
     base = _joined(url, parser.base) or url
     entries = [_entry(attributes, base) for attributes in parser.anchors]
-    # Pages for people link to more than files: what could be no package is no malformed one.
+    # Pages for people contain other links too: a link that cannot be a package is not reported as malformed.
     return [entry for entry in entries if entry["filename"].lower().endswith(_PACKAGES)]
 
 
 def _entry(attributes: dict[str, str | None], base: Any) -> dict[str, Any]:
-    """A link in the words of the JSON form."""
+    """Convert a link to the JSON form."""
     href = attributes["href"] or ""
     joined = _joined(base, href)
     if joined is None:

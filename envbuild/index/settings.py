@@ -1,4 +1,4 @@
-"""How this machine reaches package indexes: pip's configuration, proxies, certificates, mirrors.
+"""Read how this machine reaches package indexes: pip's configuration, proxies, certificates, mirrors.
 
 Only this module of ``index`` reads environment variables.
 """
@@ -16,7 +16,7 @@ from envbuild import mirrors
 from envbuild.errors import UsageError
 from envbuild.index import pip_internals
 
-# Where distributions keep the bundle that their ca-certificates package makes, private authorities included.
+# The paths at which distributions keep their certificate bundle, with private authorities.
 _SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
@@ -25,10 +25,10 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What pip would use here, and what else builds need to reach their sources.
+    """The settings of pip on this machine, and other settings with which builds reach their sources.
 
     ``proxies`` and ``mirrors`` are environment variables by name (of proxies in lower case; see :mod:`envbuild.mirrors`).
-    ``notes`` says what was left out, and why. URLs may hold credentials: never show them raw.
+    ``notes`` says what was left out, and why. URLs may contain credentials: never show them unchanged.
     """
 
     index_url: str
@@ -51,10 +51,10 @@ class Settings:
 
 
 def read_settings() -> Settings:
-    """What environment variables and configuration files tell pip on this machine.
+    """Read pip's settings from environment variables and configuration files.
 
-    Sources that only this machine has (``file:`` indexes, find-links) are left out with a note: a lock made from them would
-    be worthless elsewhere. Raises :class:`UsageError` if nothing usable is left.
+    Sources that only this machine has (``file:`` indexes, find-links) are left out with a note, because a lock made from them
+    would be useless elsewhere. Raises :class:`UsageError` if nothing usable is left.
     """
     options = pip_internals.read_options()
     if options.no_index:
@@ -99,12 +99,12 @@ def read_settings() -> Settings:
 
 
 def without_credentials(url: str) -> str:
-    """``url`` as it may be shown: the user and password before the host are removed."""
+    """Return ``url`` without user and password, so that it can be shown."""
     return re.sub(r"//[^/@]*@", "//", url)
 
 
 def host_of(url: str) -> str:
-    """The host, with its port if it has one, for messages and trusted-host rules."""
+    """Return the host, with its port if it has one, for messages and trusted-host rules."""
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or url
 
@@ -119,7 +119,7 @@ def _is_local(url: str) -> bool:
 
 
 def _refuse_insecure(url: str, trusted_hosts: tuple[str, ...]) -> None:
-    # As pip does: over plain http anybody on the way could choose the hashes that we lock.
+    # As in pip: over plain http an attacker could change the hashes that are locked.
     if urlsplit(url).scheme == "https" or urlsplit(url).hostname in _LOCAL_HOSTS or is_trusted(url, trusted_hosts):
         return
     raise UsageError(

@@ -1,4 +1,4 @@
-"""A few worker threads that die with the process: Ctrl-C must not wait for the answers of a slow index."""
+"""A thread pool whose threads end with the process, so that Ctrl-C does not wait for a slow index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class DaemonPool:
-    """Like ``ThreadPoolExecutor``, which however finishes all queued work before the interpreter may end."""
+    """Like ``ThreadPoolExecutor``, but the interpreter can end without finishing queued work."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -21,7 +21,7 @@ class DaemonPool:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Run ``function(*args)`` in a thread; its result or exception arrives in the future."""
+        """Run ``function(*args)`` in a thread; the future gets its result or exception."""
         with self._guard:
             if not self._started:
                 for number in range(self._workers):
@@ -36,5 +36,5 @@ class DaemonPool:
             future, function, args = self._jobs.get()
             try:
                 future.set_result(function(*args))
-            except BaseException as error:  # it belongs to whoever asks for the result
+            except BaseException as error:  # raised again when the result is read
                 future.set_exception(error)

@@ -1,4 +1,4 @@
-"""The index settings as uv, pip and builds take them: environment variables and build secrets. Reads only the CA bundle."""
+"""Convert the index settings to environment variables and build secrets for uv, pip and builds. Reads only the CA bundle."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from envbuild.index.settings import Settings
 
 ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
 CA_SECRET = "envbuild-ca"  # noqa: S105
-# BuildKit takes 500 KiB for one secret (session/secrets/secrets.go, MaxSecretSize), which holds the variables, too.
+# BuildKit accepts 500 KiB for one secret (session/secrets/secrets.go, MaxSecretSize), which also contains the variables.
 MAX_SECRET = 480 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
 
 def uv_variables(settings: Settings) -> dict[str, str]:
-    """Variables for uv. One of its indexes is as good as another: files are chosen by the locked hash."""
+    """Return variables for uv. The order of indexes does not matter, because files are chosen by the locked hash."""
     values = {
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
@@ -41,7 +41,7 @@ def uv_variables(settings: Settings) -> dict[str, str]:
 
 
 def pip_variables(settings: Settings) -> dict[str, str]:
-    """Variables for any pip. Those that would bring in sources of this machine alone are set to nothing."""
+    """Return variables for any pip. Variables that add sources of this machine only are set to empty."""
     values = {
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_FIND_LINKS": "",
@@ -62,9 +62,9 @@ def pip_variables(settings: Settings) -> dict[str, str]:
 
 
 def build_secrets(settings: Settings) -> dict[str, bytes]:
-    """Secret id → content: a file of ``export`` lines, and the CA bundle those lines point to.
+    """Return secret id → content: a file of ``export`` lines, and the CA bundle to which they refer.
 
-    Raises :class:`UsageError` if the bundle cannot travel as a secret, or the host's access needs a client certificate.
+    Raises :class:`UsageError` if the bundle is unusable as a secret, or the index requires a client certificate.
     """
     if settings.client_cert:
         raise UsageError(
@@ -105,7 +105,7 @@ def _small_bundle(path: Path) -> bytes:
         ) from error
     if len(content) <= MAX_SECRET:
         return content
-    # Without the comments and doubles that tools put between the certificates it often fits.
+    # It often fits without the comments and duplicates that tools add.
     reduced = b"".join(dict.fromkeys(part.rstrip(b"\n") + b"\n" for part in _CERTIFICATE.findall(content)))
     if not reduced or len(reduced) > MAX_SECRET:
         raise UsageError(

@@ -1,8 +1,8 @@
-"""Asks servers, bounded in bytes and in time, and reports what it waits for.
+"""Query servers with limits on bytes and time, and report waiting.
 
-``requests`` bounds the time between two bytes, not the time of an answer: a server that sends one byte every few seconds holds
-it for ever, in the headers as in the body. So each exchange runs in a thread, and whoever waits for it breaks the connection
-when its time is over.
+``requests`` limits the time between two bytes, not the time of an answer: a server that sends one byte every few seconds, in
+headers or body, blocks it for ever. So each exchange runs in a thread, and the waiting thread breaks the connection when the
+time is over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import requests
 
 _PIECE = 64 * 2**10
-# What servers answer that cannot give the end of a file, or a part.
+# Status codes of servers that cannot send a part of a file.
 _NO_PARTS = (400, 405, 416, 501)
 _BUSY = (429, 500, 502, 503, 504)
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """An answer, read to its end. ``url`` is where redirects led to."""
+    """A complete answer. ``url`` is the final address after redirects."""
 
     url: str
     status: int
@@ -41,7 +41,7 @@ class Answer:
 
 
 class Transport:
-    """Asks servers with this machine's settings. Hosts that do not answer are not asked again for the life of the object."""
+    """Queries servers with this machine's settings. A host that did not answer is not asked again by this object."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class Transport:
         self._limit_s = max(limits.ANSWER_S, limits.PATIENT * settings.timeout_s)
 
     def is_dead(self, url: str) -> bool:
-        """Whether the host of ``url`` did not answer before, and is not asked again."""
+        """Whether the host of ``url`` did not answer before, so that it is not asked again."""
         return host_of(url) in self._dead
 
     def ask(
@@ -65,9 +65,9 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         any_status: bool = False,
     ) -> Answer:
-        """The whole answer, of at most ``most`` bytes; ``file`` is the name of the file that it is, empty for a page.
+        """Return the whole answer, of at most ``most`` bytes; ``file`` is the file's name, empty for a page.
 
-        Raises :class:`BuildError` (``index-unreachable``), for a file that alone is at fault :class:`FileUnavailableError`.
+        Raises :class:`BuildError` (``index-unreachable``), or :class:`FileUnavailableError` if only this file is affected.
         """
 
         def exchange(watch: Watch) -> Answer:
@@ -89,7 +89,7 @@ class Transport:
     def ask_part(
         self, url: str, start: int, end: int | None, *, headers: Mapping[str, str], file: str
     ) -> tuple[bytes, int] | None:
-        """The bytes that ``headers`` ask for, and the whole size; None if the server does not give just these."""
+        """Return the bytes that ``headers`` request, and the file's size; None if the server does not send just these."""
 
         def exchange(watch: Watch) -> Answer:
             with self._request("GET", url, headers) as answer:
@@ -117,7 +117,7 @@ class Transport:
     def stream(
         self, url: str, write: Callable[[bytes], object], on_bytes: Callable[[int, int | None], object], *, file: str, most: int
     ) -> None:
-        """Hand the bytes of a file to ``write`` as they come, and their count and the whole size, if known, to ``on_bytes``."""
+        """Pass the bytes of a file to ``write`` as they arrive; ``on_bytes`` gets their count and the file's size, if known."""
         host = host_of(url)
 
         def exchange(watch: Watch) -> Answer:
@@ -171,7 +171,7 @@ class Transport:
             raise BrokenOffError(f"the download broke off after {watch.count} of {total} bytes")
 
     def _patiently(self, url: str, file: str, exchange: Callable[[Watch], Answer], *, endless: bool = False) -> Answer:
-        """The answer of ``exchange``, asked again if the server is busy or a connection broke, within the time limit."""
+        """Return the answer of ``exchange``; within the time limit, retry if the server is busy or a connection broke."""
         import requests
 
         host = host_of(url)
@@ -192,12 +192,12 @@ class Transport:
                     and not isinstance(error, requests.RequestException)
                 ):
                     raise
-                # One more try only: dozens of queued questions would each wait for the same time-out.
+                # Retry only once: dozens of queued queries would each wait for the same timeout.
                 if attempt >= 2 or not isinstance(error, requests.RequestException) or isinstance(error, requests.Timeout):
                     self._dead[host] = _why(error)
                     raise unreachable(url, self._dead[host], file=file) from error
                 answer = None
-            except (requests.RequestException, ValueError) as error:  # redirects without end, addresses that are none
+            except (requests.RequestException, ValueError) as error:  # endless redirects, invalid addresses
                 raise unfit(url, _why(error), file=file) from error
             if answer is not None and (answer.status not in _BUSY or attempt == limits.ATTEMPTS):
                 return answer
@@ -205,7 +205,7 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")
 
     def _pause(self, host: str, answer: Answer | None, attempt: int, end: float, *, url: str, file: str) -> None:
-        """Wait before the next attempt, as the server asks or a moment."""
+        """Wait before the next attempt, as long as the server asks, or briefly."""
         wish = _retry_after(answer.headers.get("Retry-After", "")) if answer is not None else None
         wait = 0.3 * 2 ** (attempt - 1) if wish is None else wish
         if wait > min(limits.RETRY_AFTER_S, max(0.0, end - time.monotonic())):
@@ -226,17 +226,17 @@ class Transport:
             stream=True,
             allow_redirects=True,
             timeout=(min(limits.CONNECT_S, settings.timeout_s), settings.timeout_s),
-            # Said with every request: requests would let REQUESTS_CA_BUNDLE win over the session's.
+            # Passed with every request, because REQUESTS_CA_BUNDLE would override the session's setting.
             verify=False if is_trusted(url, settings.trusted_hosts) else settings.ca_bundle,
         )
 
 
 def _body(answer: requests.Response, most: int, watch: Watch) -> bytes:
-    """The body, unpacked, of at most ``most`` bytes. Raises ValueError if it is longer, or packed in a way not asked for."""
+    """Return the unpacked body of at most ``most`` bytes. Raises ValueError if it is longer or has an unexpected encoding."""
     import urllib3
 
     packed = answer.headers.get("Content-Encoding", "identity").strip().lower()
-    if packed not in ("identity", "gzip", ""):  # several layers of gzip make gigabytes of a few bytes
+    if packed not in ("identity", "gzip", ""):  # several layers of gzip can turn a few bytes into gigabytes
         raise ValueError(f"its answer is packed by {packed[:40]}, which was not asked for")
     pieces = []
     try:
@@ -264,7 +264,7 @@ def _as_requests_does(error: Exception) -> Exception:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds to wait; a date is as good as a long time, None if nothing is said."""
+    """Return the seconds to wait, or None without the header; a date counts as a long time."""
     if not text:
         return None
     seconds = number(text.strip())
@@ -272,7 +272,7 @@ def _retry_after(text: str) -> float | None:
 
 
 def number(text: str) -> int | None:
-    """A count as headers spell it, None for anything else."""
+    """Parse a number in a header; None for anything else."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -299,12 +299,12 @@ def _make_session(settings: Settings) -> requests.Session:
 
 
 def name_in(url: str) -> str:
-    """The last part of the path of ``url``."""
+    """Return the last part of the path of ``url``."""
     return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
 def _why(error: BaseException) -> str:
-    """The innermost reason, in one line: what the operating system or the TLS library said."""
+    """Return the innermost cause in one line, from the operating system or the TLS library."""
     seen: BaseException = error
     for _ in range(20):
         inner = getattr(seen, "reason", None) or seen.__cause__ or (seen.args[0] if seen.args else None)

@@ -1,1 +1,1 @@
-"""Runs on several machines: renders what each launcher is told, from the data in images/launchers/."""
+"""Run on several machines: render scripts and manifests for launchers, from the data in images/launchers/."""

@@ -1,4 +1,4 @@
-"""``a:4,b:4``: the hosts of a run and how many devices each brings."""
+"""Read ``a:4,b:4``: the hosts of a run and the number of devices of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Host:
 
 
 def read_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts that ``text`` names or counts; :class:`UsageError` for a text that does neither."""
+    """Return the hosts that ``text`` names or counts. Raises :class:`UsageError` for other texts."""
     counted = _COUNTED.fullmatch(text.strip())
     if counted:
         if not int(counted[1]) * int(counted[2]):

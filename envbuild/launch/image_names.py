@@ -1,4 +1,4 @@
-"""Names of images as other hosts know them. Pure."""
+"""Check and convert names of images for other hosts. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def has_registry(image: str) -> bool:
 def require_reachable(
     launcher: Launcher, kind: Kind, image: str, hosts: Collection[Host], *, here: Collection[str] = ()
 ) -> None:
-    """Refuse the name of an image that only this machine has, if others are to take it.
+    """Refuse the name of an image that exists on this machine only, if other hosts must pull it.
 
-    ``here`` are the names of this machine. Raises :class:`UsageError` (``image-not-shared``).
+    ``here`` lists the names of this machine's images. Raises :class:`UsageError` (``image-not-shared``).
     """
     if not kind.pulls or has_registry(image):
         return
@@ -40,9 +40,9 @@ def require_reachable(
 
 
 def enroot_image(image: str) -> str:
-    """The form that enroot, and with it pyxis, reads: ``REGISTRY#IMAGE:TAG``. A file or a URI stays as it is.
+    """Return the name in the form of enroot and pyxis: ``REGISTRY#IMAGE:TAG``. A file or a URI stays as it is.
 
-    A digest takes the tag's place: enroot before 4 cannot read ``TAG@DIGEST``.
+    If there is a digest, the tag is left out, because enroot before 4 cannot read ``TAG@DIGEST``.
     """
     if image.startswith(("/", "./")) or image.endswith(".sqsh") or "#" in image or "://" in image:
         return image

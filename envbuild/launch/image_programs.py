@@ -1,4 +1,4 @@
-"""Programs that launchers start inside an image: which packages bring them, and which of them an image lacks. Pure."""
+"""Check whether an image has the programs that launchers start in it, and which packages provide them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """One program. ``packages`` are requirements (``name>=1.10``), ``apt`` Debian packages: each of them brings it.
+    """One program. Each of ``packages`` (requirements such as ``name>=1.10``) and ``apt`` (Debian packages) provides it.
 
     ``brought_with`` are Debian packages that depend on one of ``apt``.
     """
@@ -28,7 +28,7 @@ class Program:
     brought_with: tuple[str, ...]
 
     def is_in(self, contents: Contents) -> bool:
-        """Whether ``contents`` brings it."""
+        """Whether ``contents`` provides it."""
         from packaging.requirements import Requirement
         from packaging.utils import canonicalize_name
 
@@ -44,9 +44,9 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """What an image holds, as its lock says: versions of Python packages by canonical name, and names of Debian packages.
+    """The contents of an image by its lock: versions of Python packages by canonical name, and names of Debian packages.
 
-    Without a lock it is only what the request itself names, and ``is_locked`` is false.
+    Without a lock it has only the packages that the request names, and ``is_locked`` is false.
     """
 
     packages: Mapping[str, Collection[str]]
@@ -55,7 +55,7 @@ class Contents:
 
 
 def load_programs(workspace: Workspace) -> dict[str, Program]:
-    """Every program by name; :class:`InvalidInputError` lists all problems of the file at once."""
+    """Return every program by name. :class:`InvalidInputError` lists all problems of the file."""
     problems: list[Problem] = []
     path = workspace.launchers / _FILE
     found: dict[str, Program] = {}
@@ -81,10 +81,10 @@ def require_programs(
     name: str,
     vouched: Collection[str] = (),
 ) -> None:
-    """Refuse a kind that starts a program inside the image which the image lacks.
+    """Refuse a kind of start that needs a program which the image lacks.
 
-    ``name`` is the environment's, ``vouched`` are programs that the user says are there. Raises :class:`UsageError`
-    (``program-not-in-image``), which names what to add and the launchers that serve without it.
+    ``name`` is the environment's name; ``vouched`` are programs that the user states to be in the image. Raises
+    :class:`UsageError` (``program-not-in-image``), which names the package to add and launchers that work without it.
     """
     launcher, kind = chosen
     for word in vouched:
@@ -105,10 +105,10 @@ def require_programs(
     ways += [f"{each.name} comes with {' or '.join(each.packages)}." for each in lacking if not each.apt]
     unlocked = "" if contents.is_locked else f"There is no lock of {name} yet, and `envbuild lock {name}` may find it there. "
     raise UsageError(
-        f"{launcher.name} ({kind.name}) needs {what} in the image, and the image of {name} does not hold {it}.",
+        f"{launcher.name} ({kind.name}) needs {what} in the image, and the image of {name} does not contain it.",
         code="program-not-in-image",
-        hint=f"{unlocked}These need no such program: {serving}. {' '.join(ways)} "
-        f"If the image holds {it} anyway, say so: {' '.join(f'--has {each.name}' for each in lacking)}.",
+        hint=f"{unlocked}These launchers need no such program: {serving}. {' '.join(ways)} "
+        f"If the image has it anyway, add {' '.join(f'--has {each.name}' for each in lacking)}.",
     )
 
 

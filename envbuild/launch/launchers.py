@@ -1,4 +1,4 @@
-"""Launchers, read strictly: one folder each, with a template for every kind of start. Adding one edits no Python."""
+"""Read launchers: one folder each, with a template for every kind of start. A new launcher needs no Python."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NAME = r"[a-z][a-z0-9-]*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """One way in which a launcher starts the guest.
+    """One way in which a launcher starts the smoke test.
 
-    ``run`` is the command that takes the rendered text on its standard input; ``by_hand`` is the same
-    with a file, its last word. ``programs`` are what this machine needs for it.
-    ``rehearse`` takes the same text and says whether the batch system would accept it, without starting anything.
-    ``named``: the hosts must have names; ``equal``: each must bring as many devices as the others; ``report``: the report can
-    be written into a folder of rank 0's host; ``pulls``: the hosts take the image by its name. ``needs`` are programs in the
-    image, ``on_hosts`` programs on every host. ``options`` are the settings of the batch system that the template uses.
+    ``run`` is the command that reads the rendered text from its standard input; ``by_hand`` is the same command with a file as
+    its last word. ``programs`` are needed on this machine. ``rehearse`` reads the same text and checks whether the batch system
+    would accept it, without starting anything. ``named``: the hosts must have names. ``equal``: all must have the same number
+    of devices. ``report``: the report can be written into a folder on rank 0's host. ``pulls``: the hosts pull the image by its
+    name. ``needs`` are programs in the image, ``on_hosts`` programs on every host. ``options`` are the settings of the batch
+    system that the template uses.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """A launcher and its kinds, the usual one first."""
+    """A launcher and its kinds of start, the default first."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class Launcher:
 
 
 def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
-    """Every launcher by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    """Return every launcher by name. :class:`InvalidInputError` lists the problems of all launchers."""
     problems: list[Problem] = []
     found: dict[str, Launcher] = {}
     for path in sorted(workspace.launchers.glob("*/launcher.yaml")):
@@ -66,7 +66,7 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
 
 
 def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Launcher, Kind]:
-    """The launcher and its kind ('' means the usual one); :class:`UnknownNameError` names those that there are."""
+    """Return the launcher and its kind ('' is the default). :class:`UnknownNameError` lists the existing ones."""
     if name not in launchers:
         raise UnknownNameError(
             f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"There are: {', '.join(launchers)}."

@@ -1,4 +1,4 @@
-"""Finds what each host of a launch lacks, from the output of images/launchers/preflight.sh there. Pure."""
+"""Find what each host of a launch lacks, from the output of images/launchers/preflight.sh on that host. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fits = Callable[[str, str], Sequence[str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """One host: the lines that the script wrote there, or why it could not be asked. ``at`` is our clock meanwhile."""
+    """One host: the output of the script, or the reason why it could not run. ``at`` is this machine's clock at that time."""
 
     host: Host
     lines: tuple[str, ...]
@@ -33,7 +33,7 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostReport:
-    """What is known of one host; ``findings`` with the status ``missing`` keep the launch from working."""
+    """The findings about one host; those with the status ``missing`` prevent the launch."""
 
     host: Host
     findings: tuple[HostFinding, ...]
@@ -45,7 +45,7 @@ class HostReport:
 
 
 def questions(kind: Kind, order: LaunchOrder, host: Host) -> list[str]:
-    """The words for the script on ``host``."""
+    """Return the arguments of the script for ``host``."""
     is_first = host == order.hosts[0]
     asked = {
         "image": _plain(order.image) if kind.pulls else "",
@@ -63,7 +63,7 @@ def questions(kind: Kind, order: LaunchOrder, host: Host) -> list[str]:
 
 
 def judge(order: LaunchOrder, looked: Sequence[Looked], fits: Fits) -> list[HostReport]:
-    """A report for each host, in their order."""
+    """Return a report for each host, in their order."""
     facts = [_facts(each.lines) for each in looked]
     reports = []
     for each, own in zip(looked, facts, strict=True):
@@ -95,7 +95,7 @@ def _facts(lines: Sequence[str]) -> dict[str, list[str]]:
 def _alone(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]], fits: Fits) -> Iterator[HostFinding]:
     if looked.failure or _LAST not in facts:
         why = looked.failure or "the check ended early: " + " ".join(looked.lines[-1:] or ["it wrote nothing"])
-        hint = f"Make `ssh {looked.host.name} true` work without a password, or set ENVBUILD_RSH to what enters a host."
+        hint = f"Make `ssh {looked.host.name} true` work without a password, or set ENVBUILD_RSH to another remote shell."
         yield _missing("reach", "access", why, hint)
         return
     yield from _programs(facts)
@@ -144,7 +144,7 @@ def _gpus(order: LaunchOrder, host: Host, facts: Mapping[str, list[str]], fits: 
     yield HostFinding(id="gpu", status="ok", title="GPUs", message=message)
     if len(found) < host.slots:
         hint = f"Ask for {host.name}:{len(found)}, or leave this host out."
-        yield _missing("gpu-count", "GPUs", f"{len(found)} of the {host.slots} that it shall bring", hint)
+        yield _missing("gpu-count", "GPUs", f"{len(found)} of the {host.slots} that the launch requires", hint)
     reasons = list(dict.fromkeys(reason for name in names for reason in fits(driver, name)))
     for reason in reasons:
         hint = f"`envbuild resolve {order.name} --driver {driver} --gpu '{found[0][1]}'` names what would fit."
@@ -195,7 +195,7 @@ def _rest(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]]) ->
 def _beside_others(
     looked: Looked, own: Mapping[str, list[str]], all_facts: Sequence[Mapping[str, list[str]]]
 ) -> Iterator[HostFinding]:
-    """What differs from most hosts, said of those in the minority."""
+    """Return differences between hosts, reported for the minority."""
     told = {
         "machine": ("processor", "the image runs on one kind of processor only", "missing"),
         "mpirun": ("Open MPI", "mpirun and its helpers must be of one release", "warn"),

@@ -1,4 +1,4 @@
-"""Renders the script or manifest for a launcher. Pure."""
+"""Render the script or manifest for a launcher. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from envbuild.launch.launchers import Kind, Launcher
 from envbuild.launch.settings import Settings
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-USER = "envbuild"  # of every image whose recipe names no other
+USER = "envbuild"  # the default user of images
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchOrder:
-    """What shall run where.
+    """What to run, and where.
 
-    ``name`` is the environment's; ``gpus`` says whether its image has use for them. ``variables`` are set in every process;
-    ``arguments`` go to the guest as they are. ``interface`` and ``report`` (a folder) may be empty. ``user`` is the name of the
-    image's user.
+    ``name`` is the environment's name; ``gpus`` says whether its image can use GPUs. ``variables`` are set in every process;
+    ``arguments`` are passed to the smoke test unchanged. ``interface`` and ``report`` (a folder) may be empty. ``user`` is the
+    name of the image's user.
     """
 
     name: str
@@ -43,11 +43,11 @@ class LaunchOrder:
 
 
 def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mapping[str, str]) -> str:
-    """The script or manifest; :class:`UsageError` if this launcher cannot do what is asked."""
+    """Return the script or manifest. Raises :class:`UsageError` if this launcher cannot do this."""
     import jinja2
 
     _check(launcher, kind, order)
-    made = jinja2.Environment(  # noqa: S701 - no HTML: every value passes through a filter that quotes it for its place
+    made = jinja2.Environment(  # noqa: S701 - not HTML: every value passes through a filter that quotes it
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -72,12 +72,12 @@ def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mappin
 
 
 def _clock(seconds: int) -> str:
-    """``26:00:05``, as Slurm reads a time limit."""
+    """Format a time limit for Slurm, such as ``26:00:05``."""
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def _variables(order: LaunchOrder) -> dict[str, str]:
-    """For every process: what the user named, then what follows from the other options."""
+    """Return the variables for every process: the user's, then those that follow from other options."""
     found = dict(order.variables)
     if order.interface:
         found.setdefault("NCCL_SOCKET_IFNAME", order.interface)
@@ -90,22 +90,22 @@ def _variables(order: LaunchOrder) -> dict[str, str]:
 def _check(launcher: Launcher, kind: Kind, order: LaunchOrder) -> None:
     where = f"{launcher.name} ({kind.name})"
     if kind.named and not all(host.name for host in order.hosts):
-        raise UsageError(f"{where} must be told the names of the hosts.", code="hosts-unnamed", hint="For example a:4,b:4.")
+        raise UsageError(f"{where} needs the names of the hosts.", code="hosts-unnamed", hint="For example a:4,b:4.")
     if kind.equal and len({host.slots for host in order.hosts}) > 1:
         raise UsageError(
-            f"{where} gives every host the same number of devices.",
+            f"{where} needs the same number of devices on every host.",
             code="hosts-unequal",
             hint="Ask for the smallest of these numbers on each of them.",
         )
     if order.report and not kind.report:
         raise UsageError(
-            f"{where} has no folder for the report.", code="no-report-folder", hint="Leave --report out, read its log."
+            f"{where} cannot write the report into a folder.", code="no-report-folder", hint="Leave --report out, read its log."
         )
     unused = [name for name in order.settings.given() if name not in kind.options]
     if unused:
         takes = ", ".join(f"--{name}" for name in kind.options)
         raise UsageError(
-            f"{where} has no use for --{', --'.join(unused)}.",
+            f"{where} does not use --{', --'.join(unused)}.",
             code="option-unused",
             hint=f"It takes {takes}." if takes else "It starts the processes itself: leave it out.",
         )

@@ -1,4 +1,4 @@
-"""What a batch system is asked for beside hosts and devices, read from the command line."""
+"""Settings of a batch system besides hosts and devices, read from the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toleration:
-    """A taint of Kubernetes nodes that does not keep the pods away. An empty ``key`` stands for every taint."""
+    """A toleration of a Kubernetes taint. An empty ``key`` tolerates every taint."""
 
     key: str
     value: str
@@ -29,10 +29,10 @@ class Toleration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Each may be empty: then the site's default holds.
+    """The settings. For an empty one the site's default applies.
 
-    ``time_s`` limits the whole job. ``cpus`` are cores for each device, ``memory_mib`` is for each host. ``shared`` leaves the
-    rest of a host to other jobs. ``sbatch`` are further options of that program, as they are.
+    ``time_s`` limits the whole job. ``cpus`` are cores per device, ``memory_mib`` is per host. With ``shared`` other jobs may
+    use the rest of a host. ``sbatch`` are further options of that program.
     """
 
     partition: str = ""
@@ -47,7 +47,7 @@ class Settings:
     tolerations: tuple[Toleration, ...] = ()
 
     def given(self) -> list[str]:
-        """The names of the options that the user set, as launcher.yaml lists them."""
+        """Return the names of the options that the user set, as in launcher.yaml."""
         return [_OPTIONS[each.name] for each in fields(self) if getattr(self, each.name) != each.default]
 
 
@@ -67,14 +67,14 @@ OPTIONS = tuple(_OPTIONS.values())
 
 
 def read_word(option: str, text: str) -> str:
-    """A name as Slurm's partitions and accounts have it, '' for none."""
+    """Check a name of a Slurm partition or account; '' for none."""
     if text and not _WORD.fullmatch(text):
         raise UsageError(f"--{option}: {text!r} is not a name.", hint="Write letters, digits and . _ - only.")
     return text
 
 
 def read_label(option: str, text: str) -> str:
-    """A name as objects of Kubernetes have it, '' for none."""
+    """Check a name of a Kubernetes object; '' for none."""
     if text and not _LABEL.fullmatch(text):
         raise UsageError(
             f"--{option}: {text!r} is not a name of Kubernetes.", hint="Write lower-case letters, digits and - only."
@@ -83,7 +83,7 @@ def read_label(option: str, text: str) -> str:
 
 
 def read_time(text: str) -> int:
-    """Seconds of ``30`` (minutes), ``90s``, ``30m``, ``2h``, ``1d``, ``2:30:00`` or ``1-12:00:00``; 0 for none."""
+    """Return the seconds of ``30`` (minutes), ``90s``, ``30m``, ``2h``, ``1d``, ``2:30:00`` or ``1-12:00:00``; 0 for none."""
     if not text:
         return 0
     if (clock := _CLOCK.fullmatch(text)) is not None:
@@ -96,7 +96,7 @@ def read_time(text: str) -> int:
 
 
 def read_memory(text: str) -> int:
-    """MiB of ``64G``, ``500M`` or ``1T``; 0 for none. The units are binary, as in Slurm."""
+    """Return the MiB of ``64G``, ``500M`` or ``1T``; 0 for none. The units are binary, as in Slurm."""
     if not text:
         return 0
     size = _SIZE.fullmatch(text)
@@ -106,14 +106,14 @@ def read_memory(text: str) -> int:
 
 
 def read_sbatch(text: str) -> str:
-    """One option of sbatch, as ``--qos=high``."""
+    """Check one option of sbatch, such as ``--qos=high``."""
     if not text.startswith("-") or "\n" in text or "\r" in text:
         raise UsageError(f"--sbatch: {text!r} is not an option of sbatch.", hint="For example --sbatch=--qos=high.")
     return text
 
 
 def read_toleration(text: str) -> Toleration:
-    """``KEY``, ``KEY=VALUE``, either with ``:EFFECT``; ``*`` for every taint."""
+    """Read ``KEY`` or ``KEY=VALUE``, either with ``:EFFECT``, or ``*`` for every taint."""
     head, colon, effect = text.partition(":")
     key, equals, value = head.partition("=")
     if key == "*" and not equals:

@@ -222,7 +222,7 @@ class RepositoryRow(NamedTuple):
 
 
 class PackageRow(NamedTuple):
-    """An exact apt package. ``url`` and ``sha256`` are empty where no public source gives them."""
+    """An exact apt package. ``url`` and ``sha256`` are empty if no public source gives them."""
 
     name: str
     version: str
@@ -232,7 +232,7 @@ class PackageRow(NamedTuple):
 
 
 class ProviderRow(NamedTuple):
-    """One way to get a CUDA version. ``system`` is empty where any serves; ``cudnn`` and ``nccl`` are what an image carries.
+    """One way to get a CUDA version. ``system`` is empty if any serves; ``cudnn`` and ``nccl`` are what an image carries.
 
     ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty if no document says which.
     ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest``: what the tag named
@@ -315,7 +315,7 @@ class LibraryPackage(NamedTuple):
 
 
 class LibraryRow(NamedTuple):
-    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the oldest GPU that it serves, where a document says."""
+    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the oldest GPU that it serves, if a document says."""
 
     library: str
     version: str
@@ -333,7 +333,7 @@ class LibraryRow(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """A GPU board. Numbers are None where no source gives them.
+    """A GPU board. Numbers are None if no source gives them.
 
     They are those of one GPU, also on a board of several; ``power_w`` is the board's. ``host`` is the processor that it comes
     with, of another kind than images are built for; empty if it goes into any machine.

@@ -74,7 +74,7 @@ class PinnedWheel(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One build of a framework release. ``systems`` is empty where every system with enough glibc serves.
+    """One build of a framework release. ``systems`` is empty if every system with enough glibc serves.
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.

@@ -85,7 +85,7 @@ def test_the_lock_says_which_programs_an_image_lacks(capsys, name, words, lackin
     code, _, err = run(capsys, name, "--hosts", "a:4,b:4", *words, *PULLED, "--json")
     assert code == (2 if lacking else 0), err
     if lacking:
-        assert f"say so: --has {lacking}." in err
+        assert f"add --has {lacking}." in err
 
 
 def test_a_recipe_of_ones_own_brings_what_an_mpijob_needs(capsys, monkeypatch, tmp_path):

@@ -198,9 +198,9 @@ def test_a_file_of_an_address_of_its_own_is_named_and_no_index():
         "openssl-1.0.2u-h516909a_0.tar.bz2",
     ):  # the host is asked once, and each file named
         file = IndexFile.pinned(f"http://{host}/conda-forge/linux-64/{name}", name, "0" * 64)
-        with pytest.raises(BuildError, match=f"^{re.escape(name)} could not be had from {host}: .*refused"):
+        with pytest.raises(BuildError, match=f"^{re.escape(name)} could not be fetched from {host}: .*refused"):
             index.inspect(file)
-    with pytest.raises(BuildError, match=f"^METADATA could not be had from {host}: "):
+    with pytest.raises(BuildError, match=f"^METADATA could not be fetched from {host}: "):
         index.fetch_bytes(f"http://{host}/some/METADATA?raw=1")
 
 

@@ -60,7 +60,7 @@ def pieces(
 
 
 def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str, object]]:
-    """One descriptor a name; one without where there are no names."""
+    """One descriptor a name; one without if there are no names."""
     plain = told.descriptor()
     named = [
         {**plain, "annotations": {_CONTAINERD_NAME: full_name(each), manifest.NAME: each.rpartition(":")[2]}}
@@ -70,7 +70,7 @@ def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str,
 
 
 def full_name(reference: str) -> str:
-    """``repo:tag`` with the registry that Docker means where none is named; containerd takes names only so."""
+    """``repo:tag`` with the registry that Docker means if none is named; containerd takes names only so."""
     host, slash, _ = reference.partition("/")
     if not slash:
         return f"docker.io/library/{reference}"
