@@ -53,7 +53,7 @@ class IndexLike(Protocol):
         """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
 
 
-def assemble(  # noqa: PLR0917 - what a context is made from
+def assemble(  # noqa: PLR0917 - the parts of a context
     workspace: Workspace,
     lock: Lock,
     recipes: Mapping[str, Recipe],

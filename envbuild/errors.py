@@ -130,7 +130,7 @@ class EngineError(EnvbuildError):
 
     @classmethod
     def gone(cls, told: str) -> EngineError:
-        """The error where an engine that answered before ended or refused, as ``told``."""
+        """The error if an engine that answered before ended or refused, as ``told``."""
         return cls(
             f"The container engine ended, or refused what it was asked: {told}.",
             code="engine-gone",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
-    """Print the verdict and return its exit code; a verdict other than pass also stands as ``error`` in the document."""
+    """Print the verdict and return its exit code. A verdict other than pass also becomes ``error`` in the document."""
     error = _error(smoked)
     document = {
         **document,

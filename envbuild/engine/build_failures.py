@@ -100,11 +100,11 @@ PATTERNS: tuple[Pattern, ...] = (
 _HINTS = {
     "no-space": "Free space where the engine keeps its data (`docker system prune`), or set ENVBUILD_HOME to a larger disk.",
     "base-unreachable": "`envbuild show NAME` lists the other providers of this environment; choose one with --base.",
-    "index-unreachable": "Check the network, the proxy and the certificates of this machine; what was built so far is kept.",
-    "unknown-package": "Correct the name: what stands under `apt` in envbuild.yaml must be a package of the image's system.",
-    "artifact-changed": "A file on the index is not the one whose hash is asked for; the lines above say which.",
+    "index-unreachable": "Check the network, the proxy and the certificates of this machine; finished steps are kept.",
+    "unknown-package": "Correct the name: each entry under `apt` in envbuild.yaml must be a package of the image's system.",
+    "artifact-changed": "A file on the index does not have the expected hash; the lines above say which.",
     "artifact-malformed": "The lock pins a wheel that contradicts itself; the lines above name it. Lock another version.",
-    "artifact-gone": "The index no longer has a version that is asked for; the lines above say which.",
+    "artifact-gone": "The index no longer has a required version; the lines above say which.",
     "build-step": "The last lines of the failing step are above; -v shows all of them.",
 }
 

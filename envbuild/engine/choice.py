@@ -37,7 +37,7 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
     for endpoint, origin in endpoints(workspace, environ):
         try:
             open_client = reach(endpoint, environ if origin == "DOCKER_HOST" else {})
-        except Exception as error:  # the SDK lets errors of several libraries through, all meaning the same
+        except Exception as error:  # the SDK raises errors of several libraries, all with the same meaning
             refusals.append(Refusal(origin=origin, endpoint=endpoint, reason=reason_of(error, endpoint)))
             continue
         programs = docker_program.candidates(environ)

@@ -118,7 +118,7 @@ class Engine:
         )
 
     def image(self, reference: str) -> ImageInfo | None:
-        """What the engine holds under ``reference`` (tag, id or digest), None where it holds nothing."""
+        """What the engine holds under ``reference`` (tag, id or digest), None if it holds nothing."""
         raw = self._inspected(reference)
         if raw is None:
             return None

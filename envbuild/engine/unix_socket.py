@@ -10,7 +10,7 @@ SCHEME = "unix://"
 def get(endpoint: str, target: str, timeout_s: float) -> tuple[int, bytes]:
     """The HTTP status and the body that the engine at ``unix://PATH`` answers to a GET of ``target``.
 
-    Raises :class:`OSError` where there is no answer.
+    Raises :class:`OSError` if there is no answer.
     """
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(timeout_s)

@@ -1,1 +1,1 @@
-"""Makes locks from environments (asking a package index), reads and writes them, checks and compares them."""
+"""Make locks from environments (with a package index), read, write, check and compare them."""

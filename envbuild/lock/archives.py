@@ -1,4 +1,4 @@
-"""Reads text files from wheels and source archives of strangers: bounded in bytes, and nothing is unpacked to a disk.
+"""Read text files from untrusted wheels and source archives: with size limits, and without unpacking to a disk.
 
 A wheel of 2 MB can claim a METADATA of 5 GB, a source archive of 1 kB can unpack to terabytes.
 """
@@ -16,25 +16,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# One file that declares something: the longest METADATA has 1 MB (its description), the longest setup.py 200 kB.
+# One metadata file: the longest METADATA has 1 MB (its description), the longest setup.py 200 kB.
 TEXT_BYTES = 4 * 2**20
-# The directory of a zip: 20 000 files, as the largest wheels have, take 3 MB. Read, it takes about 10 times as much memory.
+# The directory of a zip: 20 000 files (the largest wheels) take 3 MB, and about 10 times as much memory when parsed.
 DIRECTORY_BYTES = 12 * 2**20
 # Members of a source archive: the largest have 30 000.
 MEMBERS = 100_000
-# What may be unpacked, and thrown away, to reach the members that are read: the largest source archives have 1 GB.
+# Bytes that may be unpacked to reach the members that are read: the largest source archives have 1 GB.
 UNPACKED_BYTES = 2 * 2**30
-# Headers and texts that are read of a source archive in all, and at once: a header is asked for by the size that it claims.
+# Bytes of headers and texts read from a source archive, in total and at once: a header is read with the size that it claims.
 READ_BYTES = 80 * 2**20
 READ_AT_ONCE_BYTES = TEXT_BYTES + 2**20
 
 
 class TooLargeError(Exception):
-    """An archive goes beyond these limits."""
+    """An archive exceeds these limits."""
 
 
 def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
-    """The METADATA of a wheel. Raises whatever zipfile raises, KeyError if there is not just one, :class:`TooLargeError`."""
+    """Return the METADATA of a wheel. Raises zipfile's errors, KeyError if there is not exactly one, :class:`TooLargeError`."""
     with _open(source) as stream, zipfile.ZipFile(stream) as archive:
         names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
         if len(names) != 1:
@@ -43,7 +43,7 @@ def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
 
 
 def texts(path: Path, choose: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
-    """The members of a source archive that ``choose`` picks of the names, by the keys that it gives them."""
+    """Return the members of a source archive that ``choose`` selects by name, under the keys that it returns."""
     if path.suffix == ".zip":
         with _open(path) as stream, zipfile.ZipFile(stream) as archive:
             return {key: _member_of_zip(archive, name) for key, name in choose(archive.namelist()).items()}
@@ -81,7 +81,7 @@ def _text(stream: Any, name: str) -> str:
 
 @contextmanager
 def _open(source: Path | io.BufferedIOBase) -> Iterator[Any]:
-    """A stream for zipfile, which reads the directory of a zip at once, however large it claims to be."""
+    """Return a limited stream, because zipfile reads the directory of a zip at once, however large it claims to be."""
     if isinstance(source, Path):
         with source.open("rb") as stream:
             yield _Bounded(stream, at_once=DIRECTORY_BYTES, in_all=4 * DIRECTORY_BYTES)
@@ -91,7 +91,7 @@ def _open(source: Path | io.BufferedIOBase) -> Iterator[Any]:
 
 @contextmanager
 def _unpacking(path: Path) -> Iterator[Any]:
-    """The tar inside a compressed file, by its first bytes, as tarfile tells them apart."""
+    """Return the tar inside a compressed file; the first bytes show the compression, as in tarfile."""
     with path.open("rb") as raw:
         start = raw.read(6)
         raw.seek(0)
@@ -106,32 +106,32 @@ def _unpacking(path: Path) -> Iterator[Any]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to hand out too much at once, or in all, or to go on for too long."""
+    """A stream that limits the bytes of one read, of all reads, and of skipping."""
 
     def __init__(self, stream: Any, *, at_once: int, in_all: int) -> None:
         self._stream, self._at_once, self._left = stream, at_once, in_all
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go there, unless what is in between is too much to be unpacked; the end of a zip is asked for, and is near."""
+        """Seek, unless too many bytes would have to be unpacked. zipfile seeks to the end of a zip, which is near."""
         where = offset if whence == io.SEEK_SET else self._stream.tell() + offset
         if whence != io.SEEK_END and where > UNPACKED_BYTES and not isinstance(self._stream, io.BufferedReader):
             raise TooLargeError(f"more than {UNPACKED_BYTES} bytes would have to be unpacked")
         return int(self._stream.seek(offset, whence))
 
     def tell(self) -> int:
-        """Where it stands."""
+        """Return the current position."""
         return int(self._stream.tell())
 
     def read(self, size: int | None = -1) -> bytes:
-        """As asked, if that is within the limits."""
+        """Read within the limits."""
         wanted = self._at_once + 1 if size is None or size < 0 else size
         if wanted > self._at_once and size is not None and size >= 0:
             raise TooLargeError(f"a part of it claims to have {size} bytes")

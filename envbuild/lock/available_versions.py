@@ -1,4 +1,4 @@
-"""The versions of a project that can be locked for a target, with the file chosen for each."""
+"""Find the versions of a project that can be locked for a target, and choose a file for each."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offers:
-    """What a project offers, best first: newest wheel to oldest, then newest source archive to oldest.
+    """The versions of a project, best first: wheels from newest to oldest, then source archives from newest to oldest.
 
-    Any wheel comes before any source archive: the newest version of an old project is often an archive that would have to be
-    compiled, or that today's tools cannot build. ``refused`` counts why other files were left out.
+    Wheels come before source archives, because the newest version of an old project is often an archive that must be compiled,
+    or that today's tools cannot build. ``refused`` counts the reasons for leaving out other files.
     """
 
     project: str
@@ -44,7 +44,7 @@ class Offers:
 
 
 def cutoff(exclude_newer: str) -> str:
-    """The first moment (ISO, UTC) that is too new for a bound given as a date, whose whole day counts as not newer."""
+    """Return the first moment (ISO, UTC) after the day of a date limit; the day itself is still allowed."""
     if not exclude_newer:
         return ""
     day = datetime.date.fromisoformat(exclude_newer[:10])
@@ -52,7 +52,7 @@ def cutoff(exclude_newer: str) -> str:
 
 
 class OfferBook:
-    """Reads each project's page once, through ``pages``, and keeps what it made of it."""
+    """Reads each project's page once, through ``pages``, and caches the offers."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class OfferBook:
         wheels_only: bool = False,
         skipped: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """The date ``exclude_newer`` bounds every project but the ``undated`` ones, and every file but the ``exempt`` ones.
+        """``exclude_newer`` limits every project except ``undated`` ones, and every file except ``exempt`` ones.
 
-        The projects of ``later`` have a bound of their own: the first moment (ISO, UTC) that is too new, empty for none.
+        The projects of ``later`` have their own limits: the first moment (ISO, UTC) that is too new, or empty.
         """
         self._target = target
         self._pages = pages
@@ -81,7 +81,7 @@ class OfferBook:
         self._known: dict[str, Offers] = {}
 
     def of(self, project: str) -> Offers:
-        """The offers of ``project``. Raises what the index raises, and BuildError if it gives no upload times at all."""
+        """Return the offers of ``project``. Raises the index's errors, and BuildError if the index has no upload times."""
         if project not in self._known:
             self._known[project] = self._read(project)
         return self._known[project]
@@ -115,7 +115,7 @@ class OfferBook:
         return Offers(project=project, best_first=tuple(offers), refused=dict(refused))
 
     def _judge(self, file: IndexFile, dated: str) -> tuple[Version, tuple[int, tuple[int, str]]] | str:
-        """The version and rank of a file, or in words why it is left out."""
+        """Return the version and rank of a file, or the reason for leaving it out."""
         version = version_of(file.filename, file.project)
         if version is None:
             return "are of no known kind"
@@ -132,7 +132,7 @@ class OfferBook:
 
 
 def version_of(filename: str, project: str) -> Version | None:
-    """The version that a wheel's or source archive's name spells; None for other files and other projects' names."""
+    """Return the version in the name of a wheel or source archive; None for other files and other projects."""
     try:
         if filename.endswith(".whl"):
             name, version, _, _ = parse_wheel_filename(filename)
@@ -141,7 +141,7 @@ def version_of(filename: str, project: str) -> Version | None:
         if suffix is None:
             return None
         stem = filename.removesuffix(suffix)
-        # The name itself may hold dashes, so that every dash is tried as the one before the version.
+        # The project's name may contain dashes, so try each dash as the one before the version.
         for place in (i for i, letter in enumerate(stem) if letter == "-"):
             if canonicalize_name(stem[:place]) == canonicalize_name(project):
                 return Version(stem[place + 1 :])

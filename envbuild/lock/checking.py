@@ -1,4 +1,4 @@
-"""Whether a lock still holds, without a network: its form, its decision, and that its pins serve that decision."""
+"""Check offline whether a lock is valid: its form, its decision, and whether its pins fit the decision."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def check(
     today: Environment | None = None,
     path: Path | None = None,
 ) -> list[Problem]:
-    """Everything that is wrong with ``lock``, at once; empty if it holds.
+    """Return all problems of ``lock``; none if it is valid.
 
-    ``refusals`` is what today's matrix says against the decision, ``recipe_requirements`` what today's recipes ask for beside
-    each framework, ``today`` the matrix's decision of the same name, if it still has one. ``path`` is where the lock lies: its
-    folder has its name, and its bytes are those that are written.
+    ``refusals`` are the objections of today's matrix to the decision, ``recipe_requirements`` the packages that today's recipes
+    require for each framework, ``today`` the matrix's decision of the same name, if it has one. ``path`` is the lock's path:
+    its folder must have the environment's name, and its bytes must be those that envbuild writes.
     """
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
     if path is not None and path.parent.name != lock.environment.name:
         messages.append(f"the folder is named {path.parent.name}, the environment {lock.environment.name}")
     if path is not None and path.is_file() and read_bytes(path) != dumps(lock).encode():
-        messages.append("it is not written as envbuild writes it, so its hash is not that of what it says")
+        messages.append("its text differs from the one that envbuild writes for its content, so its hash is wrong")
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")
     messages.extend(structure.problems_of(lock))
@@ -59,7 +59,7 @@ def check(
 
 
 def contradictions(locks: Sequence[Lock]) -> list[Problem]:
-    """Files that locks pin by different hashes: an index has one file of a name, so that one of them is wrong."""
+    """Return files that locks pin with different hashes. An index has only one file of a name, so one of them is wrong."""
     said: dict[tuple[str, str], tuple[str, str]] = {}
     problems = []
     for lock in locks:
@@ -92,7 +92,7 @@ def _check_prefix(
     ours = [name for plan in lock.environment.plans() if plan.name == prefix.name for name in plan.frameworks]
     for framework in frameworks:
         if framework.name in {*ours, *prefix.frameworks}:
-            # One whose files are missing yet is added to these pins later: they must suit it already.
+            # A framework whose files are still missing is added to these pins later, so they must already fit it.
             is_there = framework.name in prefix.frameworks
             asked = [(text, is_there) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
@@ -104,7 +104,7 @@ def _check_prefix(
 
 
 def _check_tools(lock: Lock) -> Iterator[str]:
-    """What the tools of the build have to be; that one is missing is no fault, as `envbuild lock` adds it."""
+    """Check the pinned build tools. A missing one is not a problem, because `envbuild lock` adds it."""
     target = Target(python=_ANY_PYTHON, glibc=lock.environment.system.glibc)
     names = [artifact.name for artifact in lock.tools]
     for name in sorted(set(names) - set(tool_names(lock.prefixes))):
@@ -123,7 +123,7 @@ def _check_tools(lock: Lock) -> Iterator[str]:
 
 
 def _check_pinned(prefix: Prefix, frameworks: Sequence[Framework]) -> Iterator[str]:
-    """Whether what the matrix pins itself is pinned as it says."""
+    """Check that files which the matrix pins have the hashes of the matrix."""
     pinned = {(framework.index, each.filename): each for framework in frameworks for each in framework.files}
     for artifact in prefix.artifacts:
         known = pinned.get((artifact.index, artifact.filename))
@@ -150,7 +150,7 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
 
 
 def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
-    """``asked`` are requirements, and whether each must be there or only, if it is there, be met."""
+    """Check ``asked``: requirements, each with a flag whether the package must be pinned or may be absent."""
     for text, must_be_there in asked:
         try:
             requirement = read_requirement(text)
@@ -171,4 +171,4 @@ def _satisfies(artifact: Artifact, bounds: SpecifierSet) -> bool:
     try:
         return bounds.contains(Version(artifact.version), prereleases=True)
     except InvalidVersion:
-        return False  # said already of the artifact itself
+        return False  # already reported for the artifact

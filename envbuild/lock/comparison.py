@@ -1,4 +1,4 @@
-"""What differs between two locks of one environment. Pure."""
+"""Compare two locks of one environment. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLES: tuple[Role, ...] = ("package", "build tool", "pip")
 class Change:
     """One package of one prefix; ``prefix`` is empty for the tools of the whole build.
 
-    ``before`` is None for one that was added, ``after`` for one that was removed."""
+    ``before`` is None for an added package, ``after`` for a removed one."""
 
     prefix: str
     role: Role
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """All that differs. ``base`` has a line for each difference of the base, ``decision`` the path of each changed choice."""
+    """All differences. ``base`` has a line for each difference of the base, ``decision`` the path of each changed choice."""
 
     changes: tuple[Change, ...]
     base: tuple[str, ...]
@@ -47,7 +47,7 @@ class Difference:
 
 
 def compare(before: Lock, after: Lock) -> Difference:
-    """From ``before`` to ``after``, packages by prefix and name."""
+    """Return the differences from ``before`` to ``after``, with packages sorted by prefix and name."""
     return Difference(
         changes=tuple(_changes(before, after)),
         base=tuple(_base(before.base, after.base)),
@@ -104,7 +104,7 @@ def _packages(base: BaseLock) -> dict[str, DebianPackage]:
 
 
 def differing(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two JSON values differ, by path, with both sides; lists of texts are one place, as a person would name it."""
+    """Return the paths at which two JSON values differ, with both values; a list of texts is compared as a whole."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):

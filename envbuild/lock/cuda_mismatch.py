@@ -1,6 +1,7 @@
-"""Pinned CUDA libraries that are of another CUDA release than the environment's name says. Pure.
+"""Find pinned CUDA libraries of another CUDA release than the environment's. Pure.
 
-Frameworks ask for a range of versions of NVIDIA's wheels: a lock may hold cuBLAS of CUDA 12.9 in an environment of CUDA 12.5.
+Frameworks accept ranges of versions of NVIDIA's wheels, so a lock can contain cuBLAS of CUDA 12.9 in an environment of CUDA
+12.5.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Iterator
 
 from envbuild.model import Artifact, Lock
 
-# NVIDIA's wheels that are numbered as the toolkit they are of. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have numbers
-# of their own, and so has cuBLAS outside CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
+# NVIDIA's wheels with the version numbers of their toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have other
+# numbers, and so has cuBLAS outside CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
 _NUMBERED = re.compile(r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-cu\d+)?|cublas-cu12)")
 
 
 def other_cuda(lock: Lock) -> tuple[str, ...]:
-    """A line for each set of packages that holds libraries of another CUDA than its environment's; empty if none does."""
+    """Return a line for each set of packages with libraries of another CUDA release than its environment's."""
     environment = lock.environment
     if environment.cuda is None:
         return ()

@@ -1,4 +1,4 @@
-"""Explains a failed download: which file of which lock is gone or was replaced. Pure."""
+"""Explain a failed download: which file of which lock is gone or was replaced. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHAT = {
     "artifact-changed": "is another file there than the one that was locked",
     "hash-differs": "is another file there than the one that was locked",
 }
-# How uv and pip name the requirement that failed, among many that did not.
+# How uv and pip name the requirement that failed.
 _SAID = re.compile(
     r"(?:Hash mismatch for `|No matching distribution found for |there is no version of |^\s*(?=\S+==\S+ from http))"
     r"(?P<project>[A-Za-z0-9._-]+)==(?P<version>[^\s`,;]+)",
@@ -24,7 +24,7 @@ _SAID = re.compile(
 
 
 def of_lock(lock: Lock, error: BuildError) -> BuildError:
-    """``error`` with the pinned file that it is about, its project and the lock that it breaks; any other as it is."""
+    """Add the pinned file, its project and the lock to an ``error`` about a file; return other errors unchanged."""
     what = _WHAT.get(error.code)
     text = "\n".join([error.message, *error.details])
     guilty = list(dict.fromkeys(_guilty(lock, text))) if what else []
@@ -43,7 +43,7 @@ def of_lock(lock: Lock, error: BuildError) -> BuildError:
 
 
 def _guilty(lock: Lock, text: str) -> Iterator[Artifact]:
-    """The pinned files that the text names: by their own names, or as an installer does, by project and version."""
+    """Return the pinned files that the text names, by file name, or by project and version, as installers do."""
     said = {(canonicalize_name(found["project"]), found["version"]) for found in _SAID.finditer(text)}
     for prefix in lock.prefixes:
         for artifact in prefix.files:

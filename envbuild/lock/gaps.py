@@ -1,4 +1,4 @@
-"""What a lock leaves unpinned, and why: the entries of its ``missing``. Pure."""
+"""Describe what a lock leaves unpinned, and why: the entries of its ``missing``. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ APT_OF_IMAGE = "the packages that apt installs from the archive of the base"
 
 
 def gap_of(framework: Framework) -> Missing:
-    """What stands in the place of a framework's files while nothing can be learnt of them."""
+    """Return the entry for a framework whose files are unknown, because its index could not be reached."""
     return Missing(
         what=f"the files of {framework.package} {framework.version} and of what it requires",
         why=f"its package index {framework.index} could not be reached",
@@ -19,11 +19,11 @@ def gap_of(framework: Framework) -> Missing:
 
 
 def unpinned(environment: Environment) -> list[Missing]:
-    """What the matrix itself leaves open: packages without a hash, and sources named by a tag, which can be moved."""
+    """Return the entries for facts that the matrix lacks: packages without a hash, and sources named by a (movable) tag."""
     sources = [
         Missing(
             what=f"the commit of {framework.options['repository']} that {revision} names",
-            why="the matrix names a tag or a branch there, no commit",
+            why="the matrix names a tag or a branch, not a commit",
         )
         for framework in environment.frameworks
         if (revision := framework.options.get("revision", "")) and not re.fullmatch(r"[0-9a-f]{40}", revision)
@@ -44,19 +44,19 @@ def unpinned(environment: Environment) -> list[Missing]:
 
 
 def is_pinned(base: BaseLock) -> bool:
-    """Whether the base is known by a digest or by its packages."""
+    """Whether the base is pinned by a digest or by its packages."""
     return base.digest is not None or base.bootstrap is not None
 
 
 def build_image_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
-    """What stands in the place of the digest of the image that there is for compiling."""
+    """Return the entry for a missing digest of the image used for compiling."""
     image = environment.base.build_image
     why = "its registry gave no digest when this was locked"
     return (Missing(what=f"image {image}, to compile in", why=why),) if image and base.build_digest is None else ()
 
 
 def apt_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
-    """What stands in the place of the packages that apt installs; upon an image of the user's none is promised."""
+    """Return the entry for Debian packages that are not pinned; on the user's own base image, packages are never pinned."""
     if environment.base.provider == "local":
         return ()
     if environment.system.family != "debian":

@@ -1,4 +1,4 @@
-"""Locks on disk: one JSON form, byte-exact, because a lock is known by the hash of its bytes."""
+"""Read and write locks. Their JSON form is byte-exact, because the hash of the bytes identifies a lock."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def dumps(lock: Lock) -> str:
-    """The exact text of ``lock.json``."""
+    """Return the exact text of ``lock.json``."""
     return codec.dumps(lock)
 
 
 def digest(lock: Lock) -> str:
-    """The lock's identity: the SHA-256, in hexadecimal, of the bytes that :func:`write` writes."""
+    """Return the lock's identity: the hexadecimal SHA-256 of the bytes that :func:`write` writes."""
     return hashlib.sha256(dumps(lock).encode()).hexdigest()
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Write ``lock`` to ``path``, whole or not at all."""
+    """Write ``lock`` to ``path`` atomically."""
     write_atomic(path, dumps(lock))
 
 
 def read(path: Path) -> Lock:
-    """The lock at ``path``. Raises :class:`InvalidInputError` for one that is absent, damaged or of another form."""
+    """Return the lock at ``path``. Raises :class:`InvalidInputError` if it is absent, damaged or not a lock."""
     try:
         content = read_bytes(path, LARGEST)
     except FileNotFoundError as error:
@@ -53,7 +53,7 @@ def read(path: Path) -> Lock:
 
 
 def parse(content: bytes | str, path: Path) -> Lock:
-    """The lock in ``content``, which lies at ``path`` or is to be written there. Raises as :func:`read` does."""
+    """Parse ``content`` as a lock; errors name ``path``. Raises like :func:`read`."""
     try:
         data = codec.loads(content)
     except ValueError as error:
@@ -64,8 +64,8 @@ def parse(content: bytes | str, path: Path) -> Lock:
         raise _broken(path, "it does not have the form of a lock", problems=error.problems) from error
     try:
         dumps(lock).encode()
-    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair, and no file can hold it
-        raise _broken(path, "it holds half of a surrogate pair, which is no character") from error
+    except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, which UTF-8 cannot encode
+        raise _broken(path, "it contains half of a surrogate pair, which is not a character") from error
     if unreadable := list(itertools.islice(_unreadable(lock), _MOST_PROBLEMS)):
         problems = [Problem(where=str(path), line=0, message=message) for message in unreadable]
         raise _broken(path, "it says what cannot be", problems=problems)
@@ -83,7 +83,7 @@ def _broken(path: Path, why: str, *, line: int = 0, problems: Sequence[Problem] 
 
 
 def _unreadable(lock: Lock) -> Iterator[str]:
-    """What no lock of ours says: each of these becomes a path, an address or a command in what is made of the lock."""
+    """Return invalid names and addresses, because they would become parts of paths and commands."""
     yield from _no_versions(lock)
     if not can_be_name(lock.environment.name):
         yield f"{_short(lock.environment.name)} cannot be the name of an environment"
@@ -114,7 +114,7 @@ def _short(text: str) -> str:
 
 
 def _no_versions(lock: Lock) -> Iterator[str]:
-    """Versions that are compared as numbers everywhere and do not begin with one."""
+    """Return versions that must be comparable as numbers but do not begin with one."""
     environment = lock.environment
     pythons = [
         environment.python,

@@ -1,4 +1,4 @@
-"""An environment with every file pinned: the one stage that asks a package index."""
+"""Make a lock: pin every file of an environment. Only this stage asks a package index."""
 
 from __future__ import annotations
 
@@ -52,13 +52,12 @@ def make(
 ) -> Lock:
     """Choose and pin every Python package of ``environment``, in each of its prefixes; the base is pinned by ``pin_base``.
 
-    ``tools`` and ``sources`` are the programs and the archives that the matrix pins; the lock takes those that its build needs.
-    ``pips`` are the versions of pip that come with images, by Python. What packages ask of ``ignored`` projects is not
-    followed. The files of ``like``, an earlier lock, are taken again wherever they still fit, but for the projects of
-    ``upgrading``: those are chosen anew, within their bounds if they have any, and then however new they are.
-    What cannot be pinned stands in the lock's ``missing``. Same environment and same index, same lock, byte for byte. Raises
-    :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError` (``index-unreachable``) if the host's own index
-    cannot be asked.
+    ``tools`` and ``sources`` are the programs and archives that the matrix pins; the lock contains those that its build needs.
+    ``pips`` are the versions of pip for images, by Python. Requirements on ``ignored`` projects are not followed. The files of
+    ``like``, an earlier lock, are reused if they still fit. Only the projects of ``upgrading`` are chosen again; those with
+    bounds may be newer than the date limit. The lock's ``missing`` lists everything that cannot be pinned. The same environment
+    and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError`
+    (``index-unreachable``) if the host's index cannot be reached.
     """
     earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
     prefixes: list[Prefix] = []
@@ -94,10 +93,10 @@ def complete(
     sources: Sequence[SourceArchive] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Lock:
-    """``lock`` with what stood under its ``missing`` pinned, as far as that can be had now; what was pinned stays.
+    """Return ``lock`` with the entries of ``missing`` pinned, as far as possible now; existing pins stay.
 
-    So are the ``tools``, ``pips`` and ``sources`` of the matrix that it should pin and does not yet. An equal lock where
-    nothing new could be had. No index is asked, and none has to answer, if none was missing.
+    Missing ``tools``, ``pips`` and ``sources`` of the matrix are also added. If nothing new is available, an equal lock is
+    returned. No index is asked if no file of an index was missing.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)
@@ -126,7 +125,7 @@ def complete(
 
 
 def _retry(maker: PrefixMaker, recipe_requirements: ByFramework, absent: Sequence[Framework], prefix: Prefix) -> Prefix | None:
-    """``prefix`` with the ``absent`` frameworks added, None if an index that is needed for that still does not answer."""
+    """Return ``prefix`` with the ``absent`` frameworks added, or None if an index for them still does not answer."""
     if not all(maker.is_known(framework) for framework in absent):
         return None
     try:
@@ -148,7 +147,7 @@ def _pin_base(environment: Environment, pin_base: PinBase, on_progress: OnProgre
 def _sources_of(
     environment: Environment, offered: Iterable[SourceArchive], held: Iterable[SourceArchive] = ()
 ) -> tuple[SourceArchive, ...]:
-    """The archives of the frameworks that are built from a repository, as far as their hashes are known."""
+    """Return the archives of frameworks that are built from a repository, if their hashes are known."""
     found = {(each.repository, each.revision): each for each in (*offered, *held)}
     wanted = {
         (framework.options["repository"], framework.options.get("revision", ""))

@@ -1,4 +1,4 @@
-"""Reads the metadata of published files without running their code and, for wheels, without downloading them."""
+"""Read the metadata of published files without running their code and, for wheels, without downloading them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.index.project_pages import IndexFile
 
-# A wheel's directory of contents stands at its end; one read of this size takes it in for all but the largest.
+# A wheel's directory is at its end; one read of this size covers it, except for the largest wheels.
 _TAIL = 64 * 1024
 _BLOCK = 512 * 1024
-# The packages with the most have 500, those of their extras included.
+# The largest number of requirements of a package, with extras, is about 500.
 _MOST_REQUIREMENTS = 5_000
 
 
 class UnusableFileError(Exception):
-    """This file cannot be taken: its metadata contradicts its name, or cannot be known without running it."""
+    """The file is unusable: its metadata contradicts its name, or only running its code would show the metadata."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata:
-    """Dependencies as the file declares them, markers not yet evaluated; ``build_requires`` only for sdists."""
+    """The dependencies that the file declares, with unevaluated markers; ``build_requires`` only for sdists."""
 
     requires: tuple[Requirement, ...]
     requires_python: str
@@ -51,10 +51,10 @@ class Metadata:
 
 
 class MetadataReader:
-    """Reads metadata through an index and keeps what it read below ``folder``, so that a second run asks nothing again."""
+    """Reads metadata through an index and caches it below ``folder`` for later runs."""
 
     def __init__(self, index: Index, folder: Path, on_progress: OnProgress, *, whole: bool = True) -> None:
-        """``whole``: wheels are downloaded if their server gives no parts of files; otherwise they are unusable."""
+        """With ``whole``, wheels are downloaded if their server cannot send parts of files; else these are unusable."""
         self._whole = whole
         self._index = index
         self._folder = folder
@@ -62,11 +62,11 @@ class MetadataReader:
         self._known: dict[str, Metadata | UnusableFileError] = {}
 
     def know(self, sha256: str, requires: Sequence[str]) -> None:
-        """Take the requirements of the file with this hash as said, and do not look into it."""
+        """Use these requirements for the file with this hash, without reading the file."""
         self._known[sha256] = Metadata(requires=tuple(map(read_requirement, requires)), requires_python="", build_requires=())
 
     def read(self, file: IndexFile, version: Version) -> Metadata:
-        """The metadata of ``file``, which the index offers as ``version``. Raises :class:`UnusableFileError`."""
+        """Return the metadata of ``file``, which the index offers as ``version``. Raises :class:`UnusableFileError`."""
         key = file.sha256 or file.url
         if key not in self._known:
             try:
@@ -84,14 +84,14 @@ class MetadataReader:
         except (UnusableFileError, FileUnavailableError) as error:
             raise UnusableFileError(str(error)) from error
         except EnvbuildError as error:
-            if error.code == "hash-differs":  # never taken; another file of the project may serve
+            if error.code == "hash-differs":  # not used; another file of the project may do
                 raise UnusableFileError(error.message) from error
             raise
         except sdist.UnreadableSdistError as error:
             raise UnusableFileError(f"{file.filename}: {error}") from error
         except OSError:
-            raise  # the disk's: of the network all is explained already
-        except Exception as error:  # anybody may have made it: no list of what parsers raise is complete
+            raise  # an error of the disk: network errors were converted before
+        except Exception as error:  # the file is untrusted: parsers may raise anything
             raise UnusableFileError(f"{file.filename}: it is malformed ({type(error).__name__}: {str(error)[:200]})") from error
 
     def _read_file(self, file: IndexFile, version: Version) -> Metadata:
@@ -115,7 +115,7 @@ class MetadataReader:
     def _wheel_text(self, file: IndexFile) -> str:
         kept = self._folder / "metadata" / f"{file.sha256}.txt"
         if file.sha256:
-            with contextlib.suppress(OSError, UnicodeDecodeError):  # absent, or damaged: asked for again
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # absent or damaged: read it again
                 return files.read_text(kept)
         text = self._served_text(file) or self._inner_text(file)
         if file.sha256:
@@ -123,7 +123,7 @@ class MetadataReader:
         return text
 
     def _served_text(self, file: IndexFile) -> str:
-        """METADATA that the index serves beside the wheel (PEP 658); empty if it does not."""
+        """Return the METADATA that the index serves separately (PEP 658), or an empty text."""
         if file.metadata is None:
             return ""
         try:
@@ -148,7 +148,7 @@ class MetadataReader:
 
 
 def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> None:
-    # pip and uv refuse such files too, so a lock with one could not be installed.
+    # pip and uv refuse such files too, so a lock with one would not be installable.
     try:
         same = canonicalize_name(name) == file.project and Version(found) == version
     except ValueError:  # of which InvalidVersion is one
@@ -170,7 +170,7 @@ def _requirements(texts: Sequence[str], file: IndexFile) -> tuple[Requirement, .
 
 
 def _open_remote(index: Index, file: IndexFile) -> io.BufferedIOBase | None:
-    """The file as a seekable stream of which only the parts that are read travel; None if the server has no parts."""
+    """Open the file as a seekable stream that downloads only the parts that are read; None if the server cannot do so."""
     tail = index.read_range(file.url, -_TAIL, None)
     if tail is None:
         return None

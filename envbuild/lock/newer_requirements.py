@@ -1,4 +1,4 @@
-"""What an upgrade past the environment's date requires that this date leaves out."""
+"""Find requirements of an upgrade that are newer than the environment's date limit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 
-# By project: the first moment (ISO, UTC) that is too new for it; empty if no moment is.
+# By project: the first moment (ISO, UTC) that is too new, or empty for no limit.
 Later = Mapping[str, str]
 
 
 class _Step(NamedTuple):
-    """A version that is likely to be taken, with the day of the upgrade that needs it."""
+    """A version that is likely to be chosen, with the day of the upgrade that needs it."""
 
     offer: Offer
     extras: frozenset[str]
@@ -28,7 +28,7 @@ class _Step(NamedTuple):
 
 
 class LaterNeeds:
-    """Finds, for versions that are asked for whatever their date, the requirements that have to be newer than the date, too."""
+    """Finds requirements, of upgrades without a date limit, that must also be newer than the limit."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class LaterNeeds:
             self._bounds[name] = self._bounds.get(name, SpecifierSet()) & each.specifier
 
     def of(self, upgrading: Sequence[Requirement]) -> dict[str, str]:
-        """The projects of which no version within the date will do, each as of the day of the upgrade that requires it.
+        """Return the projects of which no version within the date limit fits, with the day of the upgrade that requires each.
 
-        What the environment holds already, or its date allows, stays bounded. Only the version that would be taken first is
-        followed: if another one is taken in the end, the search still knows what it may take.
+        Projects with a fitting version keep their limit. Only the most likely version of each package is followed. If the
+        search chooses another one, it still knows which versions are allowed.
         """
         later: dict[str, str] = {}
         book = self._book_of(later)
@@ -69,7 +69,7 @@ class LaterNeeds:
                         steps.append(found._replace(day=step.day))
                         break
                 else:
-                    del later[name]  # nothing will do: the search says why
+                    del later[name]  # nothing fits: the search will report why
         return later
 
     def _first(self, book: OfferBook, wanted: Requirement) -> _Step | None:

@@ -1,4 +1,4 @@
-"""Asks the indexes whether they still offer the files that locks pin, unchanged."""
+"""Ask the indexes whether they still offer the pinned files, unchanged."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from envbuild.index.project_pages import IndexFile
 
 Kind = Literal["gone", "changed", "refuses-python", "yanked", "yanked-yet-asked-for", "unreachable"]
-# What an installer does not mind: of a yanked file, that it is asked for by its exact version (PEP 592).
+# Not an error for installers: a yanked file that is pinned by its exact version (PEP 592).
 HARMLESS: frozenset[Kind] = frozenset({"yanked-yet-asked-for"})
 
 
-_HOST_PYTHON = "3.11"  # a program is taken out of its wheel here, by envbuild, and not installed by the image's Python
+_HOST_PYTHON = "3.11"  # envbuild itself extracts the program from its wheel; the image's Python does not install it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinFinding:
-    """One thing that an index says against a pin of the lock of ``environment``; ``project`` is the page that says it."""
+    """One difference between an index and a pin of the lock of ``environment``; ``project`` is the page on the index."""
 
     environment: str
     kind: Kind
@@ -38,9 +38,9 @@ class PinFinding:
 
 
 def ask(locks: Iterable[Lock], index: Index, on_progress: OnProgress = ignore_progress) -> list[PinFinding]:
-    """Everything that the indexes say against ``locks``, each project's page read once for all of them.
+    """Return all differences between the indexes and ``locks``. Each project's page is read once for all locks.
 
-    An index that cannot be asked is a finding of each file that only it could tell of.
+    If an index cannot be reached, each file that only this index has becomes a finding.
     """
     pins = list(_pins(locks))
     pages = dict.fromkeys((pin.artifact.index, pin.artifact.project) for pin in pins)
@@ -90,7 +90,7 @@ def _exactly_asked_for(lock: Lock) -> set[str]:
         try:
             requirement = read_requirement(text)
         except InvalidRequirement:
-            continue  # the offline check says so
+            continue  # the offline check reports it
         if any(bound.operator in ("==", "===") for bound in requirement.specifier):
             found.add(canonicalize_name(requirement.name))
     return found

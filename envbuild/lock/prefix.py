@@ -1,4 +1,4 @@
-"""Locks one prefix: chooses its packages and pins their files and the tools that install or build them."""
+"""Lock one prefix: choose its packages, and pin their files and the tools that install or build them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from envbuild.model import Artifact, Environment, Framework, OnProgress, Prefix,
 if TYPE_CHECKING:
     from envbuild.index.client import Index
 
-# What the recipes say, by the name of the framework that each is for: it holds in that framework's prefix.
+# Requirements of the recipes, by the name of their framework; they apply to that framework's prefix.
 ByFramework = Mapping[str, Sequence[str]]
 _NONE_LATER: Later = {}
 
 
 class _Keep:
-    """What of an earlier lock is to stay, and what is to be chosen anew."""
+    """The pins of an earlier lock that stay, and the projects that are chosen again."""
 
     def __init__(self, artifacts: Sequence[Artifact], upgrading: Sequence[Requirement]) -> None:
         self.upgrading = frozenset(canonicalize_name(requirement.name) for requirement in upgrading)
@@ -40,17 +40,17 @@ class _Keep:
 
     @property
     def filenames(self) -> frozenset[str]:
-        """The files that are to stay."""
+        """The files that should stay."""
         return frozenset(self.preferred.values())
 
     def prefer(self, candidates: Sequence[Candidate]) -> None:
-        """Keep these files too, wherever they fit."""
+        """Keep these files too, if they fit."""
         chosen = {c.project: c.offer.file.filename for c in candidates}
         self.preferred |= {name: filename for name, filename in chosen.items() if name not in self.upgrading}
 
 
 class PrefixMaker:
-    """Locks the packages of one prefix; holds what its steps share."""
+    """Locks the packages of one prefix; contains the state that its steps share."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PrefixMaker:
         self._skipped: set[str] = set()
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether the files of ``framework`` can be known now, from its index or from the matrix."""
+        """Whether the files of ``framework`` are available now, from its index or from the matrix."""
         return self._pages.is_known(framework)
 
     def make(
@@ -91,10 +91,10 @@ class PrefixMaker:
         like: Prefix | None = None,
         upgrading: Sequence[Requirement] = (),
     ) -> Prefix:
-        """The prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
+        """Return the prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
 
-        ``pins`` are files already locked, by name: none of them changes, unless a row's bound excludes it. Those of ``like``
-        change if they have to, and the projects of ``upgrading`` wherever something better is offered.
+        ``pins`` are locked files by name; they change only if a row's bound excludes them. Files of ``like`` change if
+        necessary, and the projects of ``upgrading`` change whenever something better is offered.
         """
         pins = pins or {}
         for note in self._index.notes:
@@ -120,7 +120,7 @@ class PrefixMaker:
         chosen = choose(asked, (), search, self.environment)
         frameworks_own = frozenset(candidate.project for candidate in chosen)
         if added:
-            # First without the user's packages, so that those change as few of the frameworks' packages as they can.
+            # Resolve first without the user's packages, so that they change as few of the frameworks' packages as possible.
             keep.prefer(chosen)
             chosen = choose(asked, added, search, self.environment)
         backend = backend_of(self.environment.python.version)
@@ -141,9 +141,9 @@ class PrefixMaker:
         )
 
     def _bounds(self, present: Sequence[Framework]) -> list[Requirement]:
-        """What the rows of all frameworks allow, also of those that are not ``present`` because their index does not answer.
+        """Return the bounds from the rows of all frameworks, even of those that are not ``present`` because of their index.
 
-        An absent framework is added to this lock later, so nothing may be pinned now that its row excludes.
+        An absent framework is added to this lock later, so no pin may violate its row.
         """
         constraints = self._read([text for f in self.environment.frameworks for text in f.constraints])
         absent = [f for f in self.environment.frameworks if f not in present]
@@ -151,7 +151,7 @@ class PrefixMaker:
         return constraints + [Requirement(f"{r.name}{r.specifier}") for r in later if r.specifier]
 
     def _tools(self, chosen: Sequence[Candidate], installers: list[str], keep: _Keep) -> list[Candidate]:
-        """Wheels only: the installers at their last versions, the rest as old as the packages they build."""
+        """Return the tools, only as wheels: the newest installers, and build tools as old as the packages that they build."""
         wanted = installers
         sources = [c for c in chosen if not c.offer.is_wheel]
         if sources:
@@ -179,7 +179,7 @@ class PrefixMaker:
     def _resolve(
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
     ) -> list[Candidate]:
-        """The packages; if some are to be kept, first those to be upgraded as if none were, then the rest around them."""
+        """Choose the packages. If some are kept, first choose the upgraded ones freely, then the rest to fit them."""
         self._pages.prefetch(canonicalize_name(r.name) for r in requirements)
         bounds = [*constraints, *keep.bounds]
         chosen = self._search(requirements, bounds, book, {})
@@ -211,7 +211,7 @@ class PrefixMaker:
     def _with_later_needs(
         self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
     ) -> OfferBook:
-        """The available versions, including newer ones that an upgrade past the date requires; each of those is reported."""
+        """Return the available versions, with newer ones that an upgrade past the date limit requires; report each of these."""
         needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
         later = needs.of(keep.bounds)
         if later:
@@ -236,7 +236,7 @@ class PrefixMaker:
         )
 
     def _read(self, texts: Iterable[str]) -> list[Requirement]:
-        """The requirements that hold on the target, doubles left out. Raises InvalidInputError for all unreadable ones."""
+        """Return the requirements for the target, without duplicates. Raises InvalidInputError for unreadable ones."""
         found, problems = [], []
         for text in dict.fromkeys(texts):
             try:
@@ -276,7 +276,7 @@ class PrefixMaker:
         return found
 
     def _skip(self, why: str) -> None:
-        """Tell of a file that is left out, once."""
+        """Report a file that is left out, once."""
         if why not in self._skipped:
             self._skipped.add(why)
             self._say(f"left out: {why}")
@@ -297,6 +297,6 @@ class PrefixMaker:
 
 
 def _allows(constraints: Sequence[Requirement], pin: Artifact) -> bool:
-    """Whether a file that is already locked keeps within the bounds on its project."""
+    """Whether a locked file satisfies the bounds on its project."""
     bounds = [each.specifier for each in constraints if canonicalize_name(each.name) == canonicalize_name(pin.name)]
     return all(bound.contains(pin.version, prereleases=True) for bound in bounds)

@@ -1,4 +1,4 @@
-"""The files that each project of an environment offers: on its index, or pinned by the matrix."""
+"""Find the files of each project of an environment: on its index, or pinned by the matrix."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DEFAULT_INDEX = "default"
 
 
 class Pages:
-    """Asks the host's own index for all but the frameworks that have one of their own.
+    """Asks the host's own index, or the special index of a framework that has one.
 
-    With such a framework comes what is installed with it in an exact version: another index may have that version of another
-    build. A file that the matrix pins has the hash that stands there, whatever index has it; where its index cannot be asked,
-    the pinned files are all that is offered.
+    Packages that such a framework requires in an exact version come from its index too, because another index may have that
+    version of another build. A file that the matrix pins must have the pinned hash on any index. If a special index cannot be
+    reached, only the pinned files are offered.
     """
 
     def __init__(self, index: Index, frameworks: Sequence[Framework]) -> None:
@@ -39,11 +39,11 @@ class Pages:
 
     @property
     def elsewhere(self) -> frozenset[str]:
-        """The projects that are asked for on an index of their own: what stands there was published for what it serves."""
+        """The projects from special indexes. Their files have no date limit: they were published for the framework."""
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether files of ``framework`` can be known now; what the host's own index says against it comes when it is asked."""
+        """Whether files of ``framework`` are available now. The host's own index raises its errors later."""
         if framework.index == DEFAULT_INDEX:
             return True
         project = canonicalize_name(framework.package)
@@ -57,7 +57,7 @@ class Pages:
         return True
 
     def of(self, project: str) -> list[IndexFile]:
-        """Every file that is offered of ``project``. Raises what the index raises, and what :func:`_checked` does."""
+        """Return every offered file of ``project``. Raises the errors of the index and of :func:`_checked`."""
         if project in self._made:
             return self._made[project]
         framework = self._elsewhere.get(project)
@@ -71,19 +71,19 @@ class Pages:
             return self._index.project_files(project)
 
     def skipped(self, project: str) -> Sequence[str]:
-        """What of the page of ``project`` is malformed and was left out, a line each; :meth:`of` has been asked."""
+        """Return a line for each malformed file on the page of ``project``; call :meth:`of` first."""
         framework = self._elsewhere.get(project)
         return (*self._index.skipped(project), *(self._index.skipped(project, framework.index) if framework else ()))
 
     def prefetch(self, projects: Iterable[str]) -> None:
-        """Start asking for several projects at once."""
+        """Start querying several projects in parallel."""
         for project in projects:
             if project not in self._made:
                 framework = self._elsewhere.get(project)
                 self._index.prefetch([project], framework.index if framework else DEFAULT_INDEX)
 
     def sizes(self, files: Sequence[IndexFile]) -> list[int | None]:
-        """The size of each in bytes; None if nobody who can be asked knows."""
+        """Return the size of each file in bytes, or None if it is unknown."""
         asked = [file for file in files if file.project not in self._made]
         known = iter(self._index.sizes(asked))
         return [next(known) if file.project not in self._made else None for file in files]
@@ -105,7 +105,7 @@ def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:
 
 
 def _checked(file: IndexFile, framework: Framework) -> IndexFile:
-    """``file`` with the hash that the matrix pins. Raises :class:`BuildError` (``artifact-changed``) if it has another."""
+    """Return ``file`` with the matrix's hash. Raises :class:`BuildError` (``artifact-changed``) if the index differs."""
     pinned = next((each for each in framework.files if each.filename == file.filename), None)
     if pinned is None or file.sha256 == pinned.sha256:
         return file

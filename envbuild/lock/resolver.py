@@ -1,4 +1,4 @@
-"""Chooses one version of every package: resolvelib, which pip uses too, asking our index about our target."""
+"""Choose one version of every package with resolvelib (as pip does), for the target, from the offered files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
 from envbuild.lock.target import Target
 
 _MAX_ROUNDS = 20_000
-# Files that are left out, each of which makes the search begin again. An index with more is broken as a whole.
+# The limit of unusable files. Each one restarts the search; an index with more is considered broken.
 _MOST_UNUSABLE = 500
 
 
@@ -30,7 +30,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One version of a project, asked for with ``extras``."""
+    """One version of a project, with the requested ``extras``."""
 
     project: str
     extras: frozenset[str]
@@ -68,7 +68,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self.unusable: dict[str, str] = {}
 
     def identify(self, requirement_or_candidate: Requirement | Candidate) -> _Key:
-        """The project with its extras: ``x[a]`` is resolved apart from ``x`` and depends on the same version of it."""
+        """Return the project with its extras: ``x[a]`` is resolved separately and depends on the same version of ``x``."""
         if isinstance(requirement_or_candidate, Candidate):
             return _Key(requirement_or_candidate.project, requirement_or_candidate.extras)
         return _key(requirement_or_candidate)
@@ -81,7 +81,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         information: Mapping[_Key, Iterator[_Information]],
         backtrack_causes: Sequence[_Information],
     ) -> Any:
-        """Conflicts first, then the user's own, then exact pins, then what has an upper bound; the name breaks ties."""
+        """Order: conflicts, the user's requirements, exact pins, requirements with an upper bound, others; then by name."""
         asked = list(information[identifier])
         bounds = [specifier for found in asked for specifier in found.requirement.specifier]
         return (
@@ -99,7 +99,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         requirements: Mapping[_Key, Iterator[Requirement]],
         incompatibilities: Mapping[_Key, Iterator[Candidate]],
     ) -> list[Candidate]:
-        """The versions that every requirement and constraint allows: the preferred file, then best first."""
+        """Return the versions that all requirements and constraints allow: the preferred file, then best first."""
         bounds = self._constraints.get(identifier.project, SpecifierSet())
         offers = self.offers(identifier.project)
         for requirement in requirements[identifier]:
@@ -114,7 +114,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         return sorted(fitting, key=lambda candidate: candidate.offer.file.filename != preferred)
 
     def offers(self, project: str) -> Offers:
-        """What there is of ``project``: nothing of one that no index has, unless it was asked for by the environment itself."""
+        """Return the offers of ``project``: none if no index has it, unless the environment itself requires it."""
         try:
             return self._book.of(project)
         except UnknownNameError:
@@ -123,11 +123,11 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
             return Offers(project=project, best_first=(), refused={"are there: no index has such a project": 0})
 
     def is_satisfied_by(self, requirement: Requirement, candidate: Candidate) -> bool:
-        """Pre-releases count here: whether they may be taken at all was settled in :meth:`find_matches`."""
+        """Accept pre-releases here: :meth:`find_matches` has decided whether they are allowed."""
         return requirement.specifier.contains(candidate.offer.version, prereleases=True)
 
     def get_dependencies(self, candidate: Candidate) -> list[Requirement]:
-        """What the file declares, as far as it holds on the target and is not to be ignored."""
+        """Return the declared dependencies that apply to the target and are not ignored."""
         self._on_pick(candidate)
         declared = [r for r in self._metadata(candidate.offer).requires if canonicalize_name(r.name) not in self._ignored]
         try:
@@ -152,7 +152,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         return metadata
 
     def _leave_out(self, offer: Offer, why: str) -> Exception:
-        """The error that makes the search begin again without this file; past all patience, the one that ends it."""
+        """Return the error that restarts the search without this file; after too many files, the error that ends it."""
         self.unusable[offer.file.filename] = why
         self._on_skip(why)
         if len(self.unusable) > _MOST_UNUSABLE:
@@ -179,9 +179,9 @@ def resolve(
 ) -> list[Candidate]:
     """One candidate per project, sorted by name, that together satisfy ``requirements`` within ``constraints``.
 
-    ``preferred`` names, by project, a file that is taken before better ones. What packages ask of ``ignored`` projects is not
-    followed.
-    Same pages and metadata, same answer. Raises :class:`ConflictError` (``unsatisfiable``) with the requirements that clash.
+    ``preferred`` maps projects to files that are chosen before better ones. Requirements on ``ignored`` projects are not
+    followed. The same pages and metadata give the same answer. Raises :class:`ConflictError` (``unsatisfiable``) with the
+    conflicting requirements.
     """
     bounds: dict[str, SpecifierSet] = {}
     for constraint in constraints:
@@ -205,7 +205,7 @@ def resolve(
         try:
             result = resolver.resolve(requirements, max_rounds=_MAX_ROUNDS)
         except UnusableFileError:
-            continue  # the provider leaves that file out from now on; all else that was read is kept
+            continue  # the provider now leaves that file out; cached metadata is kept
         except resolvelib.ResolutionImpossible as error:
             raise _unsatisfiable(list(error.causes), provider, bounds) from error
         except resolvelib.ResolutionTooDeep as error:
@@ -219,8 +219,8 @@ def resolve(
 
 
 def allowed(offers: Offers, bounds: SpecifierSet) -> list[Offer]:
-    """The offers within ``bounds``, order kept: pre-releases only where asked for by a bound or where nothing else is left
-    (PEP 440), yanked ones only by an exact pin (PEP 592).
+    """Return the offers within ``bounds``, in order. Pre-releases are included only if a bound names one or nothing else is
+    left (PEP 440), yanked files only for an exact pin (PEP 592).
     """
     pinned = any(bound.operator in ("==", "===") and not bound.version.endswith(".*") for bound in bounds)
     fitting = [

@@ -1,4 +1,4 @@
-"""What a source archive declares, read from its own files; none of its code runs, so any machine reads the same. Pure."""
+"""Read the metadata that a source archive declares, without running its code, so the result is the same everywhere. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from envbuild.lock import archives
 
-# What setuptools' own build backend would ask for if an archive says nothing (PEP 517).
+# The build requirements of setuptools' backend if an archive declares none (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
 _SEARCHED = 2**18  # letters of a setup.py
 _WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
@@ -26,12 +26,12 @@ _INNER = ("requires.txt", "SOURCES.txt")  # of the *.egg-info that setuptools wr
 
 
 class UnreadableSdistError(Exception):
-    """The archive is damaged, or only running it would tell its dependencies."""
+    """The archive is damaged, or only running its code would show its dependencies."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sdist:
-    """PEP 508 strings as the archive declares them."""
+    """The PEP 508 strings that the archive declares."""
 
     name: str
     version: str
@@ -41,7 +41,7 @@ class Sdist:
 
 
 def read(path: Path) -> Sdist:
-    """The declarations of the archive at ``path``. Raises :class:`UnreadableSdistError`, whatever is wrong with it."""
+    """Return the declarations of the archive at ``path``. Raises :class:`UnreadableSdistError` for any problem."""
     try:
         return _read(archives.texts(path, _declaring))
     except UnreadableSdistError:
@@ -50,9 +50,9 @@ def read(path: Path) -> Sdist:
         raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
     except OSError as error:
         if error.filename is not None:
-            raise  # the disk's; what the archive's bytes cause names no file
+            raise  # an error of the disk; errors in the archive have no file name
         raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
-    except Exception as error:  # anybody may have made it: no list of what parsers raise is complete
+    except Exception as error:  # the file is untrusted: parsers may raise anything
         raise UnreadableSdistError(f"it is malformed ({_said(error)})") from error
 
 
@@ -88,7 +88,7 @@ def _declaring(names: Iterable[str]) -> dict[str, str]:
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
-    """A list of requirements. A text alone would be taken for the list of its letters."""
+    """Check a list of requirements. A plain text would be read as the list of its letters."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple | set) or not all(isinstance(each, str) for each in value):
@@ -111,16 +111,16 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
     declared = _setup_cfg(files).get("options", "install_requires", fallback="")
     if declared:
         return tuple(line.strip() for line in declared.splitlines() if line.strip())
-    if "SOURCES.txt" in files:  # setuptools wrote its *.egg-info, and found nothing to require
+    if "SOURCES.txt" in files:  # setuptools wrote its *.egg-info without requirements
         return ()
     return tuple(_setup_py_requires(files.get("setup.py", "")))
 
 
 def _setup_py_requires(text: str) -> list[str]:
-    """What the call of ``setup`` says in plain literals; an archive of distutils' own cannot require anything."""
+    """Return the literal arguments of the ``setup`` call; a distutils archive cannot require anything."""
     if "install_requires" not in text and "extras_require" not in text:
         return []
-    unknown = UnreadableSdistError("only running its setup.py would tell what it requires")
+    unknown = UnreadableSdistError("only running its setup.py would show its requirements")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -143,7 +143,7 @@ def _setup_py_requires(text: str) -> list[str]:
 
 
 def _egg_requires(text: str) -> Iterator[str]:
-    """setuptools' requires.txt: sections named ``[extra]``, ``[:marker]`` or ``[extra:marker]``."""
+    """Read setuptools' requires.txt, with sections named ``[extra]``, ``[:marker]`` or ``[extra:marker]``."""
     extra = marker = ""
     for raw in text.splitlines():
         line = raw.strip()
@@ -162,7 +162,7 @@ def _build_requires(files: dict[str, str], project: dict[str, object]) -> tuple[
     table = project.get("build-system")
     wanted = list(_texts(table.get("requires"), "list of build requirements")) if isinstance(table, dict) else []
     wanted += _DEFAULT_BUILD
-    # At most so many letters: a file that opens ten thousand such lists and closes none would be searched for hours.
+    # Limit the length: searching a file with ten thousand unclosed lists would take hours.
     listed = re.search(r"setup_requires\s{0,20}=\s{0,20}\[([^\]]{0,2000})\]", files.get("setup.py", "")[:_SEARCHED])
     if listed:
         wanted += re.findall(r"""["']([A-Za-z0-9][^"']*)["']""", listed.group(1))

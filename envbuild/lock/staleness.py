@@ -1,4 +1,4 @@
-"""Whether what a lock says of its environment is still what the matrix says. Pure."""
+"""Compare the environment in a lock with today's matrix. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.model import Environment, Framework
 
 
 def outdated(held: Environment, today: Environment) -> Iterator[str]:
-    """What the matrix says differently ``today`` of the environment of the same name, a line each."""
+    """Return a line for each difference between the locked environment and the matrix's environment ``today``."""
     same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
     whole_base = same or held.base.provider not in ("apt", "tag")
     settled = _settled(held, whole_base)
@@ -23,17 +23,16 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
 
 
 def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
-    """The frameworks as the matrix has them today, as far as they are the same builds: their constraints hold of a lock too."""
+    """Return today's frameworks of the same builds, because today's constraints also apply to a lock."""
     ours = {(each.name, each.requirements) for each in held.frameworks}
     return tuple(each for each in today.frameworks if (each.name, each.requirements) in ours)
 
 
 def _settled(environment: Environment, whole_base: bool) -> Any:
-    """What a decision has settled once its name is given, as JSON.
+    """Return the parts of a decision that must not change for the same name, as JSON.
 
-    Left out is what may move while the decision stands: what bounds or pins packages (the packages are checked), what a
-    framework stands upon and what else could have been chosen, and the base's parts, if other libraries or another tag are
-    preferred by now.
+    Parts that may change are left out: bounds and pins of packages (the packages themselves are checked), base frameworks,
+    alternatives, and parts of the base, because the matrix may now prefer other libraries or another tag.
     """
     base = replace(environment.base, is_default=True, other_providers=())
     if not whole_base:
@@ -44,7 +43,7 @@ def _settled(environment: Environment, whole_base: bool) -> Any:
 
 
 def _in_form_of(form: Any, value: Any) -> Any:
-    """``value`` without the keys that ``form``, written before they came into being, does not have.
+    """Return ``value`` without the keys that ``form`` lacks because it was written before they existed.
 
     A row's options are none of these: they are data, not form.
     """

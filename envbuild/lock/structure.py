@@ -1,4 +1,4 @@
-"""Whether a lock has the parts that its environment has: no more, no less, each if it belongs. Pure."""
+"""Check that a lock has exactly the parts of its environment, each in its place. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.model import Lock, Prefix, PrefixPlan
 
 
 def problems_of(lock: Lock) -> Iterator[str]:
-    """What is wrong, a line each."""
+    """Return a line for each problem."""
     yield from _of_base(lock)
     plans = lock.environment.plans()
     if [prefix.name for prefix in lock.prefixes] == [plan.name for plan in plans]:
@@ -64,7 +64,7 @@ def _of_frameworks(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str
 
 
 def _of_tools(prefix: Prefix) -> Iterator[str]:
-    """What installs and builds the packages: there where it is needed, and nowhere else."""
+    """Check the tools: they must be pinned exactly where they are needed."""
     sources = any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
     wanted = [*(INSTALLERS if prefix.backend == "pip" else ()), *(BUILDERS if sources else ())]
     held = {artifact.name for artifact in prefix.build_artifacts}
@@ -72,6 +72,6 @@ def _of_tools(prefix: Prefix) -> Iterator[str]:
     if sources and not held:
         yield "it has source archives, and nothing that builds them"
     elif missing:
-        yield f"it lacks {', '.join(missing)}, which installing or building takes"
+        yield f"it lacks {', '.join(missing)}, which installing or building needs"
     elif held and not wanted:
         yield f"it pins {', '.join(sorted(held))} to build with, and builds nothing"

@@ -1,4 +1,4 @@
-"""What a locked package must run on: one CPython on one glibc, x86_64 Linux. Pure."""
+"""The target of locked packages: one CPython on one glibc, x86_64 Linux. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ MACHINE = "x86_64"
 # Names that platform tags had before they spelled the glibc version (PEP 513, 571, 599).
 _LEGACY_GLIBC = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
 _OLDEST_GLIBC_MINOR = 5
-# The oldest that a distribution carries (3.5.2, 3.9.2, 3.11.2), and wheels of 2020 and 2021 ask for 3.6.1 or 3.6.2.
+# The oldest patch releases in distributions (3.5.2, 3.9.2, 3.11.2); wheels of 2020 and 2021 require 3.6.1 or 3.6.2.
 _PATCH = 2
-# Letters of one requirement: real ones have fewer than 500. Some of the expressions below take the square of the length.
+# The maximum length of a requirement: real ones have fewer than 500 letters. Some expressions below take quadratic time.
 _LONGEST = 4000
 
 
 class Target:
     """The interpreter (``3.5``) and C library (``2.23``) of an image, as tags and markers see them.
 
-    Only X.Y of the interpreter is known when locking, so a low patch is assumed: what needs a later one is left out.
+    When locking, only X.Y of the interpreter is known, so a low patch release is assumed. Files that need a later one are left
+    out.
     """
 
     def __init__(self, *, python: str, glibc: str) -> None:
@@ -38,13 +39,13 @@ class Target:
 
     @cached_property
     def rank(self) -> dict[Tag, int]:
-        """Every tag that fits, most specific first: its place is its rank."""
+        """Return every fitting tag with its rank, most specific first."""
         return {tag: place for place, tag in enumerate(self._tags())}
 
     @cached_property
     def markers(self) -> dict[str, str]:
-        """The environment that PEP 508 markers are evaluated in."""
-        old = self.python_info < (3, 3)  # those did not have sys.implementation, and said linux2
+        """Return the environment for evaluating PEP 508 markers."""
+        old = self.python_info < (3, 3)  # Python 2 had no sys.implementation, and its platform was linux2
         return {
             "implementation_name": "" if old else "cpython",
             "implementation_version": "0" if old else f"{self.python}.{_PATCH}",
@@ -60,15 +61,20 @@ class Target:
         }
 
     def wants(self, requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
-        """Whether ``requirement`` holds here, for a package asked for with ``extras``."""
+        """Whether ``requirement`` applies to the target, for a package with these ``extras``."""
         marker: Marker | None = requirement.marker
         try:
             return marker is None or any(marker.evaluate({**self.markers, "extra": extra}) for extra in extras or {""})
-        except (ValueError, LookupError, TypeError, RecursionError) as error:  # `os_name >= "3"` compares what has no order
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            RecursionError,
+        ) as error:  # for example `os_name >= "3"`, which has no order
             raise InvalidRequirement(f"the marker of {requirement.name} cannot be judged: {str(error)[:200]}") from error
 
     def accepts_python(self, requires_python: str) -> bool:
-        """Whether a file's Requires-Python lets our interpreter in; one that nobody can read is ignored, as pip does."""
+        """Whether a file's Requires-Python allows the interpreter; an invalid one is ignored, as in pip."""
         if not requires_python:
             return True
         try:
@@ -77,7 +83,7 @@ class Target:
             return True
 
     def rank_of_wheel(self, filename: str) -> tuple[int, tuple[int, str]] | None:
-        """How well a wheel fits: the smaller the better, then the higher build number; None if it does not fit."""
+        """Return the rank of a wheel (smaller is better, then the higher build number), or None if it does not fit."""
         try:
             _, _, build, tags = parse_wheel_filename(filename)
         except (InvalidWheelFilename, InvalidVersion):
@@ -111,10 +117,9 @@ class Target:
 
 
 def read_specifiers(text: str) -> SpecifierSet:
-    """Version bounds, forgiving what old releases wrote and old tools took: ``>=2.7.*``, ``>=2011k``, ``>dev``, a missing or a
-    spare comma.
+    """Read version bounds and tolerate errors of old releases: ``>=2.7.*``, ``>=2011k``, ``>dev``, a missing or extra comma.
 
-    Raises InvalidSpecifier for what stays unreadable.
+    Raises InvalidSpecifier for other errors.
     """
     try:
         return SpecifierSet(text)
@@ -123,7 +128,7 @@ def read_specifiers(text: str) -> SpecifierSet:
 
 
 def read_requirement(text: str) -> Requirement:
-    """A PEP 508 requirement, forgiving as :func:`read_specifiers`. Raises InvalidRequirement for what stays unreadable."""
+    """Read a PEP 508 requirement as tolerantly as :func:`read_specifiers`. Raises InvalidRequirement."""
     if len(text) > _LONGEST:
         raise InvalidRequirement(f"it has {len(text)} letters")
     try:
@@ -143,7 +148,7 @@ def _forgive(text: str) -> str:
 
 
 def _bound_by_number(bound: re.Match[str]) -> str:
-    """A bound whose version is none in PEP 440 counts as that by the number it begins with; without one, as no bound."""
+    """Return a bound with a version that PEP 440 refuses, cut to the number at its beginning; no bound without a number."""
     operator, version = bound.groups()
     try:
         return f"{operator}{Version(version)}"

@@ -1,4 +1,4 @@
-"""Chooses the packages of all frameworks and of the user together, and names those that do not fit. Pure."""
+"""Choose the packages of all frameworks and of the user together, and name the user's packages that do not fit. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Resolve = Callable[[Sequence[Requirement]], list[Candidate]]
 def choose(
     asked: Sequence[Requirement], added: Sequence[Requirement], resolve: Resolve, environment: Environment
 ) -> list[Candidate]:
-    """``resolve`` of both. Raises :class:`ConflictError` (``added-package``) that names what of ``added`` breaks ``asked``.
+    """Resolve both together. :class:`ConflictError` (``added-package``) names those of ``added`` that conflict.
 
-    Where ``asked`` cannot be met alone, the error says nothing of ``added``; several frameworks are named (``apart``).
+    If ``asked`` is already unsatisfiable, the error does not mention ``added``; it names several frameworks (``apart``).
     """
     try:
         return resolve([*asked, *added])
@@ -37,7 +37,7 @@ def choose(
 
 
 def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: Resolve) -> str:
-    """The version of the same project that fits beside what is ``asked``; empty if none does."""
+    """Return the version of the same project that is compatible with ``asked``, or an empty text."""
     try:
         chosen = resolve([*asked, Requirement(requirement.name)])
     except ConflictError:
@@ -47,13 +47,13 @@ def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: 
 
 
 def _of_frameworks(error: ConflictError, environment: Environment) -> ConflictError:
-    """The clash, said of several frameworks: the matrix knows what their rows ask for, not what packages ask for in turn."""
+    """Return the conflict as an error about the frameworks: the matrix does not know the requirements of their dependencies."""
     if len(environment.frameworks) == 1 or not error.conflicts:
         return error
     return ConflictError(
-        f"{_names(environment)} cannot be installed together: what their packages require clashes.",
+        f"{_names(environment)} cannot be installed together: the requirements of their packages conflict.",
         code="apart",
-        hint="Ask for other versions, nearer to each other in time; or for a stack, in which each has packages of its own.",
+        hint="Request versions of about the same time, or a stack, in which each framework has its own packages.",
         conflicts=error.conflicts,
     )
 
@@ -74,7 +74,7 @@ def _refusal(
     hint = f"What fits: {', '.join(fitting)}. " if fitting else ""
     hint += f"Loosen it or leave it out, under `pip` in envbuild.yaml; or choose another version of {frameworks}."
     if environment.exclude_newer and any("were published too late" in conflict.reason for conflict in error.conflicts):
-        hint += f" Only what was there on {environment.exclude_newer} is taken, but for packages that `newer` names."
+        hint += f" Only what was there on {environment.exclude_newer} is taken, except for packages that `newer` names."
     return ConflictError(
         f"{named} cannot be installed beside {frameworks}" + ("." if alone else ": each could, not all of them at once."),
         code="added-package",
@@ -88,7 +88,7 @@ def _names(environment: Environment) -> str:
 
 
 def _owned(conflict: Conflict, guilty: Sequence[Requirement]) -> Conflict:
-    """The same fact, said of the user's file where it is what that asks for."""
+    """Return the same conflict as an error about the user's file, if the user requested the package."""
     if conflict.row == "requirements" and conflict.reason in {f"ask for {each.name}{each.specifier}" for each in guilty}:
         return replace(conflict, row="envbuild.yaml pip", reason=conflict.reason.replace("ask", "asks", 1))
     return conflict

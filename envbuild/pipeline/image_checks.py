@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from envbuild.verify import Rules
 
 
-_CHECKS = 3  # what `verify` looks at; raised where it becomes more, so that no older answer stands for it
+_CHECKS = 3  # what `verify` looks at; raised if it becomes more, so that no older answer stands for it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

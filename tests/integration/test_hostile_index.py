@@ -384,7 +384,9 @@ def test_a_file_that_is_gone_or_another_is_left_out_for_the_next(site, tmp_path)
     del site.pages["/simple/alpha/files/alpha-2.0-py3-none-any.whl"]
     said: list[str] = []
     assert [each.version for each in lock(site, tmp_path, said).prefixes[0].artifacts] == ["1.0"]
-    assert [line for line in said if line.startswith("left out: alpha-2.0-py3-none-any.whl could not be fetched") and "404" in line]
+    assert [
+        line for line in said if line.startswith("left out: alpha-2.0-py3-none-any.whl could not be fetched") and "404" in line
+    ]
 
 
 def test_packages_that_require_one_another_without_end_are_an_error(site, tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def test_the_bytes_are_those_that_are_written(made, tmp_path):
     lock_file.write(path, made)
     assert said(lock_file.read(path), path=path) == ""
     path.write_text(path.read_text().replace('"schema": 1', '"schema":  1').replace("\n  ", "\n "))
-    assert "it is not written as envbuild writes it" in said(lock_file.read(path), path=path)
+    assert "its text differs from the one that envbuild writes" in said(lock_file.read(path), path=path)
 
 
 def test_versions_that_are_none_are_refused_when_read(made, tmp_path):
