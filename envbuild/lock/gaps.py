@@ -23,7 +23,7 @@ def unpinned(environment: Environment) -> list[Missing]:
     sources = [
         Missing(
             what=f"the commit of {framework.options['repository']} that {revision} names",
-            why="the matrix names a tag or a branch, not a commit",
+            why="the matrix names a tag or a branch there, no commit",
         )
         for framework in environment.frameworks
         if (revision := framework.options.get("revision", "")) and not re.fullmatch(r"[0-9a-f]{40}", revision)
