@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +15,7 @@ from urllib.parse import quote
 from envbuild import files, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
-from envbuild.index.thread_pool import DaemonPool
+from envbuild.index.thread_pool import DaemonPool, finished
 from envbuild.model import DebianPackage, Lock, OnProgress, Progress
 from envbuild.workspace import Workspace
 
@@ -122,7 +121,7 @@ class Store:
         total = float(sum(package.size for package in wanted))
         pool, done, failed = DaemonPool(_PARALLEL), 0.0, []
         jobs = {pool.submit(self.get, package, servers): package for package in wanted}
-        for job in as_completed(jobs):
+        for job in finished(jobs):
             error = job.exception()
             if isinstance(error, EnvbuildError):
                 failed.append(error)

@@ -18,7 +18,7 @@ from envbuild.index import limits
 from envbuild.index.project_pages import ACCEPT, IndexFile, parse
 from envbuild.index.server_errors import FileUnavailableError, refused, unreachable
 from envbuild.index.settings import Settings, host_of, read_settings
-from envbuild.index.thread_pool import DaemonPool
+from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.index.transport import Transport, name_in, number
 from envbuild.model import Artifact, OnProgress, Progress, as_news, ignore_progress
 from envbuild.names import is_plain_name
@@ -69,7 +69,7 @@ class Index:
         Raises :class:`UnknownNameError` if no index has the project, and :class:`BuildError` (``index-unreachable``) if an
         index cannot be reached.
         """
-        return self._page(project, index).result()
+        return result_of(self._page(project, index))
 
     def skipped(self, project: str, index: str = "default") -> tuple[str, ...]:
         """Return a line for each malformed entry on the page of ``project``, which must have been read before."""
@@ -160,7 +160,7 @@ class Index:
     def sizes(self, files: Iterable[IndexFile]) -> list[int | None]:
         """Return :meth:`size_of` for several files, in their order."""
         _ = self._transport
-        return [future.result() for future in [self._pool.submit(self.size_of, file) for file in files]]
+        return [result_of(future) for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def build_secrets(self) -> dict[str, bytes]:
         """Return the secrets with which a build reaches the index: id → content. Never write them to a permanent place."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, as_completed
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_PIECE_S = 0.5
 
 
 class DaemonPool:
@@ -38,3 +40,21 @@ class DaemonPool:
                 future.set_result(function(*args))
             except BaseException as error:  # raised again when the result is read
                 future.set_exception(error)
+
+
+def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
+    """The futures, each as soon as it is done. They are waited for in pieces of half a second.
+
+    A Ctrl-C that comes while Python is about to wait for a lock ends no wait: the next look at signals is after it.
+    """
+    left = set(futures)
+    while left:
+        with contextlib.suppress(TimeoutError):
+            for future in as_completed(left, timeout=_PIECE_S):
+                left.discard(future)
+                yield future
+
+
+def result_of(future: Future[T]) -> T:
+    """What ``future`` returned, or raise what it raised."""
+    return next(finished([future])).result()

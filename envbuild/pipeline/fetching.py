@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,7 +128,7 @@ class _Run:
 
     def work(self) -> None:
         """Everything that is not known yet, smallest environments first; they are told of as they are complete."""
-        from envbuild.index.thread_pool import DaemonPool
+        from envbuild.index.thread_pool import DaemonPool, finished
 
         order = sorted(self._pins, key=lambda name: (sum(pin.size for pin in self._open(name)), name))
         if self._into is not None:
@@ -141,7 +141,7 @@ class _Run:
         jobs: dict[Future[None], Pin] = {pool.submit(self._have, pin, len(queue), total): pin for pin in queue.values()}
         for name in [name for name in order if not left[name]]:
             self._finish(name, known[name])
-        for job in as_completed(jobs):
+        for job in finished(jobs):
             pin = jobs[job]
             self._note(pin, job.exception())
             for name in [name for name in order if pin.sha256 in left[name]]:

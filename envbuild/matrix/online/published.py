@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
 from envbuild.index.project_pages import IndexFile
-from envbuild.index.thread_pool import DaemonPool
+from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model import OnProgress, Progress
@@ -82,7 +82,8 @@ def ask(
     for number, (name, answer) in enumerate(answers):
         on_progress(Progress(stage="index", message=name, done=number, total=len(names), unit="projects"))
         try:
-            found[name] = wheels(answer.result())
+            files = result_of(answer)
+            found[name] = wheels(files)
         except UnknownNameError:
             found[name] = {}
     on_progress(Progress(stage="index", message="all asked", done=len(names), total=len(names), unit="projects"))

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
 from envbuild.index.project_pages import IndexFile
-from envbuild.index.thread_pool import DaemonPool
+from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.matrix.online.published import Published, Releases, indexed, wheels
 from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import has_prefix, numbers
@@ -154,7 +154,7 @@ def collect(matrix: Matrix, reader: Reader, on_progress: OnProgress) -> dict[Key
     for number, (key, answer) in enumerate(answers):
         message = f"{key[0]} {key[1]}"
         on_progress(Progress(stage="metadata", message=message, done=number, total=len(answers), unit="wheels"))
-        declared = answer.result()
+        declared = result_of(answer)
         if declared is not None:
             found[key] = declared
     on_progress(Progress(stage="metadata", message="all read", done=len(answers), total=len(answers), unit="wheels"))

@@ -91,7 +91,7 @@ def test_a_kept_base_goes_into_an_engine_only_as_it_was_made(tmp_path, monkeypat
 
     class Engine:
         def image(self, name):
-            return SimpleNamespace(id=image) if image else None
+            return SimpleNamespace(id=image, layers=(f"sha256:{digest}",)) if image else None
 
         def import_rootfs(self, path, name, **_):
             imported.append(path.read_bytes())
