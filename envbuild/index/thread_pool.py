@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_PIECE_S = 0.5
+PIECE_S = 0.5
 
 
 class DaemonPool:
@@ -50,7 +50,7 @@ def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
     left = set(futures)
     while left:
         with contextlib.suppress(TimeoutError):
-            for future in as_completed(left, timeout=_PIECE_S):
+            for future in as_completed(left, timeout=PIECE_S):
                 left.discard(future)
                 yield future
 

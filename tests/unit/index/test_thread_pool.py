@@ -13,7 +13,7 @@ from envbuild.index.thread_pool import DaemonPool, finished, result_of
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "_PIECE_S", 0.001)
+    monkeypatch.setattr(thread_pool, "PIECE_S", 0.001)
 
 
 def test_answers_come_as_they_are_done_however_many_pieces_that_takes() -> None:
