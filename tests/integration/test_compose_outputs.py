@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import composed
@@ -14,6 +15,8 @@ import pytest
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import docker_archive, oci
 from envbuild.compose.outputs import engine as engines
+from envbuild.compose.outputs import preload as preloads
+from envbuild.compose.outputs.preload import Preload
 from envbuild.compose.store import LayerStore
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
@@ -35,7 +38,7 @@ def docker(engine: Engine) -> Iterator[Engine]:
     """The engine, without this module's images before and after."""
     yield engine
     for listed in engine.client.images.list(all=True):
-        if "envbuild-test" in str(listed.labels):
+        if "envbuild-test" in str(listed.labels):  # what another run left under these names, too
             engine.remove_image(str(listed.id))
 
 
@@ -81,6 +84,58 @@ def test_a_layer_that_vanished_meanwhile_is_sent_after_all(
     monkeypatch.setattr(engines, "present_layers", lambda *_: frozenset(layer.digest for layer in image.layers))
     engines.load(docker, image, store, [NAME], ignore_progress)
     assert said_by(docker, NAME) == "hello"
+
+
+def nameless(engine: Engine) -> list[str]:
+    return [str(each.id) for each in engine.client.images.list(all=True, filters={"label": "envbuild.partial"})]
+
+
+def test_layers_are_loaded_while_others_are_still_made(docker: Engine, store: LayerStore) -> None:
+    image = greeting(store, "hello")
+    before = set(nameless(docker))
+    news: list[Progress] = []
+    with Preload(docker, store, news.append) as preload:
+        for layer in image.layers:
+            news.clear()
+            preload.add(layer)
+            assert news[-1].total == layer.size, "only this layer is sent"
+            store.blob(layer.digest).unlink()
+        assert len(set(nameless(docker)) - before) == 1, "the one of the first layer is gone"
+        news.clear()
+        engines.load(docker, image, store, [NAME], news.append)
+        assert [each for each in news if each.done] == [], "no layer is left to be sent"
+    assert set(nameless(docker)) == before
+    assert said_by(docker, NAME) == "hello"
+    with Preload(docker, store, news.append) as preload:
+        for layer in image.layers:
+            preload.add(layer)
+        assert set(nameless(docker)) == before and news == [], "the engine has it all"
+
+
+def test_what_could_not_be_loaded_before_is_loaded_with_the_image(
+    docker: Engine, store: LayerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = greeting(store, "hello")
+    with Preload(docker, store, ignore_progress) as preload:
+        with monkeypatch.context() as patched:
+            patched.setattr(engines, "present_layers", lambda *_: frozenset([image.layers[0].digest]))
+            preload.add(image.layers[0])  # said to be there, though it is not
+            preload.add(image.layers[1])  # fails: what is below it is missing
+        engines.load(docker, image, store, [NAME], ignore_progress)
+    assert said_by(docker, NAME) == "hello"
+
+
+def test_nameless_images_of_killed_processes_are_removed_the_next_day(docker: Engine, store: LayerStore) -> None:
+    image = greeting(store, "hello")
+    first = Preload(docker, store, ignore_progress)
+    first.add(image.layers[0])  # and then it was killed
+    (left,) = [each for each in nameless(docker) if docker.image(each).layers == (f"sha256:{image.layers[0].diff_id}",)]  # type: ignore[union-attr]
+    with Preload(docker, store, ignore_progress):
+        assert left in nameless(docker)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(preloads, "_KEPT_FOR", timedelta(seconds=-10))
+        with Preload(docker, store, ignore_progress):
+            assert left not in nameless(docker)
 
 
 def test_a_layer_with_other_contents_than_its_digest_is_refused_and_no_name_moves(docker: Engine, store: LayerStore) -> None:

@@ -13,6 +13,7 @@ import composed
 import pytest
 
 from envbuild.compose.outputs import archive, docker_archive, oci
+from envbuild.compose.outputs.engine import present_layers
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
 from envbuild.model import ignore_progress
@@ -234,3 +235,27 @@ def test_a_place_that_cannot_be_written_is_an_error_of_ours(store, tmp_path):
 )
 def test_full_names(short, full):
     assert archive.full_name(short) == full
+
+
+@pytest.mark.parametrize(
+    ("known", "present"),
+    [
+        ([], ""),
+        (["abc"], "abc"),
+        (["abcd", "a"], "abc"),
+        (["ab", "a"], "ab"),
+        (["bc", "xbc", "cba"], ""),  # the same layers above others are not the same
+        (["axc"], "a"),
+    ],
+)
+def test_an_engine_has_a_layer_only_with_all_that_is_below_it(store, known, present):
+    layers = {word: composed.add(store, word) for word in "abcx"}
+    chains = [tuple(f"sha256:{layers[word].diff_id}" if word in layers else "sha256:d" for word in each) for each in known]
+    found = present_layers(composed.image([layers[word] for word in "abc"]), chains)
+    assert found == {layers[word].digest for word in present}
+
+
+def test_a_layer_that_is_in_an_image_twice_is_sent_where_one_of_its_places_is_new(store):
+    one, two = composed.add(store, "one"), composed.add(store, "two")
+    chain = tuple(f"sha256:{layer.diff_id}" for layer in (one, two))
+    assert present_layers(composed.image([one, two, one]), [chain]) == {two.digest}

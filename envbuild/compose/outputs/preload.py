@@ -1,0 +1,93 @@
+"""Gives a container engine the lower layers of an image while those above them are still being made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import engine as engines
+from envbuild.compose.store import LayerStore
+from envbuild.errors import BuildError
+from envbuild.model import OnProgress
+
+if TYPE_CHECKING:
+    from envbuild.engine.client import Engine
+
+_LABEL = "envbuild.partial"
+_KEPT_FOR = timedelta(days=1)
+
+
+class Preload:
+    """Loads each layer on top of those before it, as the last layer of a nameless image.
+
+    The engine keeps a layer as long as an image has it: load the whole image within the ``with`` block, at whose end the
+    nameless one is removed. Where the engine wants whole archives (see :func:`engine.load`) nothing is sent.
+    """
+
+    def __init__(self, engine: Engine, store: LayerStore, on_progress: OnProgress) -> None:
+        self._engine = engine
+        self._store = store
+        self._on_progress = on_progress
+        self._layers: list[Layer] = []
+        self._image = ""
+        self._serves = engines.skips_layers_it_has(engine)
+        self._known: list[tuple[str, ...]] = []
+
+    def __enter__(self) -> Preload:
+        if self._serves:
+            self._remove_old()
+            self._known = engines.chains(self._engine)
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self._replace("")
+
+    def add(self, layer: Layer) -> None:
+        """Load one more layer, unless the engine has it. Raises :class:`BuildError` (``no-space``).
+
+        Any other failure is left to the load of the whole image, which sends what is missing.
+        """
+        self._layers.append(layer)
+        if not self._serves:
+            return
+        image = _partial(self._layers)
+        present = engines.present_layers(image, self._known)
+        if all(each.digest in present for each in self._layers):
+            return
+        try:
+            with self._store.in_use():
+                engines.send(self._engine, image, self._store, (), self._on_progress, without=present)
+        except BuildError as error:
+            if error.code != "load-failed":
+                raise
+            self._serves = False
+        else:
+            self._known.append(tuple(f"sha256:{each.diff_id}" for each in self._layers))
+            self._replace(f"sha256:{hashlib.sha256(image.config).hexdigest()}")
+
+    def _replace(self, image: str) -> None:
+        before, self._image = self._image, image
+        if before:
+            self._engine.remove_unused(before)
+
+    def _remove_old(self) -> None:
+        """Remove nameless images that killed processes left; one of today may be another process's."""
+        api: Any = self._engine.client.api
+        for listed in api.images(all=True, filters={"label": _LABEL}):
+            if datetime.fromtimestamp(int(listed["Created"]), UTC) < datetime.now(UTC) - _KEPT_FOR:
+                self._engine.remove_unused(str(listed["Id"]))
+
+
+def _partial(layers: list[Layer]) -> ComposedImage:
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": datetime.now(UTC).isoformat(),
+        "config": {"Labels": {_LABEL: "a part of an image that envbuild was loading; may be removed"}},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.diff_id}" for layer in layers]},
+    }
+    return ComposedImage(config=json.dumps(config).encode(), layers=tuple(layers))
