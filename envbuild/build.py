@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from envbuild import build_secret, codec, files
 from envbuild.build_context import IndexLike, assemble, require_tools
 from envbuild.engine import apt, bases, bootstrap, debs, package_check
 from envbuild.engine.client import Engine
+from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
 from envbuild.lock import download_errors, lock_file
@@ -24,6 +27,8 @@ REPOSITORY = "envbuild"
 UNVERIFIED = "envbuild/unverified"
 # Checks an image (its id, and the id of its base) before it gets a tag, and raises if it must not get one.
 Check = Callable[[str, str], None]
+# Makes the image of a build context in the engine.
+MakeImage = Callable[["Ingredients"], BuiltImage]
 _UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies have no date limit: that of its files
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -40,12 +45,24 @@ class BaseRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Ingredients:
+    """What an image is made from. ``tag`` is the name that it gets; ``secrets`` must not get into it."""
+
+    context: Path
+    tag: str
+    secrets: Mapping[str, bytes]
+    build_args: Mapping[str, str]
+    no_cache: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
     """The result and the inputs of a build. ``lock`` and ``inputs`` are sha256 in hex; ``tags[0]`` is the canonical tag.
 
     Builds with the same inputs, base and Debian packages have equal ``layers``. They also have equal ``image`` ids if ``dated``
     is true, because BuildKit from 0.11 on can set a given creation time. ``kept`` is true if nothing had changed and the
-    earlier image was kept. ``rendering`` and ``guest`` are the sha256 that evidence of this image refers to.
+    earlier image was kept. ``rendering`` and ``guest`` are the sha256 that evidence of this image refers to. ``builder`` is
+    ``docker`` for an image that was built by its Dockerfile, and ``compose`` for one that was composed.
     """
 
     name: str
@@ -65,6 +82,7 @@ class BuildRecord:
     dated: bool = False
     rendering: str = ""
     guest: str = ""
+    builder: str = "docker"
 
 
 def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
@@ -80,9 +98,11 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
     aliases: Sequence[str] = (),
     repository: str = REPOSITORY,
     check: Check = lambda _image, _base: None,
+    compose: MakeImage | None = None,
 ) -> BuildRecord:
     """Build the image of ``lock`` from its ``rendering``, or keep the existing image if all inputs are the same.
 
+    ``compose`` makes the image in place of the engine's builder.
     ``aliases`` are further tags, such as the request as it was typed; invalid tags are left out. ``check`` is called for every
     image before a tag moves to it. If it raises, no tag has moved and the record is unchanged.
 
@@ -97,7 +117,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         tags = tags_of(lock, inputs, aliases, repository)
         rendered = rendering_digest(workspace, lock, {path: text.encode() for path, text in rendering.items()})
         guest = guest_digest(workspace, lock, recipes)
-        kept = None if no_cache else _held(engine, workspace, lock, inputs)
+        kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
         real, have = _base(lock, engine, workspace, on_progress)
@@ -116,13 +136,15 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
         unverified = f"{UNVERIFIED}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         try:
-            built = engine.build(
-                context,
-                tag=unverified,
-                secrets=secrets,
-                build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(moment.timestamp()))},
-                on_progress=on_progress,
-                no_cache=no_cache,
+            make_image = compose or functools.partial(_built_by_dockerfile, engine, on_progress)
+            built = make_image(
+                Ingredients(
+                    context=context,
+                    tag=unverified,
+                    secrets=secrets,
+                    build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(moment.timestamp()))},
+                    no_cache=no_cache,
+                )
             )
         except BuildError as error:
             raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
@@ -153,10 +175,26 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
             dated=image is not None and image.created.startswith(moment.isoformat()[:19]),
             rendering=rendered,
             guest=guest,
+            builder=_builder(compose),
         )
         files.write_atomic(workspace.build_record(name), codec.dumps(record))
         _drop_superseded(engine, before, record)
         return record
+
+
+def _builder(compose: MakeImage | None) -> str:
+    return "docker" if compose is None else "compose"
+
+
+def _built_by_dockerfile(engine: Engine, on_progress: OnProgress, ingredients: Ingredients) -> BuiltImage:
+    return engine.build(
+        ingredients.context,
+        tag=ingredients.tag,
+        secrets=ingredients.secrets,
+        build_args=ingredients.build_args,
+        on_progress=on_progress,
+        no_cache=ingredients.no_cache,
+    )
 
 
 def require_complete(lock: Lock) -> None:
@@ -199,9 +237,9 @@ def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
         return None
 
 
-def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str) -> BuildRecord | None:
+def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str, builder: str) -> BuildRecord | None:
     record = read_record(workspace, lock.environment.name)
-    if record is None or record.lock != lock_file.digest(lock) or record.inputs != inputs:
+    if record is None or (record.lock, record.inputs, record.builder) != (lock_file.digest(lock), inputs, builder):
         return None
     return record if engine.image(record.image) is not None else None
 

@@ -126,6 +126,11 @@ class Workspace:
         return self.home / "layers"
 
     @property
+    def built_wheels(self) -> Path:
+        """Wheels that were built from pinned sources, each in a folder named after its sha256."""
+        return self.home / "wheels"
+
+    @property
     def data(self) -> Path:
         """Public data sets to train on."""
         return self.home / "data"

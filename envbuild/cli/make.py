@@ -11,6 +11,7 @@ from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
+    from envbuild.pipeline.building import Builder
     from envbuild.pipeline.make import StageNote
 
 _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
@@ -19,11 +20,12 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 @click.command("make")
 @options.naming()
 @options.judging
+@options.builder
 @options.engine
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, start_engine: bool, **values: Any) -> int:
+def command(session: Session, /, name: str, start_engine: bool, builder: Builder, **values: Any) -> int:
     """Resolve, lock, render, build, verify, smoke-test and report NAME.
 
     Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
@@ -34,7 +36,7 @@ def command(session: Session, /, name: str, start_engine: bool, **values: Any) -
     from envbuild.pipeline.make import MakeOptions
 
     constraints, judging = options.split(values)
-    wanted = MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints))
+    wanted = MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints), builder=builder)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
         made = make.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))

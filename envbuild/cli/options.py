@@ -113,6 +113,17 @@ def chosen(values: Mapping[str, str | None]) -> Constraints:
     return Constraints(**values)
 
 
+def builder(function: F) -> F:
+    """``--builder``."""
+    return click.option(
+        "--builder",
+        type=click.Choice(["docker", "compose"]),
+        default="docker",
+        show_default=True,
+        help="Who makes the image: the engine by the Dockerfile, or envbuild from layers of the locked wheels.",
+    )(function)
+
+
 def engine(function: F) -> F:
     """``--start-engine``."""
     return click.option("--start-engine", is_flag=True, help="Start the private container engine if no engine answers.")(

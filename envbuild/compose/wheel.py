@@ -186,7 +186,9 @@ class _Destination(WheelDestination):
             path = f"{self._folders['scripts']}/{script.name}"
             self._make(path, script.text(self._place), is_executable=True, rank=1 if self._is_uv else 2)
         content = self._source.record.text(self._place)
-        self._put(f"{self._site}/{record_file_path}", InMemory(content), is_executable=False, rank=3)
+        mode = self._source.files[f"{self._source.dist_info_dir}/RECORD"].member.mode
+        is_executable = self._is_uv and bool(mode & 0o111)  # uv writes into the unpacked file, pip replaces it
+        self._put(f"{self._site}/{record_file_path}", InMemory(content), is_executable=is_executable, rank=3)
 
     def add_empty_folders(self) -> None:
         """Make the folders that the wheel has as such, as uv does; pip makes none that stays empty."""

@@ -30,6 +30,8 @@ class BuildSpec:
     build_args: dict[str, str]
     labels: dict[str, str]
     no_cache: bool
+    dockerfile: str = "Dockerfile"
+    target: str = ""
 
 
 def build(
@@ -37,7 +39,7 @@ def build(
 ) -> BuiltImage:
     """Build on the engine at ``endpoint``; ``find_image`` asks it for the result. Raises :class:`BuildError`."""
     started = time.monotonic()
-    progress = PlainProgress(on_progress, total=count_steps((spec.context / "Dockerfile").read_text(encoding="utf-8")))
+    progress = PlainProgress(on_progress, total=count_steps((spec.context / spec.dockerfile).read_text(encoding="utf-8")))
     with secret_files(spec.secrets) as secrets:
         argv = [*cli.build_argv(), "--progress=plain"]
         argv += [f"--secret=id={name},src={path}" for name, path in secrets.items()]
@@ -86,6 +88,10 @@ def build_options(spec: BuildSpec) -> list[str]:
     options = [f"--tag={tag}" for tag in spec.tags]
     options += [f"--build-arg={name}={value}" for name, value in spec.build_args.items()]
     options += [f"--label={name}={value}" for name, value in spec.labels.items()]
+    if spec.dockerfile != "Dockerfile":
+        options.append(f"--file={spec.context / spec.dockerfile}")
+    if spec.target:
+        options.append(f"--target={spec.target}")
     return [*options, "--no-cache"] if spec.no_cache else options
 
 

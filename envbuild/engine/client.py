@@ -94,8 +94,10 @@ class Engine:
         labels: Mapping[str, str] | None = None,
         on_progress: OnProgress = ignore_progress,
         no_cache: bool = False,
+        dockerfile: str = "Dockerfile",
+        target: str = "",
     ) -> BuiltImage:
-        """Build ``context`` and give the image all of the tags.
+        """Build ``context`` and give the image all of the tags. ``target`` is a stage of ``dockerfile``; empty means the last one.
 
         ``secrets`` are never written to a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
         :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) if no docker
@@ -110,6 +112,8 @@ class Engine:
                 build_args=dict(build_args or {}),
                 labels=dict(labels or {}),
                 no_cache=no_cache,
+                dockerfile=dockerfile,
+                target=target,
             ),
             cli=self.cli,
             endpoint=self.endpoint,
@@ -136,6 +140,10 @@ class Engine:
             created=raw.get("Created") or "",
             architecture=raw.get("Architecture") or "",
         )
+
+    def settings(self, image: str) -> dict[str, Any]:
+        """What containers of ``image`` begin with: user, variables, command, labels, in the words of Docker's interface."""
+        return dict((self._inspected(image) or {}).get("Config") or {})
 
     def _inspected(self, reference: str) -> dict[str, Any] | None:
         if not self.endpoint.startswith(unix_socket.SCHEME):
@@ -249,6 +257,10 @@ class Engine:
     def layer_files(self, image: str) -> Iterator[LayerFile]:
         """Stream every entry of every layer of ``image``, lowest layer first if the engine's format keeps the order."""
         return image_tar.layer_files(self.client, image)
+
+    def layers(self, image: str) -> Iterator[tuple[Path, str]]:
+        """The layers of ``image`` in any order: a tar file, which is gone when the next is asked for, and the diff id (hex)."""
+        return image_tar.layers(self.client, image)
 
     def history(self, image: str) -> list[str]:
         """Return the full command of each history entry, newest first."""

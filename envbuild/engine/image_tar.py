@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import io
 import json
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from envbuild import files
+from envbuild import files, guard
 from envbuild.engine.model import LayerFile
 from envbuild.errors import BuildError, EngineError
 from envbuild.model import OnProgress, Progress
@@ -101,6 +102,41 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
         raise EngineError(f"The engine saves {image} in an unknown format: no layer was found.", code="unknown-format")
 
 
+def layers(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
+    """Each layer of ``image`` as a tar file that is there until the next is asked for, and its diff id (sha256, hex)."""
+    stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
+    with guard.temporary_folder("envbuild-layer-") as folder, tarfile.open(fileobj=stream, mode="r|") as outer:
+        for member in outer:
+            content = outer.extractfile(member) if member.isfile() and _may_be_layer(member.name) else None
+            if content is None:
+                continue
+            peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
+            if _is_json(peekable):
+                continue
+            yield _spool(peekable, folder / "layer.tar")
+
+
+def _spool(content: IO[bytes], target: Path) -> tuple[Path, str]:
+    """Write ``content``, unpacked if it is a gzip file, to ``target``, and tell its sha256."""
+    seen = hashlib.sha256()
+    packed = content.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
+    read = gzip.GzipFile(fileobj=content).read if packed else content.read
+    with target.open("wb") as out:
+        for piece in iter(functools.partial(read, _PIECE), b""):
+            seen.update(piece)
+            out.write(piece)
+    return target, seen.hexdigest()
+
+
+def _may_be_layer(name: str) -> bool:
+    return name.endswith("/layer.tar") or name.startswith("blobs/sha256/") or bool(_PODMAN_LAYER.fullmatch(name))
+
+
+def _is_json(content: io.BufferedReader[Any]) -> bool:
+    """Whether a blob is a manifest or a configuration, or empty, rather than a layer."""
+    return content.peek(1)[:1] in (b"{", b"[", b"")
+
+
 def _has_layers(client: DockerClient, image: str) -> bool:
     api: Any = client.api
     raw: dict[str, Any] = api.inspect_image(image)
@@ -108,10 +144,10 @@ def _has_layers(client: DockerClient, image: str) -> bool:
 
 
 def _entries(name: str, content: IO[bytes]) -> Iterator[LayerFile]:
-    if not (name.endswith("/layer.tar") or name.startswith("blobs/sha256/") or _PODMAN_LAYER.fullmatch(name)):
+    if not _may_be_layer(name):
         return
     peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
-    if peekable.peek(1)[:1] in (b"{", b"[", b""):  # manifests and configurations are blobs, too
+    if _is_json(peekable):
         return
     with tarfile.open(fileobj=peekable, mode="r|*") as layer:
         for entry in layer:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from envbuild.pipeline import base_alternatives, image_checks, incomplete_locks, proofs
+from envbuild.pipeline import base_alternatives, composing, image_checks, incomplete_locks, proofs
 from envbuild.pipeline.image_checks import Verified
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -13,9 +13,18 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
 
+# Who makes an image: the engine by the Dockerfile, or the composer from layers of the wheels.
+Builder = Literal["docker", "compose"]
+
 
 def build_environment(
-    tools: Tools, locked: Locked, rendering: Mapping[str, str], *, aliases: Sequence[str] = (), no_cache: bool = False
+    tools: Tools,
+    locked: Locked,
+    rendering: Mapping[str, str],
+    *,
+    aliases: Sequence[str] = (),
+    no_cache: bool = False,
+    builder: Builder = "docker",
 ) -> tuple[BuildRecord, Verified | None]:
     """The verified image of a lock, with what verifying said; None if an image was kept with all its tags.
 
@@ -24,6 +33,7 @@ def build_environment(
     from envbuild import build
 
     incomplete_locks.require_complete(tools, locked.lock)
+    compose = composing.composer(tools, locked.lock) if builder == "compose" else None
     seen: list[Verified] = []
 
     def check(image: str, base: str) -> None:
@@ -41,6 +51,7 @@ def build_environment(
             aliases=tuple(aliases),
             no_cache=no_cache,
             check=check,
+            compose=compose,
         )
     proofs.prove_image(tools, record, record.image, "built", replayed=record.kept)
     if seen:

@@ -20,6 +20,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
+    from envbuild.pipeline.building import Builder
     from envbuild.smoketest import SmokeOptions
 
 Outcome = Literal["done", "kept", "replayed"]
@@ -41,6 +42,7 @@ class MakeOptions:
 
     smoke: SmokeOptions
     aliases: tuple[str, ...] = ()
+    builder: Builder = "docker"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +112,7 @@ def make(
     lock_file = tools.workspace.running(environment.name, "make")
     with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
         locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
-        record = _build(tools, locked, rendered.texts(), log, options.aliases)
+        record = _build(tools, locked, rendered.texts(), log, options)
         smoked = _smoke(tools, locked, record, log, options)
         if known is None or not known.is_lock_whole:
             watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing), *requests)
@@ -151,10 +153,12 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: R
     return locked, rendered
 
 
-def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log, aliases: Sequence[str]) -> BuildRecord:
+def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log, options: MakeOptions) -> BuildRecord:
     """The image, verified before any tag names it: the two stages are told apart in the notes all the same."""
     with log.stage("build") as note:
-        record, verified = building.build_environment(tools, locked, rendering, aliases=aliases)
+        record, verified = building.build_environment(
+            tools, locked, rendering, aliases=options.aliases, builder=options.builder
+        )
         note.outcome = "kept" if record.kept else "done"
         note.detail = f"{record.tags[0]}, by {tools.engine_name}"
         note.elsewhere = verified.seconds if verified else 0.0

@@ -47,6 +47,16 @@ def render(
     return dict(sorted(rendering.items()))
 
 
+def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
+    """The Dockerfile of ``lock`` without the steps that install wheels: what the composer takes from a builder.
+
+    Its stage ``packages`` holds all that lies below the wheels. Raises :class:`BuildError` (``not-composable``) if a step needs
+    the wheels, such as one that compiles a framework, and what :func:`render` raises.
+    """
+    files = _files(lock, recipes)
+    return _dockerfile(lock, recipes, templates, files, AptSteps(lock, planning=False), skeleton=True)
+
+
 def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[AptPlan, ...]:
     """The steps that install Debian packages in the Dockerfile of ``lock``, which need not pin them yet."""
     steps = AptSteps(lock, planning=True)
@@ -63,11 +73,17 @@ def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str,
 
 
 def _dockerfile(
-    lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles], steps: AptSteps
+    lock: Lock,
+    recipes: Mapping[str, Recipe],
+    templates: Mapping[str, str],
+    files: Sequence[PrefixFiles],
+    steps: AptSteps,
+    *,
+    skeleton: bool = False,
 ) -> str:
     from envbuild.render.dockerfile import dockerfile
 
-    return dockerfile(lock, recipes, templates, files, steps)
+    return dockerfile(lock, recipes, templates, files, steps, skeleton=skeleton)
 
 
 def _files(lock: Lock, recipes: Mapping[str, Recipe]) -> list[PrefixFiles]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envbuild import codec
-from envbuild.errors import InvalidInputError
+from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model import AptPackage, Environment, Framework, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
@@ -56,13 +56,28 @@ def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
 
 
 def dockerfile(
-    lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], files: Sequence[PrefixFiles], steps: AptSteps
+    lock: Lock,
+    recipes: Mapping[str, Recipe],
+    templates: Mapping[str, str],
+    files: Sequence[PrefixFiles],
+    steps: AptSteps,
+    *,
+    skeleton: bool = False,
 ) -> str:
-    """The text of the Dockerfile: a pure function of its arguments. ``steps`` learns what apt installs in it."""
+    """The text of the Dockerfile: a pure function of its arguments. ``steps`` learns what apt installs in it.
+
+    A ``skeleton`` lacks the steps that install wheels. Raises :class:`BuildError` (``not-composable``) if another step needs
+    those wheels.
+    """
     import jinja2
 
+    def cannot_compose(why: str) -> None:
+        if skeleton:
+            raise _not_composable(lock.environment.name, why)
+
+    values = {**_values(lock, recipes, files), "apt": steps, "skeleton": skeleton, "cannot_compose": cannot_compose}
     try:
-        text = _jinja(tuple(sorted(templates.items()))).get_template(_MAIN).render(**_values(lock, recipes, files), apt=steps)
+        text = _jinja(tuple(sorted(templates.items()))).get_template(_MAIN).render(**values)
     except jinja2.TemplateError as error:
         where = f"{getattr(error, 'name', None) or 'the templates'}, line {getattr(error, 'lineno', None) or '?'}"
         raise InvalidInputError(
@@ -71,6 +86,14 @@ def dockerfile(
             hint="Correct the template below images/partials or images/recipes.",
         ) from error
     return _tidy(text)
+
+
+def _not_composable(name: str, why: str) -> BuildError:
+    return BuildError(
+        f"The image {name} cannot be composed from its wheels: {why}.",
+        code="not-composable",
+        hint=f"`envbuild build {name} --builder docker` builds it by its Dockerfile.",
+    )
 
 
 @functools.lru_cache(maxsize=4)

@@ -269,16 +269,19 @@ installer() {
 # Compiles the modules that this step installed, because importing a framework without bytecode takes twice as long. From Python
 # 3.7 on, SOURCE_DATE_EPOCH makes bytecode refer to its source by hash. Older bytecode contains the source's time, so times are
 # set first. Modules of earlier layers are not compiled again: that would store them twice. Errors are ignored: some packages
-# contain files that do not compile.
+# contain files that do not compile. Without -S, Python imports what .pth files of other packages name, and bytecode depends on
+# what the interpreter has imported.
 compile() {
-  local jobs=(-j 0)
+  local python=("$1/bin/python" -S) jobs=(-j 0)
   if [[ -e /mnt/tools/pip.whl ]]; then
-    jobs=() # old Pythons do not have this option
+    python=("$1/bin/python") # finds the standard library by its own site.py
+    jobs=()                  # old Pythons do not have this option
   fi
+  "${python[@]}" -c 'import compileall'
   rm -f "$1/.lock" # uv's lock file, which everybody may write to
   settle
   { find "$1" -name '*.py' -cnewer "${scratch}/begun" | sort \
-    | SOURCE_DATE_EPOCH="${epoch}" PYTHONHASHSEED=0 "$1/bin/python" -m compileall -qq ${jobs[@]+"${jobs[@]}"} -i -; } || true
+    | SOURCE_DATE_EPOCH="${epoch}" PYTHONHASHSEED=0 "${python[@]}" -m compileall -qq ${jobs[@]+"${jobs[@]}"} -i -; } || true
 }
 
 # --- The image itself ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""Composes the image of a lock: a builder makes its skeleton, the wheels become layers between."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envbuild import files
+from envbuild.compose import bytecode, image, plan, skeleton, wheel_layer
+from envbuild.compose.model import ComposedImage, Layer, Place
+from envbuild.compose.plan import Wheel, WheelLayer
+from envbuild.compose.store import LayerStore
+from envbuild.engine.client import Engine
+from envbuild.index.thread_pool import DaemonPool
+from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
+
+_DOWNLOADS = 4
+_CONVERTERS = 2
+
+_PLAIN = "application/vnd.oci.image.layer.v1.tar"
+
+Fetch = Callable[[Artifact, OnProgress], Path]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Composed:
+    """A composed image with the number of its ``layers``, and of those that were ``made`` because the store lacked them."""
+
+    image: ComposedImage
+    layers: int
+    made: int
+
+
+@dataclass(kw_only=True)
+class Composer:
+    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton, ``fetch`` downloads and checks a pinned file."""
+
+    engine: Engine
+    store: LayerStore
+    lock: Lock
+    build: skeleton.Build
+    fetch: Fetch
+    wheels: Path
+    created: str
+    on_progress: OnProgress
+    _downloads: dict[str, Future[Path]] = field(default_factory=dict)
+    _bytes: dict[str, float] = field(default_factory=dict)
+    _said: threading.Lock = field(default_factory=threading.Lock)
+
+    def compose(self) -> Composed:
+        """The image, its layers in the store.
+
+        The layers below the wheels stay in the engine only: whoever writes the image elsewhere keeps them, too
+        (:func:`skeleton.keep_layers`). Raises what ``build``, ``fetch`` and the engine raise, and :class:`BuildError`
+        (``no-bytecode``, ``broken-wheel``).
+        """
+        self._begin_downloads()
+        foundation = self.build(skeleton.BELOW)
+        planned = [layer for prefix in self.lock.prefixes for layer in self._planned(prefix, foundation.id)]
+        lacking = [layer for layer in planned if self.store.find(layer.key) is None]
+        made = self._make(lacking, foundation.id)
+        whole = skeleton.skeleton(self.engine, foundation.id, self.build("").id)
+        above = skeleton.keep_layers(self.engine, whole.image, whole.above, self.store)
+        layers = [
+            *((_in_engine(diff_id), "the Dockerfile, below its wheels") for diff_id in whole.below),
+            *((made.get(layer.key) or self._stored(layer.key), layer.title) for layer in planned),
+            *((above[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
+        ]
+        composed = image.image(layers, whole.settings, architecture=whole.architecture, created=self.created)
+        return Composed(image=composed, layers=len(layers), made=len(made))
+
+    def _stored(self, key: str) -> Layer:
+        found = self.store.find(key)
+        assert found is not None
+        return found
+
+    def _begin_downloads(self) -> None:
+        """Start to fetch the wheels of all layers that are certainly not in the store, before the interpreter is known."""
+        pool = DaemonPool(_DOWNLOADS)
+        for prefix in self.lock.prefixes:
+            pinned = [artifact for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
+            python = plan.interpreter(self.lock, prefix)
+            wanted = {artifact.sha256 for artifact in pinned}
+            if python is not None and not self._has_sdists(prefix):
+                layers = plan.wheel_layers(prefix, [_wheel(artifact) for artifact in pinned], python)
+                wanted = {w.sha256 for layer in layers if self.store.find(layer.key) is None for w in layer.wheels}
+            for artifact in sorted(pinned, key=lambda each: -(each.size or 0)):
+                if artifact.sha256 in wanted and artifact.sha256 not in self._downloads:
+                    self._downloads[artifact.sha256] = pool.submit(self._fetch, artifact)
+
+    def _fetch(self, artifact: Artifact) -> Path:
+        def tell(news: Progress) -> None:
+            with self._said:
+                self._bytes[artifact.sha256] = news.done or 0.0
+                done = sum(self._bytes.values())
+                self.on_progress(Progress(stage="build", message="downloading wheels", done=done, unit="bytes"))
+
+        return self.fetch(artifact, tell)
+
+    @staticmethod
+    def _has_sdists(prefix: Prefix) -> bool:
+        return any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
+
+    def _planned(self, prefix: Prefix, foundation: str) -> Sequence[WheelLayer]:
+        python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, foundation)
+        wheels = [_wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
+        return plan.wheel_layers(prefix, [*wheels, *self._built(prefix)], python)
+
+    def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
+        """What the interpreter says of itself: its version, and when and with what it was compiled."""
+        argv = [f"{prefix.path}/bin/python", "-c", "import sys; print(sys.version)"]
+        return self.engine.run(foundation, argv, entrypoint=[], network="none").output
+
+    def _built(self, prefix: Prefix) -> list[Wheel]:
+        """The wheels that a stage of the skeleton builds from source packages, in the folder of such wheels."""
+        if not self._has_sdists(prefix):
+            return []
+        stage = self.build("sdists")
+        folder = f"/wheels/{prefix.name}"
+        done = self.engine.run(stage.id, ["true"], entrypoint=[], network="none", collect=[folder])
+        found = []
+        for path, content in sorted(done.files.items()):
+            sha256 = hashlib.sha256(content).hexdigest()
+            target = self.wheels / sha256 / Path(path).name
+            if not target.is_file():
+                files.write_atomic(target, content)
+            found.append(Wheel(filename=target.name, sha256=sha256, size=len(content)))
+            future: Future[Path] = Future()
+            future.set_result(target)
+            self._downloads[sha256] = future
+        return found
+
+    def _make(self, lacking: Sequence[WheelLayer], foundation: str) -> dict[str, Layer]:
+        """The layers by key. Those of one prefix share a container for their bytecode, then are written side by side."""
+        made: dict[str, Layer] = {}
+        for prefix in self.lock.prefixes:
+            layers = [layer for layer in lacking if layer.prefix == prefix]
+            if not layers:
+                continue
+            place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
+            wheels = list(dict.fromkeys(wheel for layer in layers for wheel in layer.wheels))
+            paths = {wheel: self._downloads[wheel.sha256].result() for wheel in wheels}
+            modules = [dict(wheel_layer.sources(paths[wheel], place)) for wheel in wheels]
+            compiled = bytecode.compiled(self.engine, foundation, prefix, modules, self.on_progress)
+            of_wheel = dict(zip(wheels, compiled, strict=True))
+            pool = DaemonPool(_CONVERTERS)
+            jobs = {
+                layer.key: pool.submit(
+                    self._write, layer, [paths[wheel] for wheel in layer.wheels], place, _merged(of_wheel, layer)
+                )
+                for layer in sorted(layers, key=lambda each: -sum(wheel.size for wheel in each.wheels))
+            }
+            for count, (key, job) in enumerate(jobs.items(), 1):
+                made[key] = job.result()
+                self.on_progress(Progress(stage="build", message="writing layers", done=count, total=len(jobs)))
+        return made
+
+    def _write(self, layer: WheelLayer, wheels: Sequence[Path], place: Place, code: Mapping[str, bytes]) -> Layer:
+        return self.store.add(
+            layer.key, lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code)
+        )
+
+
+def _in_engine(diff_id: str) -> Layer:
+    """A layer that only the engine has: not compressed, so its two hashes are one. Nobody asked for its size."""
+    return Layer(digest=diff_id, diff_id=diff_id, size=0, unpacked=0, media_type=_PLAIN)
+
+
+def _merged(of_wheel: Mapping[Wheel, Mapping[str, bytes]], layer: WheelLayer) -> dict[str, bytes]:
+    return {path: content for wheel in layer.wheels for path, content in of_wheel[wheel].items()}
+
+
+def _wheel(artifact: Artifact) -> Wheel:
+    return Wheel(filename=artifact.filename, sha256=artifact.sha256, size=artifact.size or 0)

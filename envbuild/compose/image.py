@@ -1,0 +1,33 @@
+"""The configuration of a composed image."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envbuild.compose.model import ComposedImage, Layer
+
+# What of an engine's configuration belongs to the image and not to one of its containers. ``Shell`` is Docker's own:
+# https://github.com/opencontainers/image-spec/blob/main/config.md
+_KEPT = ("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir", "Labels", "StopSignal", "Shell")
+
+
+def image(
+    layers: Sequence[tuple[Layer, str]], settings: Mapping[str, Any], *, architecture: str, created: str
+) -> ComposedImage:
+    """The image of ``layers``, lowest first, each with the words for its line of the history.
+
+    ``settings`` are those of the skeleton as its engine tells them; ``created`` is a time as in RFC 3339. Equal arguments make
+    equal bytes.
+    """
+    config = {
+        "architecture": architecture,
+        "config": {name: settings[name] for name in _KEPT if settings.get(name)},
+        "created": created,
+        "history": [{"created": created, "created_by": words} for _, words in layers],
+        "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.diff_id}" for layer, _ in layers]},
+    }
+    content = json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
+    return ComposedImage(config=content, layers=tuple(layer for layer, _ in layers))

@@ -1,0 +1,77 @@
+"""Which layers the wheels of a lock become: pure, so that a layer is known by its key before it exists."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envbuild.compose.wheel_layer import RULES
+from envbuild.model import Lock, Prefix
+
+# A larger wheel has a layer of its own, which every image that installs it shares. The small ones of a prefix share one layer:
+# engines take about as long for a layer as for a megabyte.
+_LARGE = 1_000_000
+_MOST = 80  # layers of wheels in an image; engines take 127 layers in all
+_PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """One wheel to be installed, pinned or built from a pinned source; ``size`` in bytes."""
+
+    filename: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelLayer:
+    """A layer with ``wheels``, installed in ``prefix``. ``key`` is a sha256 (hex) of everything that decides its bytes."""
+
+    prefix: Prefix
+    wheels: tuple[Wheel, ...]
+    key: str
+
+    @property
+    def title(self) -> str:
+        """What the history of an image says of it."""
+        names = [wheel.filename.removesuffix(".whl") for wheel in self.wheels]
+        return names[0] if len(names) == 1 else f"{len(names)} small packages of {self.prefix.path}"
+
+
+def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
+    """The layers of ``wheels``, lowest first: each large one alone, in the given order, then all small ones.
+
+    ``python`` identifies the interpreter, which makes the bytecode.
+    """
+    sizes = sorted((wheel.size for wheel in wheels), reverse=True)
+    limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE
+    alone = [wheel for wheel in wheels if wheel.size > limit]
+    small = [wheel for wheel in wheels if wheel.size <= limit]
+    groups = [(wheel,) for wheel in alone] + ([tuple(small)] if small else [])
+    return tuple(WheelLayer(prefix=prefix, wheels=group, key=_key(prefix, group, python)) for group in groups)
+
+
+def interpreter(lock: Lock, prefix: Prefix) -> str | None:
+    """What identifies the interpreter of ``prefix`` by the lock alone; None if the lock does not pin its files."""
+    python = prefix.python
+    if python.is_fetched:
+        pins = [file.sha256 for file in python.files]
+    else:
+        packages = {package.name: package.sha256 for package in lock.image_packages()}
+        pins = [sha256 for name, sha256 in sorted(packages.items()) if _PYTHON_PACKAGE.fullmatch(name)]
+    return hashlib.sha256(" ".join([python.executable, *pins]).encode()).hexdigest() if pins else None
+
+
+def _key(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> str:
+    parts = {
+        "rules": RULES,
+        "wheels": [wheel.sha256 for wheel in wheels],
+        "prefix": prefix.path,
+        "python": [prefix.python.version, python],
+        "installer": prefix.backend,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

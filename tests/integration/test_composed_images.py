@@ -1,0 +1,72 @@
+"""An image composed from its wheels has the contents of the one that its Dockerfile gives: every path, mode, owner and byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from image_trees import differences, tree
+from program import Program, fresh_root, share_bases
+
+from envbuild.engine.client import Engine
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+NAME = "opencv-4.5.1.48-cpu-py39-debian11"
+LONG = {
+    "many packages, Python 3.11": "tf-2.21.0-cpu-py311-debian12",
+    "Python 2.7": "mxnet-1.6.0-cpu-py27-debian11",
+    "packages built from source": "chainer-4.3.1-cpu-py27-debian11",
+    "several prefixes": "two-pythons-cpu",
+    "wheels of CUDA": "jax-0.7.2-cuda12.9-py311-debian12",
+}
+
+
+@pytest.fixture
+def program(tmp_path: Path, engine: Engine) -> Program:
+    share_bases(tmp_path / "home")
+    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment={"DOCKER_HOST": engine.endpoint})
+
+
+def build(program: Program, name: str, builder: str) -> dict[str, Any]:
+    return program.run("build", name, "--builder", builder, "--json", timeout=3000).expect(0).document
+
+
+def compare(program: Program, engine: Engine, name: str) -> None:
+    program.run("lock", name, timeout=600).expect(0)
+    composed = build(program, name, "compose")
+    kept = composed["image"].replace("sha256:", "envbuild-test/composed:")[:60]
+    engine.tag(composed["image"], kept)
+    built = build(program, name, "docker")
+    try:
+        assert (composed["builder"], built["builder"]) == ("compose", "docker")
+        assert differences(tree(engine, kept), tree(engine, built["image"])) == []
+        ours, theirs = engine.settings(kept), engine.settings(built["image"])
+        for setting in ("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "Labels", "Shell", "ExposedPorts"):
+            assert ours.get(setting) == theirs.get(setting), setting
+    finally:
+        for tag in {*composed["tags"], *built["tags"], kept}:
+            engine.remove_image(tag)
+
+
+def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, engine: Engine) -> None:
+    """Its layers are kept: the next image that needs them, or the same one again, takes them from the store."""
+    compare(program, engine, NAME)
+    layers = program.home / "layers"
+    before = {path.name for path in (layers / "blobs/sha256").iterdir()}
+    again = build(program, NAME, "compose")
+    try:
+        assert not again["kept"]
+        assert {path.name for path in (layers / "blobs/sha256").iterdir()} == before
+        assert build(program, NAME, "compose")["kept"]
+        assert engine.run(again["image"], ["python", "-c", "import cv2"], network="none").code == 0
+    finally:
+        for tag in again["tags"]:
+            engine.remove_image(tag)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("kind", LONG)
+def test_every_kind_of_image(program: Program, engine: Engine, kind: str) -> None:
+    compare(program, engine, LONG[kind])

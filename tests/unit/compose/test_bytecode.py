@@ -1,0 +1,26 @@
+"""Which module a file of bytecode belongs to, and which wheels are compiled together."""
+
+from __future__ import annotations
+
+import pytest
+
+from envbuild.compose.bytecode import batches, source_of
+
+
+@pytest.mark.parametrize(
+    ("bytecode", "source"),
+    [
+        ("/e/a/__pycache__/b.cpython-311.pyc", "/e/a/b.py"),
+        ("/e/a/__pycache__/b.c.cpython-39.pyc", "/e/a/b.c.py"),
+        ("/e/a/__pycache__/__init__.cpython-36.pyc", "/e/a/__init__.py"),
+        ("/e/a/b.pyc", "/e/a/b.py"),
+        ("/e/a/b.c.pyc", "/e/a/b.c.py"),
+    ],
+)
+def test_the_module_of_a_file_of_bytecode(bytecode: str, source: str) -> None:
+    assert source_of(bytecode) == source
+
+
+def test_wheels_that_hold_the_same_path_are_compiled_apart() -> None:
+    one, two, three = {"/e/a.py": b"", "/e/tests.py": b"1"}, {"/e/b.py": b""}, {"/e/tests.py": b"2"}
+    assert batches([one, two, three, {}]) == [[0, 1, 3], [2]]
