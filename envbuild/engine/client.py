@@ -97,7 +97,7 @@ class Engine:
         dockerfile: str = "Dockerfile",
         target: str = "",
     ) -> BuiltImage:
-        """Build ``context`` and give the image all of the tags. ``target`` is a stage of ``dockerfile``; empty means the last one.
+        """Build ``context`` and give the image all tags. ``target`` is a stage of ``dockerfile``; empty means the last.
 
         ``secrets`` are never written to a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
         :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) if no docker
