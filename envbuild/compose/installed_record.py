@@ -26,7 +26,7 @@ class _Row:
     size: str
 
     def key(self) -> str:
-        return posixpath.normpath(self.path)
+        return posixpath.normpath(self.path.lstrip("/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,10 @@ class InstalledRecord:
     Raises :class:`BuildError` (``bad-wheel``) where they are malformed or do not agree with the archive.
     """
 
-    def __init__(self, folder: str, members: Collection[WheelMember]) -> None:
+    def __init__(self, folder: str, members: Collection[WheelMember], place: Place) -> None:
+        self._is_uv = place.installer == "uv"
         self._path = f"{folder}/RECORD"
+        self._signatures = {f"{folder}/{name}" for name in _SIGNATURES}
         self._edited = {f"{folder}/{name}" for name in ("RECORD", *_EDITED)}
         self._members = {member.member.name: member for member in members}
         own = self._members[self._path]
@@ -77,10 +79,11 @@ class InstalledRecord:
             self._rows = list(self._parse(text))
         except (UnicodeDecodeError, csv.Error) as error:
             raise bad_wheel(self._file, f"{self._path} cannot be read ({error})") from None
+        self._installed = {self._path: self._path}
         self._at: dict[str, _Row] = {}
         for row in self._rows:
             self._at.setdefault(row.key(), row)
-        self._check(folder)
+        self._check()
 
     def content(self, name: str) -> Content:
         """The content of the member of this name, which is compared with its hash when it is copied."""
@@ -88,11 +91,9 @@ class InstalledRecord:
         row = self._at.get(name)
         return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member
 
-    def move(self, name: str, path: str) -> None:
+    def install(self, name: str, path: str) -> None:
         """The member of this name is installed at ``path``, from the folder of modules."""
-        row = self._at.get(name)
-        if row is not None:
-            row.path = path
+        self._installed[name] = path
 
     def change(self, name: str, content: bytes) -> None:
         """The member of this name is installed with another content."""
@@ -103,16 +104,34 @@ class InstalledRecord:
         """The installer made a file at ``path``, from the folder of modules."""
         self._rows.append(_Row(path, f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))))
 
-    def text(self, place: Place) -> bytes:
+    def text(self) -> bytes:
         """The RECORD of the installed package."""
-        if place.installer == "uv":
+        if self._is_uv:
+            self._move_as_uv()
             self._rows.sort(key=lambda row: (row.path, row.hash, int(row.size or -1)))
         else:
+            self._move_as_pip()
             self._rows.sort(key=lambda row: (row.path, row.hash, row.size))
         stream = io.StringIO(newline="")
-        writer = csv.writer(stream, lineterminator="\n" if place.installer == "uv" else "\r\n")
+        writer = csv.writer(stream, lineterminator="\n" if self._is_uv else "\r\n")
         writer.writerows((row.path, row.hash, row.size) for row in self._rows)
         return stream.getvalue().encode()
+
+    def _move_as_uv(self) -> None:
+        """Paths in rows are compared with those of members in their shortest form."""
+        for name, path in self._installed.items():
+            row = self._at.get(name)
+            if row is None and name == self._path:
+                self._rows.append(_Row(name, "", str(self._members[name].size)))
+            elif row is not None and path != name:
+                row.path = path
+
+    def _move_as_pip(self) -> None:
+        """Paths are compared as they are. A member that has no row gets one without a hash."""
+        left = dict(self._installed)
+        for row in self._rows:
+            row.path = left.pop(row.path, row.path)
+        self._rows += [_Row(path, "", "") for path in left.values()]
 
     def _parse(self, text: str) -> Iterator[_Row]:
         seen = set()
@@ -127,13 +146,12 @@ class InstalledRecord:
             algorithm, equals, value = its_hash.partition("=")
             if its_hash and (algorithm not in _ALGORITHMS or not equals or not value):
                 raise bad_wheel(self._file, f"{self._path} gives {path!r} the hash {its_hash!r}, which is of no known kind")
-            row = (path.lstrip("/"), its_hash, size and str(int(size)))
-            if row not in seen:
+            row = (path.lstrip("/"), its_hash, size and str(int(size))) if self._is_uv else (path, its_hash, size)
+            if row not in seen or not self._is_uv:
                 seen.add(row)
                 yield _Row(*row)
 
-    def _check(self, folder: str) -> None:
-        signatures = {f"{folder}/{name}" for name in _SIGNATURES}
+    def _check(self) -> None:
         for row in self._rows:
             member = self._members.get(row.key())
             if member is None:
@@ -145,5 +163,5 @@ class InstalledRecord:
             if row.hash != self._at[row.key()].hash:
                 raise bad_wheel(self._file, f"{self._path} gives {row.path!r} two hashes")
         for name in self._members:
-            if name not in self._at and name not in signatures and name != self._path:
+            if name not in self._at and name not in self._signatures and name != self._path:
                 raise bad_wheel(self._file, f"{self._path} does not list {name!r}")

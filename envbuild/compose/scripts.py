@@ -60,8 +60,12 @@ def interpreter(place: Place) -> str:
 
 
 def rewrite(script: bytes, place: Place) -> bytes:
-    """A wheel's own script that begins with the placeholder, with a first line that names the interpreter."""
-    _, _, rest = script.partition(b"\n")
+    """A wheel's own script that begins with the placeholder, with a first line that names the interpreter.
+
+    To uv, a carriage return ends a line, too.
+    """
+    end = re.search(rb"\r\n|\r|\n" if place.installer == "uv" else rb"\n", script)
+    rest = script[end.end() :] if end else b""
     return f"#!{interpreter(place)}\n".encode() + rest
 
 

@@ -55,7 +55,7 @@ def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[E
     """
     interpreter(place)
     try:
-        source = _Source(wheel)
+        source = _Source(wheel, place)
         destination = _Destination(source, place)
         metadata = {"INSTALLER": b"uv" if place.installer == "uv" else b"pip\n", **({"REQUESTED": b""} if is_requested else {})}
         install(source, destination, metadata)
@@ -75,7 +75,7 @@ class _Stream(io.RawIOBase):
 
 
 class _Source(WheelSource):
-    def __init__(self, wheel: WheelZip) -> None:
+    def __init__(self, wheel: WheelZip, place: Place) -> None:
         self.wheel = wheel
         name = parse_wheel_filename(wheel.file.name)
         super().__init__(name.distribution, name.version)
@@ -90,7 +90,7 @@ class _Source(WheelSource):
             if f"{self._dist_info}/{needed}" not in self.files:
                 raise bad_wheel(wheel.file, f"it has no {self._dist_info}/{needed}")
         self._check_name()
-        self.record = InstalledRecord(self._dist_info, self.files.values())
+        self.record = InstalledRecord(self._dist_info, self.files.values(), place)
 
     def _check_name(self) -> None:
         metadata = parse_metadata_file(self.read_dist_info("METADATA"))
@@ -185,8 +185,8 @@ class _Destination(WheelDestination):
             names.add(script.name)
             path = f"{self._folders['scripts']}/{script.name}"
             self._make(path, script.text(self._place), is_executable=True, rank=1 if self._is_uv else 2)
-        content = self._source.record.text(self._place)
-        mode = self._source.files[f"{self._source.dist_info_dir}/RECORD"].member.mode
+        content = self._source.record.text()
+        mode = self._source.files[record_file_path].member.mode
         is_executable = self._is_uv and bool(mode & 0o111)  # uv writes into the unpacked file, pip replaces it
         self._put(f"{self._site}/{record_file_path}", InMemory(content), is_executable=is_executable, rank=3)
 
@@ -218,8 +218,7 @@ class _Destination(WheelDestination):
             content = self._rewritten(name, content)
         target = f"{self._folders[scheme]}/{path}"
         is_data = name.startswith(self._source.data_dir + "/")
-        if is_data:
-            self._source.record.move(name, posixpath.relpath(target, self._site))
+        self._source.record.install(name, posixpath.relpath(target, self._site) if is_data else name)
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 
     def _rewritten(self, name: str, content: Content) -> Content:
@@ -251,9 +250,12 @@ class _Destination(WheelDestination):
 
     def _real(self, path: str) -> str:
         """The path without a link in it: the `venv` module makes ``lib64`` one to ``lib``."""
-        links = f"{self._place.prefix}/lib64/"
-        if self._is_uv and f"{path}/".startswith(links):
-            return f"{self._place.prefix}/lib/{path[len(links) :]}".rstrip("/")
+        top, _, rest = path.removeprefix(f"{self._place.prefix}/").partition("/")
+        if self._is_uv and top == "lib64":
+            return f"{self._place.prefix}/lib/{rest}".rstrip("/")
+        if not self._is_uv and top in ("lib64", "local"):
+            # The virtualenv of old Pythons makes them links on some systems and not on others.
+            raise bad_wheel(self._source.wheel.file, f"it has files for {self._place.prefix}/{top}, which may be a link")
         return path
 
 

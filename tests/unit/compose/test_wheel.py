@@ -76,17 +76,24 @@ def test_data_goes_where_its_folder_says(place: Place, tmp_path: Path) -> None:
         data("purelib/c/d"),
         data("platlib/e"),
         data("headers/f.h"),
-        data("data/lib64/g"),
     ]
     found = install(place, make_wheel(tmp_path, parts))
-    lib = "lib" if place is UV else "lib64"  # the venv module makes lib64 a link to lib, the old virtualenv does not
     headers = f"opt/env/include/site/python{place.python}/toy/f.h"
-    wanted = ["opt/env/share/a", "opt/env/bin/b", f"{site(place)}/c/d", f"{site(place)}/e", headers, f"opt/env/{lib}/g"]
-    assert [found[path] for path in wanted] == [(0o644, b"x")] * 6
+    wanted = ["opt/env/share/a", "opt/env/bin/b", f"{site(place)}/c/d", f"{site(place)}/e", headers]
+    assert [found[path] for path in wanted] == [(0o644, b"x")] * 5
     assert not any(".data" in path for path in found)
     rows = found[f"{site(place)}/toy-1.0.dist-info/RECORD"][1].decode().splitlines()
     for path in ("../../../share/a", "../../../bin/b", "c/d", "e", f"../../../include/site/python{place.python}/toy/f.h"):
         assert any(row.startswith(f"{path},sha256=") for row in rows)
+
+
+def test_a_link_of_the_virtual_environment_stays_one(tmp_path: Path) -> None:
+    """The venv module makes lib64 a link to lib. A folder of this name in a layer would take its place."""
+    file = make_wheel(tmp_path, [data("data/lib64/a/b")])
+    found = install(UV, file)
+    assert found["opt/env/lib/a/b"] == (0o644, b"x")
+    assert not any("lib64" in path for path in found)
+    assert "/opt/env/lib64, which may be a link" in refused(PIP, file)
 
 
 def test_empty_folders_stay_with_uv_and_go_with_pip(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Thousands of wheels made by chance: what their layers hold is what is in them, and a damaged one is refused or harmless."""
+
+from __future__ import annotations
+
+import io
+import random
+import tempfile
+from pathlib import Path
+
+from fuzzing import fuzz
+from hypothesis.strategies import integers
+from random_wheels import installed, random_wheel
+from wheel_files import unpack
+
+from envbuild.compose import wheel_layer
+from envbuild.compose.model import Place
+from envbuild.errors import BuildError
+
+PLACE = Place(prefix="/opt/env", python="3.11", installer="uv")
+NUMBERS = integers(0, 2**40)
+FOLDER = tempfile.TemporaryDirectory()  # one for all: a thousand folders cost more than the wheels
+
+
+def layer_of(file: Path) -> dict[str, tuple[int, bytes | None]]:
+    stream = io.BytesIO()
+    wheel_layer.write(stream, [(file, True)], PLACE, {})
+    return unpack(stream.getvalue())
+
+
+@fuzz(10_000, NUMBERS)
+def test_layers_hold_what_is_in_the_wheels(number: int) -> None:
+    file = random_wheel(Path(FOLDER.name), number)
+    found, wanted = layer_of(file), installed(file, PLACE.prefix, PLACE.python)
+    record = next(path for path in wanted if path.endswith("/RECORD"))
+    assert wanted.pop(record)[0] == found[record][0]
+    missing = {path: told for path, told in wanted.items() if found.get(path) != told}
+    assert not missing, number
+    own = {f"{record.removesuffix('RECORD')}{name}" for name in ("RECORD", "INSTALLER", "REQUESTED")}
+    more = {path for path in found.keys() - wanted.keys() - own if found[path][1] is not None}
+    assert {path.rpartition("/")[0] for path in more} <= {"opt/env/bin"}, number
+    listed = found[record][1].decode().count("\n")
+    assert listed >= sum(content is not None for _, content in found.values()) - 1, number  # RECORD.jws is not listed
+
+
+@fuzz(5_000, NUMBERS)
+def test_damage_is_refused_or_changes_nothing(number: int) -> None:
+    """Some bytes of the archive are other ones: what is neither content nor name, like a time, may be anything."""
+    chance = random.Random(number)
+    file = random_wheel(Path(FOLDER.name), number % 1000)
+    wanted = layer_of(file)
+    data = bytearray(file.read_bytes())
+    begin = chance.randrange(len(data))
+    for at in range(begin, min(begin + chance.choice([1, 1, 2, 8]), len(data))):
+        data[at] = chance.randrange(256)
+    file.write_bytes(data)
+    try:
+        found = layer_of(file)
+    except BuildError as error:
+        assert error.code == "bad-wheel", number
+        return
+    # The mode stands in the directory alone, and so does whether a folder is there that is empty.
+    assert {path: content for path, (_, content) in found.items()} == {
+        path: content for path, (_, content) in wanted.items()
+    }, number
