@@ -218,6 +218,8 @@ class _Destination(WheelDestination):
             content = self._rewritten(name, content)
         target = f"{self._folders[scheme]}/{path}"
         is_data = name.startswith(self._source.data_dir + "/")
+        if is_data and self._is_uv and not self._source.record.lists(name):
+            raise bad_wheel(self._source.wheel.file, f"its RECORD does not list {name!r}")
         self._source.record.install(name, posixpath.relpath(target, self._site) if is_data else name)
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 

@@ -34,6 +34,9 @@ def random_wheel(folder: Path, number: int, name: str = "toy") -> Path:
     every.append(_record(chance, every, name))
     if chance.random() < 0.1:
         every.append(Part(name=f"{name}-1.0.dist-info/RECORD.jws", content=b"{}"))
+    for part in every:
+        if ".dist-info/" in part.name and chance.random() < 0.1:
+            part.mode = FILE | 0o755
     chance.shuffle(every)
     for part in every:
         _wrap(chance, part)
@@ -100,6 +103,8 @@ def _record(chance: random.Random, parts: list[Part], name: str) -> Part:
         algorithm = chance.choice(["sha256", "sha256", "sha256", "sha384", "sha512"])
         digest = base64.urlsafe_b64encode(hashlib.new(algorithm, part.content).digest()).decode().rstrip("=")
         row = [part.name, f"{algorithm}={digest}", str(len(part.content))]
+        if name.endswith("8") and ".data/" not in part.name and chance.random() < 0.3:
+            continue  # as in many wheels of PyTorch
         if name.endswith("7"):  # rows as few tools write them
             row = [
                 chance.choice(["", "/", "" if ".data/" in row[0] else "./"]) + row[0],

@@ -161,6 +161,17 @@ def test_the_installer_says_who_it_was(place: Place, tmp_path: Path) -> None:
     assert f"{folder}/REQUESTED" not in unpack(stream.getvalue())
 
 
+def test_a_record_that_is_a_program(tmp_path: Path) -> None:
+    """As in selenium 4.50: uv leaves the mode as it is, pip does not."""
+    own = [Part(name=path, content=content) for path, content in metadata().items()]
+    record = record_of(own)
+    record.mode = FILE | 0o755
+    file = tmp_path / "toy-1.0-py3-none-any.whl"
+    file.write_bytes(zip_file([*own, record]))
+    assert install(UV, file)[f"{site(UV)}/{record.name}"][0] == 0o755
+    assert install(PIP, file)[f"{site(PIP)}/{record.name}"][0] == 0o644
+
+
 @BOTH
 def test_bytecode_that_a_wheel_brings_stays(place: Place, tmp_path: Path) -> None:
     parts = [Part(name="toy/__pycache__/a.cpython-36.pyc", content=b"1"), data("purelib/b/__pycache__/c.pyc", b"2")]
@@ -261,7 +272,6 @@ DIGEST = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # of nothing
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ("", "does not list 'a'"),
         (f"a,{DIGEST},0\nb,{DIGEST},0\n", "lists 'b', which is not in the wheel"),
         (f"a,{DIGEST},1\n", "has 0 bytes, and not the 1"),
         (f"a,{DIGEST[:-1]}Q,0\n", "has another sha256 than its RECORD says"),
@@ -281,6 +291,20 @@ def test_a_record_that_disagrees_is_refused(place: Place, rows: str, reason: str
     file = tmp_path / "toy-1.0-py3-none-any.whl"
     file.write_bytes(zip_file([Part(name="a"), *own, record]))
     assert reason in refused(place, file)
+
+
+def test_a_record_that_lacks_files(tmp_path: Path) -> None:
+    """PyTorch 1.0.0 lacks 200 of them. uv adds rows, but for those that it moves; pip adds rows without sizes."""
+    file = tmp_path / "toy-1.0-py3-none-any.whl"
+    own = [Part(name=path, content=content) for path, content in metadata().items()]
+    file.write_bytes(zip_file([Part(name="a", content=b"abc"), *own, record_of(own)]))
+    rows = install(UV, file)[f"{site(UV)}/toy-1.0.dist-info/RECORD"][1].decode().splitlines()
+    assert "a,,3" in rows
+    rows = install(PIP, file)[f"{site(PIP)}/toy-1.0.dist-info/RECORD"][1].decode().splitlines()
+    assert "a,," in rows
+    file.write_bytes(zip_file([data("data/a"), *own, record_of(own)]))
+    assert "does not list 'toy-1.0.data/data/a'" in refused(UV, file)
+    assert "opt/env/a" in install(PIP, file)
 
 
 @BOTH
