@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from isal import igzip_lib, isal_zlib
 
 from envbuild.compose.model import Layer
 from envbuild.compose.store import Entry, LayerStore
 from envbuild.model import OnProgress, Progress
 
 _PIECE = 1 << 20
+_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
 _INPUT = 1 << 16  # what follows a member is copied: with large pieces and small members, again and again
 
 
@@ -162,7 +164,7 @@ class _Gunzip:
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._size = 0
-        self._member = zlib.decompressobj(wbits=31)
+        self._member = isal_zlib.decompressobj(wbits=31)
         self._is_sound = True
 
     def feed(self, piece: bytes) -> None:
@@ -174,14 +176,14 @@ class _Gunzip:
         while self._is_sound:
             try:
                 output = self._member.decompress(piece, _PIECE)
-            except zlib.error:
+            except _Damaged:
                 self._is_sound = False
                 return
             self._digest.update(output)
             self._size += len(output)
             piece = self._member.unconsumed_tail
             if self._member.eof:
-                piece, self._member = self._member.unused_data, zlib.decompressobj(wbits=31)
+                piece, self._member = self._member.unused_data, isal_zlib.decompressobj(wbits=31)
             if not piece and len(output) < _PIECE:
                 return
 

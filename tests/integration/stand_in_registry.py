@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,10 +37,14 @@ class Registry:
 
 
 @contextlib.contextmanager
-def serve(registry: Registry) -> Iterator[Registry]:
-    """Serve it on a free port of loopback while the block lasts."""
+def serve(registry: Registry, certificate: str = "") -> Iterator[Registry]:
+    """Serve it on a free port of loopback while the block lasts; by TLS with the ``certificate`` and its key in a file."""
     handler = type("Handler", (_Handler,), {"registry": registry})
     server = _Server(("127.0.0.1", 0), handler)
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     registry.host = f"127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -132,7 +137,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, path: str, query: dict[str, list[str]], body: bytes) -> None:
         name, kind, rest = _parts(path)
         blobs = self.registry.blobs.setdefault(name, {})
-        if kind == "manifests":
+        if not kind:
+            self._answer(200, b"{}")
+        elif kind == "manifests":
             self._manifest(f"{name}:{rest}", body)
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)

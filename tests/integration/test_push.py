@@ -19,7 +19,7 @@ import requests
 from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage
-from envbuild.compose.outputs import credentials, manifest
+from envbuild.compose.outputs import credentials, manifest, registry_client
 from envbuild.compose.outputs.registry import Pushed, Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError, PublishError
@@ -278,6 +278,32 @@ def test_ctrl_c_ends_a_push_that_waits(registry, store, image):
     with pytest.raises(KeyboardInterrupt):
         push(image, store, to(registry), CI, news)
     assert waiting.is_set() and threading.active_count() < 20
+
+
+@pytest.mark.parametrize("trusted", ["by docker's folder", "by a bundle", ""])
+def test_a_registry_with_a_certificate_of_its_own(store, image, tmp_path, monkeypatch, trusted):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    both, alone = tmp_path / "both.pem", tmp_path / "ca.crt"
+    name = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(both)]
+    subprocess.run(["openssl", "req", "-x509", "-days", "2", *key, *name, "-out", str(alone)], check=True, capture_output=True)
+    both.write_text(both.read_text() + alone.read_text())
+    others = tmp_path / "others.pem"
+    shutil.copy(Path(requests.certs.where()), others)
+    monkeypatch.setattr(registry_client, "_CERTIFICATES", tmp_path / "certs.d")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(alone if trusted == "by a bundle" else others))
+    with serve(Registry(), str(both)) as registry:
+        if trusted == "by docker's folder":
+            (tmp_path / "certs.d" / registry.host).mkdir(parents=True)
+            shutil.copy(alone, tmp_path / "certs.d" / registry.host / "ca.crt")
+        if trusted:
+            pushed(image, store, registry)
+            require_whole(registry, image)
+            return
+        with pytest.raises(PublishError, match="certificate verify failed") as caught:
+            pushed(image, store, registry)
+        assert caught.value.code == "registry-unreachable" and "certs.d" in caught.value.hint
 
 
 @pytest.fixture

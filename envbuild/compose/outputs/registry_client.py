@@ -6,7 +6,6 @@ https://distribution.github.io/distribution/spec/auth/token/.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import random
 import re
@@ -30,6 +29,7 @@ _CONNECT_S = 10
 _SILENCE_S = 300  # a registry reads a whole layer again before it answers
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry forgot an upload that it had begun, or counts it otherwise
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _CERTIFICATES = Path("/etc/docker/certs.d")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
@@ -116,7 +116,7 @@ class Client:
         self._session = requests.Session()
         self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=8))
         self._session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=8))
-        _trust(self._session, repository.host)
+        self._verify = _trust(self._session, repository.host)
         self._base = self._find_base()
 
     def close(self) -> None:
@@ -198,6 +198,7 @@ class Client:
             data=data,
             auth=_Header(authorization if own else ""),
             timeout=(_CONNECT_S, _SILENCE_S),
+            verify=self._verify,
             allow_redirects=method in ("GET", "HEAD"),
         )
 
@@ -212,10 +213,10 @@ class Client:
         """https, or plain http where a registry on this machine speaks nothing else."""
         host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
         if _is_local(host):
-            with contextlib.suppress(requests.RequestException):
-                self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=_Header(""))
-                return f"https://{host}"
-            return f"http://{host}"
+            try:
+                self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=_Header(""), verify=self._verify)
+            except requests.RequestException as error:
+                return f"https://{host}" if _UNTRUSTED in str(error) else f"http://{host}"
         return f"https://{host}"
 
     def _authorize(self, answer: requests.Response, used: str) -> None:
@@ -253,14 +254,17 @@ class Client:
             raise _PassingError(_unreachable(self.repository, error)) from error
 
 
-def _trust(session: requests.Session, host: str) -> None:
-    """Trust what Docker trusts for this registry: the folder with its CA and client certificate, where there is one."""
+def _trust(session: requests.Session, host: str) -> str | None:
+    """The CA that Docker trusts for this registry, from the folder that it reads, and our certificate there, if any.
+
+    To be passed with each request: where REQUESTS_CA_BUNDLE is set, requests ignores what a session trusts.
+    """
     folder = _CERTIFICATES / host
-    authorities = sorted(folder.glob("*.crt")) if folder.is_dir() else []
-    if authorities:
-        session.verify = str(authorities[0])
-    for certificate in sorted(folder.glob("*.cert")) if folder.is_dir() else []:
+    if not folder.is_dir():
+        return None
+    for certificate in sorted(folder.glob("*.cert")):
         session.cert = (str(certificate), str(certificate.with_suffix(".key")))
+    return next((str(path) for path in sorted(folder.glob("*.crt"))), None)
 
 
 def _is_local(host: str) -> bool:
@@ -295,7 +299,7 @@ def _refused(repository: Repository, method: str, answer: requests.Response) -> 
 
 def _unreachable(repository: Repository, error: Exception) -> PublishError:
     words = " ".join(str(error).split())
-    certificate = "CERTIFICATE_VERIFY_FAILED" in words
+    certificate = _UNTRUSTED in words
     return PublishError(
         f"The registry of {repository} cannot be reached: {words[:300]}.",
         code="registry-unreachable",
