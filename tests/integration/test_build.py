@@ -22,6 +22,7 @@ from envbuild.workspace import Workspace
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 REPOSITORY = "envbuild-test"
 CANARY = "canary-9f8e7d6c"
+STOLEN = "envbuild-test-base:stolen"
 
 
 class CanaryIndex(Index):
@@ -232,39 +233,46 @@ def test_packages_in_another_version_than_pinned_stop_the_build_before_any_tag(e
 
 
 @pytest.fixture
-def stolen(engine: Engine, built: tuple[build.BuildRecord, list[Progress]], tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Gives the name of the base to an image with the same packages and one more file, until the test ends."""
-    record, _ = built
-    base, other = record.base.reference, f"{REPOSITORY}:other-base"
-    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nCOPY Dockerfile /more\n")
-    engine.build(tmp_path, tag=other)
-    yield lambda: engine.tag(other, base)
-    engine.tag(record.base.image, base)
-    engine.remove_image(other)
+def steal(
+    engine: Engine, built: tuple[build.BuildRecord, list[Progress]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], None]]:
+    """Gives the name of the base to an image with the same packages and one more file.
 
-
-def test_another_image_under_the_name_of_the_base_stops_the_build(engine, built, place, locked, templates, stolen):
+    The base has a name of its own here, because others may build on the same engine.
+    """
     record, _ = built
     if record.base.how != "bootstrapped":
         pytest.skip("the engine pulled the base: its digest names it")
+    other = f"{REPOSITORY}:other-base"
+    monkeypatch.setattr(bases.bootstrap, "reference", lambda _: STOLEN)
+    (tmp_path / "Dockerfile").write_text(f"FROM {record.base.reference}\nCOPY Dockerfile /more\n")
+    engine.build(tmp_path, tag=other)
+    engine.tag(record.base.image, STOLEN)
+    yield lambda: engine.tag(other, STOLEN)
+    engine.remove_image(STOLEN)
+    engine.remove_image(other)
+
+
+def test_another_image_under_the_name_of_the_base_stops_the_build(engine, built, place, locked, templates, steal):
+    record, _ = built
     before = {tag: engine.image(tag).id for tag in record.tags}
-    stolen()
+    steal()
     with pytest.raises(BuildError) as stopped:
         again(engine, place, locked, templates, no_cache=True)
     assert (stopped.value.code, stopped.value.exit_code) == ("base-differs", 7)
-    assert record.base.reference in stopped.value.message
-    assert record.base.reference in stopped.value.hint
+    assert STOLEN in stopped.value.message
+    assert STOLEN in stopped.value.hint
     assert {tag: engine.image(tag).id for tag in record.tags} == before
     assert build.read_record(place, record.name) == record
 
 
-def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, place, locked, templates, stolen, monkeypatch):
+def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, place, locked, templates, steal, monkeypatch):
     record, _ = built
     before = {tag: engine.image(tag).id for tag in record.tags}
     assemble = build.assemble
 
     def assemble_late(*words: object) -> Path:
-        stolen()
+        steal()
         return assemble(*words)
 
     monkeypatch.setattr(build, "assemble", assemble_late)
