@@ -129,3 +129,51 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
         assert not [name for name in composed.tree(store.folder) if "/." in name or name.startswith("locks")]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+# Forks children that add one layer, each killed one file operation later than the one before, until one gets to the end.
+_STEPS = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import composed
+from envbuild.compose import upkeep
+from envbuild.compose.store import LayerStore
+from envbuild.model import ignore_progress
+
+OPERATIONS = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.utime", "fcntl.flock"}
+tree = None
+for last in range(1, 500):
+    store = LayerStore(Path(sys.argv[1]) / str(last))
+    child = os.fork()
+    if child == 0:
+        steps = 0
+        def count(event, _words):
+            global steps
+            if event in OPERATIONS:
+                steps += 1
+                if steps == last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(count)
+        composed.add(store, "a")
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    for entry in store.entries():
+        assert store.has(entry.layer), last
+    verified = upkeep.verify(store, ignore_progress)
+    assert (verified.damaged, verified.entries) == ((), ()), last
+    composed.add(LayerStore(store.folder), "a")
+    composed.add(LayerStore(store.folder), "b")  # what writes removes what the killed one left
+    tree = tree or composed.tree(store.folder)
+    assert composed.tree(store.folder) == tree, last
+    if status == 0:
+        print(last)
+        break
+"""
+
+
+def test_a_kill_before_each_file_operation_is_harmless(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", _STEPS, str(tmp_path), str(UNIT)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 15, "so many operations there are at least"
