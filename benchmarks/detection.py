@@ -5,7 +5,8 @@
 
 Runs the test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
 framework (detection_adapter.py), and once without. Exits with 1 where a fault passed or a healthy run did not. With --write the
-runs go to docs/explanation/detection.json, in place of those of the same frameworks, and the table to detection.md beside it.
+runs go to docs/explanation/detection.json, in place of those of the same frameworks and faults, and the table to detection.md
+beside it.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ def run(python: str, framework: str, fault: str) -> dict[str, Any]:
         "named": named,
         "message": bad[0]["message"] if bad else "",
         "seconds": round(seconds, 1),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 
 
@@ -142,8 +144,16 @@ def _cell(run: dict[str, Any]) -> str:
 
 def page(text: str, content: dict[str, Any]) -> str:
     """The page with the table of ``content`` between its two marks."""
-    made = f"{BEGIN}\nMeasured on {content['date']}, two CPU workers.\n\n{table(content['runs'])}\n{END}"
+    dates = " and ".join(sorted({run["date"] for run in content["runs"]}))
+    made = f"{BEGIN}\nMeasured on {dates}, two CPU workers.\n\n{table(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
+
+
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The new runs in place of the old ones of the same framework and fault, in the order of the faults."""
+    found = {(run["framework"], run["fault"]): run for run in [*old, *new]}
+    frameworks = list(dict.fromkeys(framework for framework, _ in found))
+    return [found[framework, fault] for framework in frameworks for fault in FAULTS if (framework, fault) in found]
 
 
 def installed(framework: str) -> str:
@@ -185,8 +195,7 @@ def main() -> int:
         print(f"WRONG: {each['framework']}: {each['fault']}: {each['verdict']}: {each['message']}")
     if options.write:
         others = json.loads(DATA.read_text())["runs"] if DATA.exists() else []
-        kept = [run for run in others if run["framework"] not in chosen and run["fault"] in FAULTS]
-        content = {"schema": SCHEMA, "date": datetime.now(UTC).strftime("%Y-%m-%d"), "runs": kept + runs}
+        content = {"schema": SCHEMA, "runs": merged(others, runs)}
         DATA.write_text(json.dumps(content, indent=1) + "\n")
         PAGE.write_text(page(PAGE.read_text(), content))
     return int(bool(wrong))

@@ -1,10 +1,9 @@
-"""What the reference check sees on one GPU (or CPU): healthy runs, planted faults; and what a plain loop reaches.
+"""What the reference check sees on one GPU (or CPU): healthy runs, and planted faults.
 
-    python benchmarks/gpu/calibrate.py reference|faults|plain --adapter images/recipes/pytorch/smoke.py --json FILE
+    python benchmarks/gpu/calibrate.py reference|faults --adapter images/recipes/pytorch/smoke.py --json FILE
 
 `reference` trains the guest's reference network from many seeds, with the arithmetic that a GPU may be set to. `faults` does it
 with faults that are planted in PyTorch itself, below the adapter. Both write down what the guest's own judge says of each run.
-`plain` is a training loop as a user writes it, without anything of the guest, timed by another clock.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ SETTINGS = {"float32": 100, "tf32": 70, "bf16": 60, "cudnn.benchmark": 70}
 POSSIBLE = {"tf32": {"tf32": "it was asked for"}, "bf16": {"bf16": "it was asked for"}}
 FIRST_SEED = 1000
 FAULT_SEEDS = (7, 8, 9)
-BATCH, ROUNDS, ROUND_S, WARM_S = 256, 9, 0.5, 3.0
 
 
 def case(seed: int, replicas: int = 1) -> tuple[Any, dict[str, np.ndarray]]:
@@ -244,76 +242,15 @@ def planted_faults(path: str) -> dict[str, Any]:
     return {"runs": found}
 
 
-def plain(path: str) -> dict[str, Any]:
-    """Images per second of the guest's network for CIFAR-10 in a loop of a few lines, each round by itself."""
-    del path
-    import torch
-    from torch import nn
-
-    device = torch.device("cuda" if _has_gpu() else "cpu")
-
-    def block(inside: int, outside: int, stride: int) -> nn.Module:
-        class Block(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.main = nn.Sequential(
-                    nn.Conv2d(inside, outside, 3, stride, 1, bias=False),
-                    nn.BatchNorm2d(outside),
-                    nn.ReLU(),
-                    nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
-                    nn.BatchNorm2d(outside),
-                )
-                short = [nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)]
-                self.short = nn.Sequential(*(short if stride > 1 else []))
-
-            def forward(self, x: Any) -> Any:
-                return nn.functional.relu(self.main(x) + self.short(x))
-
-        return Block()
-
-    widths = [(16, 16, 1)] * 3 + [(16, 32, 2), (32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 64, 1)]
-    head = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-    model = nn.Sequential(
-        *head, *(block(*each) for each in widths), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
-    ).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    torch.backends.cudnn.benchmark = True
-    images, labels = torch.rand(BATCH, 3, 32, 32, device=device), torch.randint(0, 10, (BATCH,), device=device)
-
-    def steps(count: int) -> float:
-        start = time.perf_counter()
-        for _ in range(count):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
-
-    steps(3)
-    until = time.perf_counter() + WARM_S
-    while time.perf_counter() < until:
-        one = steps(5) / 5
-    count = max(1, round(ROUND_S / one))
-    rates = [BATCH * count / steps(count) for _ in range(ROUNDS)]
-    return {
-        "network": "resnet20",
-        "batch": BATCH,
-        "steps_per_round": count,
-        "images_per_s": rates,
-        "median": float(np.median(rates)),
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("reference", "faults", "plain"))
+    parser.add_argument("what", choices=("reference", "faults"))
     parser.add_argument("--adapter", required=True)
     parser.add_argument("--json", required=True, type=Path)
     parser.add_argument("--runs", type=float, default=1.0, metavar="SHARE", help="of the healthy runs (default: all 300)")
     options = parser.parse_args()
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # `tf32` is one of the settings
-    work = {"reference": functools.partial(reference, runs=options.runs), "faults": planted_faults, "plain": plain}
+    work = {"reference": functools.partial(reference, runs=options.runs), "faults": planted_faults}
     start = time.perf_counter()
     answer = work[options.what](options.adapter)
     import torch

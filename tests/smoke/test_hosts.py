@@ -75,8 +75,8 @@ class Job:
 
     def answer(self) -> tuple[Answer, list[int]]:
         """Rank 0's answer, and the exit status of the others."""
-        out, err = self.ranks[0].communicate(timeout=180)
-        others = [rank.wait(timeout=60) for rank in self.ranks[1:]]
+        out, err = self.ranks[0].communicate(timeout=600)
+        others = [rank.wait(timeout=600) for rank in self.ranks[1:]]
         report = json.loads(self._target.read_text()) if self._target.exists() else None
         return Answer(self.ranks[0].returncode, out, err, report), others
 
@@ -180,7 +180,7 @@ def test_a_process_that_is_stopped_is_lost_like_a_dead_host(guest: Guest, machin
     job.stop(2, 3)
     start = time.monotonic()
     try:
-        out, err = job.ranks[0].communicate(timeout=60)
+        out, err = job.ranks[0].communicate(timeout=600)
         assert time.monotonic() - start < LOST_WITHIN_S
         report = json.loads((tmp_path / "report.json").read_text())
         (run,) = [check for check in report["checks"] if check["id"] == "RUN"]
@@ -196,7 +196,7 @@ def test_a_rank_0_that_is_stopped_ends_the_run_on_the_other_side(guest: Guest, m
     job.stop(0)
     start = time.monotonic()
     try:
-        assert [rank.wait(timeout=60) for rank in job.ranks[1:]] == [1, 1, 1]
+        assert [rank.wait(timeout=600) for rank in job.ranks[1:]] == [1, 1, 1]
         assert time.monotonic() - start < LOST_WITHIN_S
     finally:
         job.go_on(0)
@@ -235,7 +235,7 @@ def test_ranks_that_do_not_come_are_named(guest: Guest, tmp_path: Path) -> None:
 def test_a_lost_rank_0_lets_nobody_wait(guest: Guest, tmp_path: Path) -> None:
     flags = ("--rank", "1", "--world-size", "2", "--master", f"127.0.0.1:{_free_port()}", "--join", "1")
     process = guest.start("run", *QUICK, *flags)
-    _out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=600)
     assert process.returncode == 1
     assert "cannot be reached" in err
 
@@ -248,4 +248,4 @@ def test_several_devices_of_one_process(guest: Guest, tmp_path: Path) -> None:
     flags = ("--rank", "0", "--world-size", "2", "--slots", "2", "--master", f"127.0.0.1:{port}")
     answer = guest.run("run", *QUICK, "--counts", "4", *flags, folder=tmp_path)
     assert (answer.code, answer.check("ORACLE", 4)["status"]) == (0, "pass"), answer.err
-    assert other.wait(timeout=60) == 0
+    assert other.wait(timeout=600) == 0

@@ -97,7 +97,7 @@ def test_a_run_that_is_worse_than_its_baseline(guest: Guest, tmp_path: Path) -> 
     assert (worse.code, worse.failed()) == (1, {"BASELINE", "ORACLE"}), worse.out
     assert "ORACLE with 2 devices: fail, was pass" in worse.check("BASELINE")["message"]
     process = guest.start("diff", kept, tmp_path / "report.json")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
     assert "ORACLE with 2 devices: fail, was pass" in out
 
@@ -115,6 +115,6 @@ def test_a_run_that_is_worse_than_its_baseline(guest: Guest, tmp_path: Path) -> 
 )
 def test_wrong_usage(guest: Guest, arguments: tuple[str, ...]) -> None:
     process = guest.start(*arguments)
-    _out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "Traceback" not in err

@@ -99,7 +99,7 @@ def test_two_machines_measure_the_network_between_them(
         assert "--connect" in waiting.stderr.readline()
         answer = guest_of(version).run("probe", "--connect", f"127.0.0.1:{port}", folder=tmp_path)
         assert answer.code == 0, answer.err
-        assert waiting.wait(timeout=60) == 0
+        assert waiting.wait(timeout=600) == 0
     finally:
         waiting.kill()
         waiting.communicate()

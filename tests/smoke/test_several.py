@@ -64,7 +64,7 @@ class Image:
 
     def run(self, *arguments: str) -> Answer:
         process = self.start("run", *arguments)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         return Answer(process.returncode, out, err, self.report())
 
     def report(self) -> dict[str, Any] | None:
@@ -171,7 +171,7 @@ def test_a_part_that_does_not_even_watch_itself_is_ended(image: Image) -> None:
     python.chmod(0o755)
     started = time.monotonic()
     answer = image.run(*QUICK, "--part-timeout", "1.5")
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 300  # of the 600 s that it would sleep
     assert (answer.code, parts(answer)["stuck"]["status"]) == (4, "fail"), answer.err
     assert answer.failed() == {"HANG"}
 
@@ -226,7 +226,7 @@ def test_an_interrupt_ends_the_running_part_and_keeps_what_was_found(image: Imag
             break
     time.sleep(4)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=600)
     assert process.returncode == 130
     report = image.report()
     assert report is not None

@@ -32,7 +32,7 @@ def test_without_any_folder_to_write_one_sentence_says_so(guest_of: Callable[[st
     guest = guest_of(version)
     words = QUICK if verb == "run" else ("probe",)
     process = guest.start(*words, prefix=read_only(), env=guest.env(HOME="/usr"))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (2, ""), err
     assert err.startswith("envbuild-smoke: there is no folder for temporary files: /tmp, ") and "--tmpfs /tmp" in err
     assert err.count("\n") == 1
@@ -42,7 +42,7 @@ def test_without_any_folder_to_write_one_sentence_says_so(guest_of: Callable[[st
 def test_one_writable_folder_is_enough_and_the_report_may_go_to_standard_output(guest: Guest, folder: str) -> None:
     env = guest.env(HOME=folder)
     process = guest.start(*QUICK, "--json", "-", prefix=read_only(folder), env=env)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert json.loads(out)["status"] == "pass"
     assert "PASS in" in err
@@ -53,7 +53,7 @@ def test_a_folder_that_becomes_full_is_named(guest: Guest) -> None:
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount a file system")
     process = guest.start(*QUICK, prefix=prefix, env=guest.env(TMPDIR="/mnt"))
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
     assert "Traceback" not in err
     assert "no more can be written to /mnt" in out and "No space left on device" in out
@@ -71,7 +71,7 @@ def test_a_file_that_hides_a_module_is_named_with_its_path(
     env = guest.env()
     env["PYTHONPATH"] = f":{env['PYTHONPATH']}" if version == NEWEST else f"{tmp_path}:{env['PYTHONPATH']}"
     process = guest.start(*QUICK, env=env, cwd=tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode != 0, out + err
     assert f"{hiding} hides the module {module}" in err, err
     assert "Traceback" not in err

@@ -1,4 +1,4 @@
-"""Faults that real PyTorch can have in a bucket after the first: planted in DistributedDataParallel by its own hooks."""
+"""Faults planted in real PyTorch, in its optimizer and in DistributedDataParallel: each fails and is named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,25 @@ from .conftest import GUEST, INSIDE, PYTHONS, REPOSITORY, Guest
 
 TORCH = ("torch==1.12.1", "numpy==1.23.5")  # one wheel that holds all that it needs
 SECOND = ["fc1_w", "fc1_b", "fc2_w", "fc2_b"]
-FAULTS = {
+# Faults of benchmarks/faulty_pytorch.py → the checks that fail, the cause that is named.
+OF_TRAINING = {
+    "": (set(), None),
+    "lr=1.01": ({"ORACLE"}, "learning-rate"),
+    "momentum=0.95": ({"ORACLE"}, "momentum"),
+    "weight_decay=1e-3": ({"ORACLE"}, "weight-decay"),
+    "nesterov": ({"ORACLE"}, "nesterov"),
+    "label": ({"ORACLE"}, "wrong-labels"),
+    "noise=1e-3": ({"ORACLE"}, "noise"),
+    "fp16": ({"ORACLE"}, "gradients-in-float16"),
+    "kept-fp16": ({"ORACLE"}, "weights-in-float16"),
+    "by-fewer": ({"ORACLE"}, "gradients-summed"),  # of two ranks
+    "silent-fc2_b": ({"ORACLE"}, "silent-fc2_b-rank-1"),
+    "stale-rank": ({"ORACLE"}, "stale-rank-1"),
+    "state-lost": ({"ORACLE", "REPLICA"}, "no-momentum-rank-1"),
+    "lr-rank=1.05": ({"ORACLE", "REPLICA"}, "learning-rate-rank-1"),
+    "frozen-conv1_w": ({"ORACLE", "REPLICA"}, "frozen-conv1_w-rank-1"),
+}
+OF_BUCKETS = {
     "": None,
     "not-exchanged": "bucket-not-exchanged",
     "lost": "bucket-lost",
@@ -38,7 +56,18 @@ def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Guest:
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", OF_TRAINING)
+def test_a_fault_of_training_fails_and_is_named(with_torch: Guest, tmp_path: Path, fault: str) -> None:
+    adapter = REPOSITORY / "benchmarks" / "faulty_pytorch.py"
+    chosen = ("--adapter", adapter, "--option", f"fault={fault}", "--counts", "2", "--phases", "oracle")
+    answer = with_torch.run("run", *chosen, folder=tmp_path)
+    failed, cause = OF_TRAINING[fault]
+    assert (answer.code, answer.failed()) == (1 if failed else 0, failed), answer.out
+    assert (answer.check("ORACLE", 2)["detail"]["hypothesis"] or {}).get("id") == cause
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("fault", OF_BUCKETS)
 def test_a_fault_of_a_later_bucket_fails_with_its_parameters(with_torch: Guest, tmp_path: Path, fault: str) -> None:
     chosen = ("--adapter", "faulty_ddp", "--option", f"fault={fault}", "--counts", "2", "--phases", "oracle,buckets")
     answer = with_torch.run("run", *chosen, folder=tmp_path)
@@ -48,4 +77,4 @@ def test_a_fault_of_a_later_bucket_fails_with_its_parameters(with_torch: Guest, 
         assert (answer.code, buckets["status"]) == (0, "pass"), answer.out
         return
     assert (answer.code, answer.failed()) == (1, {"BUCKETS"}), answer.out
-    assert (buckets["detail"]["hypothesis"], buckets["detail"]["wrong"]) == (FAULTS[fault], SECOND)
+    assert (buckets["detail"]["hypothesis"], buckets["detail"]["wrong"]) == (OF_BUCKETS[fault], SECOND)
