@@ -15,7 +15,7 @@ from envbuild.compose.wheel_zip import WheelZip
 from envbuild.errors import BuildError
 
 # Belongs to the key of every layer: increase the number with each change that gives the same wheel another layer.
-RULES = f"1, {COMPRESSOR}"
+RULES = f"2, {COMPRESSOR}"
 
 
 def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Mapping[str, bytes | Path]) -> Layer:

@@ -125,6 +125,8 @@ def _wrap(chance: random.Random, part: Part) -> None:
     part.method = chance.choice([8, 8, 8, 0])
     part.descriptor = chance.choice(["", "", "", "L", "sL", "sQ"])
     part.is_wide = chance.random() < 0.1
+    if not part.name.isascii():
+        part.system = 3  # unzip takes other names for those of DOS, whatever their flags say
     part.extra = chance.choice([b"", b"", b"UT\5\0\1\0\0\0\0"])
     if part.method == 8:
         strategy = chance.choice([zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE])
