@@ -63,6 +63,7 @@ class BuildRecord:
     is true, because BuildKit from 0.11 on can set a given creation time. ``kept`` is true if nothing had changed and the
     earlier image was kept. ``rendering`` and ``guest`` are the sha256 that evidence of this image refers to. ``builder`` is
     ``docker`` for an image that was built by its Dockerfile, and ``compose`` for one that was composed.
+    ``pushed`` are the places of this image in registries, ``HOST/REPOSITORY@DIGEST``.
     """
 
     name: str
@@ -83,6 +84,7 @@ class BuildRecord:
     rendering: str = ""
     guest: str = ""
     builder: str = "docker"
+    pushed: tuple[str, ...] = ()
 
 
 def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages

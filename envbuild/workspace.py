@@ -126,6 +126,11 @@ class Workspace:
         return self.home / "layers"
 
     @property
+    def composed_images(self) -> Path:
+        """What each composed image is composed of, by its id."""
+        return self.home / "images"
+
+    @property
     def built_wheels(self) -> Path:
         """Wheels that were built from pinned sources, each in a folder named after its sha256."""
         return self.home / "wheels"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild import files
-from envbuild.compose import bytecode, image, plan, skeleton, wheel_layer
+from envbuild.compose import bytecode, engine_image, image, plan, skeleton, wheel_layer
 from envbuild.compose.model import ComposedImage, Layer, Place
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
@@ -21,7 +21,6 @@ from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
 _DOWNLOADS = 4
 _CONVERTERS = 2
 
-_PLAIN = "application/vnd.oci.image.layer.v1.tar"
 
 Fetch = Callable[[Artifact, OnProgress], Path]
 
@@ -54,9 +53,8 @@ class Composer:
     def compose(self) -> Composed:
         """The image, its layers in the store.
 
-        The layers below the wheels stay in the engine only: whoever writes the image elsewhere keeps them, too
-        (:func:`skeleton.keep_layers`). Raises what ``build``, ``fetch`` and the engine raise, and :class:`BuildError`
-        (``no-bytecode``, ``broken-wheel``).
+        The layers below the wheels stay in the engine only; :func:`engine_image.complete` keeps them, too. Raises what
+        ``build``, ``fetch`` and the engine raise, and :class:`BuildError` (``no-bytecode``, ``bad-wheel``).
         """
         self._begin_downloads()
         foundation = self.build(skeleton.BELOW)
@@ -64,9 +62,9 @@ class Composer:
         lacking = [layer for layer in planned if self.store.find(layer.key) is None]
         made = self._make(lacking, foundation.id)
         whole = skeleton.skeleton(self.engine, foundation.id, self.build("").id)
-        above = skeleton.keep_layers(self.engine, whole.image, whole.above, self.store)
+        above = engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
         layers = [
-            *((_in_engine(diff_id), "the Dockerfile, below its wheels") for diff_id in whole.below),
+            *((engine_image.unpacked_layer(diff_id), "the Dockerfile, below its wheels") for diff_id in whole.below),
             *((made.get(layer.key) or self._stored(layer.key), layer.title) for layer in planned),
             *((above[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
         ]
@@ -161,13 +159,10 @@ class Composer:
 
     def _write(self, layer: WheelLayer, wheels: Sequence[Path], place: Place, code: Mapping[str, bytes]) -> Layer:
         return self.store.add(
-            layer.key, lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code)
+            layer.key,
+            lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code),
+            about=layer.title,
         )
-
-
-def _in_engine(diff_id: str) -> Layer:
-    """A layer that only the engine has: not compressed, so its two hashes are one. Nobody asked for its size."""
-    return Layer(digest=diff_id, diff_id=diff_id, size=0, unpacked=0, media_type=_PLAIN)
 
 
 def _merged(of_wheel: Mapping[Wheel, Mapping[str, bytes]], layer: WheelLayer) -> dict[str, bytes]:

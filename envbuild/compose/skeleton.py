@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from envbuild.compose import packed
-from envbuild.compose.model import Layer
-from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import EngineError
@@ -49,28 +44,6 @@ def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
         settings=engine.settings(whole),
         architecture=found.architecture if found else "amd64",
     )
-
-
-def keep_layers(engine: Engine, image: str, wanted: Collection[str], store: LayerStore) -> dict[str, Layer]:
-    """The layers of ``image`` with the diff ids ``wanted``, in the store. The image is saved only if the store lacks one.
-
-    Raises :class:`EngineError` (``unknown-format``) if the engine does not give one of them.
-    """
-    held = {diff_id: layer for diff_id in wanted if (layer := store.find(_key(diff_id))) is not None}
-    lacking = set(wanted) - set(held)
-    if lacking:
-        for tar, diff_id in engine.layers(image):
-            if diff_id in lacking:
-                held[diff_id] = store.add(_key(diff_id), functools.partial(packed.write, tar=tar))
-    if gone := set(wanted) - set(held):
-        raise EngineError(
-            f"The engine does not save {len(gone)} layers of {image}, which it says it has.", code="unknown-format"
-        )
-    return held
-
-
-def _key(diff_id: str) -> str:
-    return hashlib.sha256(f"{packed.RULES} {diff_id}".encode()).hexdigest()
 
 
 def _diff_ids(engine: Engine, image: str) -> tuple[str, ...]:

@@ -258,9 +258,9 @@ class Engine:
         """Stream every entry of every layer of ``image``, lowest layer first if the engine's format keeps the order."""
         return image_tar.layer_files(self.client, image)
 
-    def layers(self, image: str) -> Iterator[tuple[Path, str]]:
-        """The layers of ``image`` in any order: a tar file, which is gone when the next is asked for, and the diff id (hex)."""
-        return image_tar.layers(self.client, image)
+    def blobs(self, image: str) -> Iterator[tuple[Path, str]]:
+        """The layers of ``image`` as tar files and its configuration; see :func:`envbuild.engine.image_tar.blobs`."""
+        return image_tar.blobs(self.client, image)
 
     def history(self, image: str) -> list[str]:
         """Return the full command of each history entry, newest first."""

@@ -102,18 +102,17 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
         raise EngineError(f"The engine saves {image} in an unknown format: no layer was found.", code="unknown-format")
 
 
-def layers(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
-    """Each layer of ``image`` as a tar file that is there until the next is asked for, and its diff id (sha256, hex)."""
+def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
+    """The layers of ``image``, each as a tar file, and the image's configuration, each with its sha256 (hex), in any order.
+
+    A file is gone when the next one is asked for. The sha256 of a layer is its diff id, that of the configuration the image's id.
+    """
     stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
     with guard.temporary_folder("envbuild-layer-") as folder, tarfile.open(fileobj=stream, mode="r|") as outer:
         for member in outer:
-            content = outer.extractfile(member) if member.isfile() and _may_be_layer(member.name) else None
-            if content is None:
-                continue
-            peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
-            if _is_json(peekable):
-                continue
-            yield _spool(peekable, folder / "layer.tar")
+            content = outer.extractfile(member) if member.isfile() else None
+            if content is not None and (_may_be_layer(member.name) or member.name.endswith(".json")):
+                yield _spool(io.BufferedReader(content, _PIECE), folder / "blob")  # type: ignore[type-var]
 
 
 def _spool(content: IO[bytes], target: Path) -> tuple[Path, str]:

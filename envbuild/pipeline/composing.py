@@ -30,7 +30,7 @@ def composer(tools: Tools, lock: Lock) -> MakeImage:
 
 def _compose(tools: Tools, lock: Lock, dockerfile: str, ingredients: Ingredients) -> BuiltImage:
     from envbuild import build, files
-    from envbuild.compose import skeleton
+    from envbuild.compose import engine_image, skeleton
     from envbuild.compose.composer import Composer
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.store import LayerStore
@@ -66,6 +66,7 @@ def _compose(tools: Tools, lock: Lock, dockerfile: str, ingredients: Ingredients
             created=build.time_of(lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
             on_progress=tools.on_progress,
         ).compose()
+        engine_image.remember(tools.workspace.composed_images, composed.image)
         image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress)
     finally:
         for tag in tags:

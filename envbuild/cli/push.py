@@ -1,0 +1,44 @@
+"""``envbuild push NAME… --to HOST/REPOSITORY``: built images in a registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+
+
+@click.command("push")
+@click.argument("names", metavar="NAME…", nargs=-1, required=True)
+@click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
+@options.common
+@click.pass_obj
+def command(session: Session, /, names: tuple[str, ...], repository: str) -> int:
+    """Push the images of each NAME that were built here to a registry. Layers that it has are not sent.
+
+    The credentials are those of `docker login`. An image keeps its tags; the one that ends in the digest of all inputs is never
+    moved from one image to another.
+    """
+    from envbuild.pipeline import publishing, resolving
+
+    told: list[dict[str, Any]] = []
+    with display(session) as shown:
+        for name in names:
+            tools = session.tools([name], on_progress=shown.news)
+            environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
+            pushed, tags = publishing.push(tools, environment.name, repository)
+            told.append({
+                "name": environment.name, "digest": pushed.digest, "tags": list(tags), "sent_bytes": pushed.sent,
+                "layers": pushed.layers, "present": pushed.present, "mounted": pushed.mounted,
+            })  # fmt: skip
+            shown.line(
+                f"{repository}:{tags[0]}  {wording.size(pushed.sent)} sent, "
+                f"{pushed.present + pushed.mounted} of {pushed.layers} layers were there"
+            )
+            shown.line(f"  digest  {pushed.digest}")
+            shown.line(f"  tags    {', '.join(tags)}")
+    session.document({"schema": 1, "repository": repository, "images": told})
+    return 0

@@ -1,0 +1,32 @@
+"""``envbuild save NAME --to PLACE``: a built image as files."""
+
+from __future__ import annotations
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+
+
+@click.command("save")
+@options.naming()
+@click.option("--to", "place", required=True, metavar="PLACE", help="oci:FOLDER[:NAME] or docker-archive:FILE.")
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, place: str, **constraints: str | None) -> int:
+    """Write the image of NAME that was built here to PLACE.
+
+    oci:FOLDER is an OCI image layout, for skopeo, Podman and Apptainer. docker-archive:FILE is one file, for `docker load`.
+    """
+    from envbuild.pipeline import publishing, resolving
+
+    target = publishing.parse_target(place)
+    with display(session) as shown:
+        tools = session.tools([name], on_progress=shown.news)
+        environment = resolving.resolve_request(tools, [name], options.chosen(constraints)).environment
+        image = publishing.save(tools, environment.name, target)
+    session.document({"schema": 1, "name": environment.name, "image": image, "place": place})
+    session.out(f"{environment.name} is in {target.path}")
+    return 0

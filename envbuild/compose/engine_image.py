@@ -1,0 +1,98 @@
+"""Images of an engine, and what of them is in the layer store."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Collection
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from envbuild import files
+from envbuild.compose import packed
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.store import LayerStore
+from envbuild.engine.client import Engine
+from envbuild.errors import EngineError
+
+_PLAIN = "application/vnd.oci.image.layer.v1.tar"
+
+
+def unpacked_layer(diff_id: str) -> Layer:
+    """A layer that only an engine has. It is not compressed there, so its two hashes are one. Its size is not known."""
+    return Layer(digest=diff_id, diff_id=diff_id, size=0, unpacked=0, media_type=_PLAIN)
+
+
+def remember(folder: Path, image: ComposedImage) -> None:
+    """Write down which layers ``image`` is composed of, under the sha256 of its configuration."""
+    content = {"config": image.config.decode(), "layers": [asdict(layer) for layer in image.layers]}
+    name = f"{hashlib.sha256(image.config).hexdigest()}.json"
+    files.write_atomic(folder / name, json.dumps(content, sort_keys=True))
+
+
+def recall(folder: Path, image_id: str) -> ComposedImage | None:
+    """What :func:`remember` wrote down of the image with this id (``sha256:…``); None if it did not, or the file is damaged."""
+    digest = image_id.removeprefix("sha256:")
+    try:
+        content: dict[str, Any] = json.loads(files.read_text(folder / f"{digest}.json"))
+        config = str(content["config"]).encode()
+        layers = tuple(Layer(**layer) for layer in content["layers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return ComposedImage(config=config, layers=layers) if hashlib.sha256(config).hexdigest() == digest else None
+
+
+def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage | None, store: LayerStore) -> ComposedImage:
+    """The image with this id, with all of its layers known by the digests that they have in the store.
+
+    ``known`` is what was written down of a composed image; None for one that the engine built. Layers that the store never had
+    are taken from the engine, which is asked for only then. Raises :class:`EngineError` (``unknown-format``) if it does not
+    give one of them.
+    """
+    if known is None:
+        known = _described(engine(), image_id)
+    lacking = {layer.diff_id: store.known(_key(layer.diff_id)) for layer in known.layers if layer.media_type == _PLAIN}
+    held = {diff_id: layer for diff_id, layer in lacking.items() if layer is not None}
+    if needed := [diff_id for diff_id in lacking if diff_id not in held]:
+        held |= keep_layers(engine(), image_id, needed, store)
+    return replace(known, layers=tuple(held.get(layer.diff_id, layer) for layer in known.layers))
+
+
+def keep_layers(engine: Engine, image: str, wanted: Collection[str], store: LayerStore) -> dict[str, Layer]:
+    """The layers of ``image`` with the diff ids ``wanted``, in the store. The engine saves the image if the store lacks one.
+
+    Raises :class:`EngineError` (``unknown-format``) if the engine does not give one of them.
+    """
+    held = {diff_id: layer for diff_id in wanted if (layer := store.find(_key(diff_id))) is not None}
+    lacking = set(wanted) - set(held)
+    if lacking:
+        for file, sha256 in engine.blobs(image):
+            if sha256 in lacking:
+                write = functools.partial(packed.write, tar=file)
+                held[sha256] = store.add(_key(sha256), write, about="a layer that an engine built")
+    if gone := set(wanted) - set(held):
+        raise EngineError(
+            f"The engine does not save {len(gone)} layers of {image}, which it says it has.", code="unknown-format"
+        )
+    return held
+
+
+def _described(engine: Engine, image_id: str) -> ComposedImage:
+    """An image that the engine built: its configuration, byte for byte, and its layers as the engine has them."""
+    wanted = image_id.removeprefix("sha256:")
+    config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
+    if config is None:
+        raise EngineError(
+            f"The engine does not save the configuration of {image_id} under its id.",
+            code="unknown-format",
+            hint="Compose the image instead: `envbuild build NAME --builder compose`.",
+        )
+    diff_ids = json.loads(config)["rootfs"]["diff_ids"]
+    layers = tuple(unpacked_layer(str(diff_id).removeprefix("sha256:")) for diff_id in diff_ids)
+    return ComposedImage(config=config, layers=layers)
+
+
+def _key(diff_id: str) -> str:
+    return hashlib.sha256(f"{packed.RULES} {diff_id}".encode()).hexdigest()

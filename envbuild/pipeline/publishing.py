@@ -1,0 +1,97 @@
+"""``save`` and ``push``: built images as files, and in registries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild import codec, files
+from envbuild.errors import BuildError, UsageError
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.compose.model import ComposedImage
+    from envbuild.compose.outputs.registry import Pushed
+    from envbuild.compose.store import LayerStore
+
+FORMS = ("oci", "docker-archive")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """Where an image is saved: the ``form`` of the files, the path, and the name that it gets there (empty: none)."""
+
+    form: str
+    path: Path
+    name: str
+
+
+def parse_target(text: str) -> Target:
+    """``oci:FOLDER[:NAME]`` or ``docker-archive:FILE``, as skopeo and Podman write them. Raises :class:`UsageError`."""
+    form, _, rest = text.partition(":")
+    path, _, name = rest.partition(":") if form == "oci" else (rest, "", "")
+    if form not in FORMS or not path:
+        raise UsageError(
+            f"{text!r} is no place for an image.", hint="Write oci:FOLDER, oci:FOLDER:NAME or docker-archive:FILE."
+        )
+    return Target(form=form, path=Path(path), name=name)
+
+
+def save(tools: Tools, name: str, target: Target) -> str:
+    """Write the image last built of ``name`` to ``target``; returns the image's id.
+
+    Raises :class:`BuildError` (``no-image``) if none was built here, and what writing raises.
+    """
+    from envbuild.compose.outputs import docker_archive, oci
+    from envbuild.compose.store import LayerStore
+
+    record, store = _record(tools, name), LayerStore(tools.workspace.layers)
+    image = _image(tools, record, store)
+    if target.form == "oci":
+        oci.write(image, store, target.path, target.name or record.tags[0].rpartition(":")[2], tools.on_progress)
+    else:
+        docker_archive.write(image, store, target.path, record.tags, tools.on_progress)
+    return record.image
+
+
+def push(tools: Tools, name: str, repository: str) -> tuple[Pushed, tuple[str, ...]]:
+    """Push the image last built of ``name`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
+
+    The tag that bears the digest of all inputs never moves to another image; the others do. The record of the build notes the
+    digest. Raises :class:`BuildError` (``no-image``) and :class:`PublishError`.
+    """
+    from envbuild.compose.outputs import registry
+    from envbuild.compose.store import LayerStore
+
+    record, store = _record(tools, name), LayerStore(tools.workspace.layers)
+    tags = [tag.rpartition(":")[2] for tag in record.tags]
+    fixed = f"{tags[0]}-{record.lock[:8]}-{record.inputs[:8]}"
+    moving = [tag for tag in tags if tag != fixed]
+    image = _image(tools, record, store)
+    pushed = registry.push(image, store, repository, registry.Tags(moving=moving, fixed=[fixed]), tools.on_progress)
+    known = tuple(dict.fromkeys((*record.pushed, f"{repository}@{pushed.digest}")))
+    if known != record.pushed:
+        files.write_atomic(tools.workspace.build_record(name), codec.dumps(replace(record, pushed=known)))
+    return pushed, (*moving, fixed)
+
+
+def _record(tools: Tools, name: str) -> BuildRecord:
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, name)
+    if record is None:
+        raise BuildError(
+            f"No image of {name} was built here.",
+            code="no-image",
+            hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
+        )
+    return record
+
+
+def _image(tools: Tools, record: BuildRecord, store: LayerStore) -> ComposedImage:
+    from envbuild.compose import engine_image
+
+    known = engine_image.recall(tools.workspace.composed_images, record.image)
+    return engine_image.complete(lambda: tools.engine, record.image, known, store)
