@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,9 @@ def compare(program: Program, engine: Engine, name: str) -> None:
     kept = composed["image"].replace("sha256:", "envbuild-test/composed:")[:60]
     engine.tag(composed["image"], kept)
     built = build(program, name, "docker")
+    program.run("save", name, "--to", f"oci:{program.home}/built", timeout=600).expect(0)
     try:
+        require_whole(program.home / "built", built["image"])
         assert (composed["builder"], built["builder"]) == ("compose", "docker")
         assert differences(tree(engine, kept), tree(engine, built["image"])) == []
         ours, theirs = engine.settings(kept), engine.settings(built["image"])
@@ -48,6 +53,23 @@ def compare(program: Program, engine: Engine, name: str) -> None:
     finally:
         for tag in {*composed["tags"], *built["tags"], kept}:
             engine.remove_image(tag)
+
+
+def require_whole(layout: Path, image: str) -> None:
+    """The one image of the layout has this id, and every blob is what its name and the configuration say."""
+
+    def blob(descriptor: dict[str, Any]) -> bytes:
+        content = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == descriptor["digest"].partition(":")[2]
+        assert len(content) == descriptor["size"]
+        return content
+
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+    manifest = json.loads(blob(entry))
+    assert manifest["config"]["digest"] == image
+    config = json.loads(blob(manifest["config"]))
+    unpacked = [hashlib.sha256(gzip.decompress(blob(layer))).hexdigest() for layer in manifest["layers"]]
+    assert [f"sha256:{digest}" for digest in unpacked] == config["rootfs"]["diff_ids"]
 
 
 def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, engine: Engine) -> None:
@@ -61,6 +83,8 @@ def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, eng
         assert {path.name for path in (layers / "blobs/sha256").iterdir()} == before
         assert build(program, NAME, "compose")["kept"]
         assert engine.run(again["image"], ["python", "-c", "import cv2"], network="none").code == 0
+        program.run("save", NAME, "--to", f"oci:{program.home}/composed").expect(0)
+        require_whole(program.home / "composed", again["image"])
     finally:
         for tag in again["tags"]:
             engine.remove_image(tag)
