@@ -105,8 +105,8 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
 def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
     """The layers of ``image`` as tar files, and the image's configuration, each with its sha256 (hex), in any order.
 
-    A file is gone when the next one is asked for. The sha256 of a layer is its diff id; that of the configuration is the image's
-    id.
+    A file is gone when the next one is asked for. The sha256 of a layer is its diff id. The sha256 of the configuration is the
+    id of the image.
     """
     stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
     with guard.temporary_folder("envbuild-layer-") as folder, tarfile.open(fileobj=stream, mode="r|") as outer:
