@@ -94,7 +94,7 @@ def parse(words: list[str]) -> None:
     session = Session()
     for option, value in pairwise(words):
         if option in {"--data", "--to", "--folder"}:
-            Path(value).mkdir(exist_ok=True)  # a folder that must exist
+            Path(value).mkdir(exist_ok=True, parents=True)  # a folder that must exist
     with warnings.catch_warnings(action="ignore"), frame.app.make_context("envbuild", words[1:], obj=session) as context:
         command: click.Command = frame.app
         while isinstance(command, click.Group) and context.protected_args + context.args:
