@@ -5,8 +5,8 @@ the packages themselves. What cannot be compared, and what is compared instead:
 
 - The lock's sha256 is that of a wheel, which is gone once installed: names and versions are compared with the lock, files with
   the hashes of the RECORD that came out of the wheel. A RECORD forged together with its files is not found.
-- A file of a wheel must have a hash in a RECORD, SHA-256 or stronger: installers add lines without one for files that the
-  wheel's own RECORD conceals. Files in ``.dist-info`` are left out.
+- A file of a wheel without a SHA-256 or stronger hash in a RECORD is noted: installers add such lines for files that the
+  wheel's own RECORD lacks.
 - A package built from source has no wheel in the lock: its version, and the RECORD that its own build made.
 - Bytecode beside a recorded source is compiled again in the image: only its source is compared.
 - The distribution's packages: exact versions if the lock has them, and files by dpkg's own checksums (MD5), which leave
