@@ -76,6 +76,6 @@ def test_each_host_of_torchrun_gets_its_own_number_of_gpus():
 @pytest.mark.parametrize(("via", "kind", "name"), [("mpirun", "docker", "partition"), ("slurm", "docker", "namespace")])
 def test_a_setting_that_a_launcher_cannot_use_is_refused(via, kind, name):
     order = dataclasses.replace(PLAIN, settings=Settings(**{name: "x"}))
-    with pytest.raises(UsageError, match=f"no use for --{name}") as refused:
+    with pytest.raises(UsageError, match=f"does not use --{name}") as refused:
         text_of(*choose(LAUNCHERS, via, kind), order)
     assert refused.value.code == "option-unused"
