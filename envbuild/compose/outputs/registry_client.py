@@ -301,9 +301,17 @@ def _unreachable(repository: Repository, error: Exception) -> PublishError:
     words = " ".join(str(error).split())
     certificate = _UNTRUSTED in words
     return PublishError(
-        f"The registry of {repository} cannot be reached: {words[:300]}.",
+        f"The registry of {repository} cannot be reached: {_cause(error)}.",
         code="registry-unreachable",
         hint=f"Put its CA into {_CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
         if certificate
         else "Run the command again: layers that arrived are not sent again.",
     )
+
+
+def _cause(error: BaseException) -> str:
+    """The first failure, in the words of the operating system: what requests says around it repeats the address twice."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    words = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return words[:300].rstrip(".") or type(error).__name__
