@@ -1,6 +1,6 @@
-"""The hosts that builds fetch files from by themselves, and the variables that name a mirror of each.
+"""The hosts from which builds download files, and the variables that name their mirrors.
 
-The first two are those of uv and conda. Their values travel into a build as a secret; what is fetched is known by its hash.
+The first two variables are those of uv and conda. A build gets the values as a secret; downloads are checked by hash.
 """
 
 from __future__ import annotations

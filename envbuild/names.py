@@ -1,6 +1,6 @@
-"""Names that come from a package index or a lock: what they may look like before anything is done with them. Pure.
+"""Check names from a package index or a lock before they are used. Pure.
 
-They become parts of paths, addresses and shell commands in Dockerfiles. What is refused here needs no care anywhere else.
+They become parts of paths, addresses and shell commands in Dockerfiles. Only these checks make that safe.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def is_package_name(text: str) -> bool:
 
 
 def is_version(text: str) -> bool:
-    """Whether ``text`` consists of what versions consist of; not whether PEP 440 knows it."""
+    """Whether ``text`` has only the characters of versions; it need not be valid in PEP 440."""
     return len(text) <= LONGEST_VERSION and _VERSION.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The one place that starts processes: each runs in its own group and is killed with all its children."""
+"""Start processes. Each runs in its own group and is killed with all its children. No other module starts processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
     on_line: Callable[[str], None] | None = None,
     dies_with_us: bool = False,
 ) -> Result:
-    """Run to the end and return the result, whatever the exit code.
+    """Run a process to its end and return the result, whatever the exit code.
 
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
@@ -73,7 +73,7 @@ def run(
 
 
 def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
-    """Start a process that outlives us, in a session of its own, its output going to a new file ``log``; returns its pid."""
+    """Start a process that outlives this one, in a new session, with its output in a new file ``log``; return its pid."""
     with files.open_new(log) as stream:
         process = subprocess.Popen(
             list(argv),
@@ -87,7 +87,7 @@ def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
 
 
 def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
-    """Ask the process group of ``pid`` to end, and kill what is left after ``grace_s`` seconds."""
+    """Ask the process group of ``pid`` to end, and kill the rest after ``grace_s`` seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(pid, number)

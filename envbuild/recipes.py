@@ -1,4 +1,4 @@
-"""Reads recipes and Dockerfile templates strictly: how each framework is installed and tested."""
+"""Read recipes and Dockerfile templates: how each framework is installed and tested."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from envbuild.model import Framework
 from envbuild.workspace import Workspace
 
 SCHEMA = 1
-NO = "no"  # what a row's option says of a feature that its images are to be without
+NO = "no"  # the value of a row's option that switches a feature off
 _FILE = "recipe.yaml"
 _INSTALL = "install.j2"
 _BUILD = "build.j2"
 _ADAPTER = "smoke.py"
-_NO_RECIPE = "_"  # begins the names of folders that are no recipes, such as the skeleton to copy
+_NO_RECIPE = "_"  # the first letter of folders that are not recipes, such as the skeleton
 _TEMPLATES = "*.j2"
 
 _NAME = r"[a-z][a-z0-9_]*"
@@ -32,7 +32,7 @@ _REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~][A-Za-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Feature:
-    """What some releases can do in an image that holds more than the framework: compiling at run time, for example.
+    """A feature of some releases that needs additional packages in the image, for example compiling at run time.
 
     ``when`` are requirements (``name>=2``): the feature is part of every environment that pins a release within one of them,
     unless the row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own.

@@ -1,4 +1,4 @@
-"""Loads the matrix, through a compiled copy if one is there and provably made from the same bytes by the same program.
+"""Load the matrix, from a compiled copy if one exists that the same program made from the same bytes.
 
 The copy is believed only if every source file still has the recorded hash. Each table, and each framework's releases, are read
 from it when they are first looked at: most requests look at a few tables and at one or two frameworks, however many there are.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _classes() -> tuple[Any, ...]:
-    """The classes of rows, in an order that does not change while the program does not."""
+    """The classes of rows, in an order that is fixed for one version of the program."""
     from envbuild.matrix import platform, types
 
     return tuple(
@@ -37,9 +37,9 @@ def _classes() -> tuple[Any, ...]:
 
 
 def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
-    """The matrix of ``workspace`` with its overlays, then ``overlays``, on top. Works without a writable home, only slower.
+    """Return the matrix of ``workspace`` with its overlays and then ``overlays``. Without a writable home this is slower.
 
-    Raises :class:`InvalidInputError` with all problems of all files, among them what rows of overlays contradict.
+    Raises :class:`InvalidInputError` with all problems of all files, also contradictions between overlays and the matrix.
     """
     overlays = [*workspace.overlays, *overlays]
     cache, program = _copy_of(workspace, overlays)
@@ -61,14 +61,14 @@ def fingerprint(workspace: Workspace) -> str:
 
 
 def _copy_of(workspace: Workspace, overlays: Sequence[Path]) -> tuple[Path, str]:
-    """The file of the compiled copy, and the program that must have made it."""
+    """Return the path of the compiled copy, and the digest of the program that must have made it."""
     program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
     identity = json.dumps([program, str(workspace.matrix), *(str(path.absolute()) for path in overlays)])
     return workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json", program
 
 
 def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
-    """Refuse overlays whose rows contradict others. The matrix's own rows were checked when they were written."""
+    """Refuse overlays whose rows contradict others. `matrix check` has checked the matrix's own rows."""
     if not overlays:
         return
     from envbuild.matrix import checks
@@ -107,7 +107,7 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
 
 
 def _believed(cache: Path, entry: Path, program: str) -> Kept | None:
-    """The compiled copy, or None if there is none made from what the sources hold now."""
+    """Return the compiled copy, or None if there is none for the current sources."""
     found = disk_cache.recall(cache, program)
     if found is None:
         return None
@@ -120,7 +120,7 @@ def _believed(cache: Path, entry: Path, program: str) -> Kept | None:
 
 
 def _unpacked(found: Kept) -> Matrix | None:
-    """The matrix of a compiled copy; None if the copy is damaged."""
+    """Return the matrix of a compiled copy, or None if the copy is damaged."""
     try:
         matrix: Matrix = unpack(found.part(0))
     except (ValueError, LookupError, TypeError, AttributeError):

@@ -1,4 +1,4 @@
-"""Consistency across tables: what no single row can show. All problems at once, each with the row's own place."""
+"""Check consistency across tables. All problems are reported, each with the place of its row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers, serves
 
-# Names are split at dashes and read from the left, so that none of our own words may be taken for another.
+# Names are split at dashes and read from the left, so a name must not be equal to another kind of word.
 _RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "local"}
 
 
 def check(matrix: Matrix) -> list[Problem]:
-    """Every inconsistency between the rows, in the order of files and lines."""
+    """Return every inconsistency between rows, in the order of files and lines."""
     serving = Serving(matrix)
     found = list(_frameworks(matrix, serving))
     for part in (_names, _hardware, _cuda, _libraries, consistency.drivers):
@@ -96,7 +96,9 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
         if row.last_driver_branch:
             yield from _refers(row.origin, "driver branch", row.last_driver_branch, (r.branch for r in matrix.drivers))
     newest = max((row.version for row in matrix.cuda), key=numbers, default="")
-    for driver in matrix.drivers:  # a driver may come out before its toolkit, but not before that of the major below
+    for driver in (
+        matrix.drivers
+    ):  # a driver may be released before its toolkit, but not before the toolkit of the previous major version
         if newest and numbers(driver.max_cuda)[0] > numbers(newest)[0] + 1:
             yield problem(driver.origin, f"max_cuda {driver.max_cuda} is far beyond the newest CUDA, {newest}")
     yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
@@ -134,7 +136,7 @@ def _ascending(
     origin: Callable[..., Provenance],
     what: str,
 ) -> Iterator[Problem]:
-    """A value that may never fall as versions rise. Unproved rows are left out: they are allowed to be odd."""
+    """Check a value that must not decrease in newer versions, except in rows of unknown status."""
     highest: tuple[tuple[int, ...], str] = ((), "")
     for row in sorted(rows, key=lambda item: numbers(version(item))):
         if origin(row).status == "unknown":
@@ -219,7 +221,7 @@ def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
 
 
 def _series(framework: FrameworkTable) -> Iterator[Problem]:
-    """A release bears the number of its series, or comes after it and before the next of the same major."""
+    """Check that a release has the number of its series, or lies between it and the next series of the same major version."""
     begun = sorted({release.series for release in framework.releases}, key=numbers)
     for release in framework.releases:
         number = Version(release.version).release
@@ -241,7 +243,7 @@ def _release(matrix: Matrix, serving: Serving, framework: FrameworkTable, releas
 
 
 def _of_one_name(one: Variant, other: Variant) -> bool:
-    """Whether some environment of each would be called the same: a name tells CUDA, Python and system apart."""
+    """Whether two builds can have environments of the same name; names contain CUDA, Python and system."""
     if (one.cuda, one.cuda_libraries) != (other.cuda, other.cuda_libraries) or not set(one.python) & set(other.python):
         return False
     return not one.systems or not other.systems or bool(set(one.systems) & set(other.systems))

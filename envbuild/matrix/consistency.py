@@ -28,7 +28,7 @@ def _builds(matrix: Matrix) -> Iterator[Variant]:
 
 
 def intervals(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Needs of cuDNN and NCCL that nothing can satisfy. What the system brings is a matter of where a build can live."""
+    """Return needs of cuDNN and NCCL that no release satisfies. Libraries of the system are checked with the placement."""
     for variant in _builds(matrix):
         for library, need in needs(variant):
             if message := _against(library, need) or _unheard(serving, library, need, variant):
@@ -50,7 +50,7 @@ def _unheard(serving: Serving, library: str, need: LibraryNeed, variant: Variant
 
 
 def drivers(matrix: Matrix) -> Iterator[Problem]:
-    """Branches whose highest CUDA is not what the CUDA rows' least drivers say. Unproved rows may be odd."""
+    """Return driver branches whose highest CUDA contradicts the minimum drivers in the CUDA rows, except unknown rows."""
     for driver in matrix.drivers:
         for cuda in matrix.cuda:
             if "unknown" not in (driver.origin.status, cuda.origin.status):
@@ -58,7 +58,7 @@ def drivers(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Problem]:
-    # Where the toolkit's own minimum is not known, the floor of minor-version compatibility stands: no branch's own CUDA.
+    # If a toolkit's minimum driver is unknown, the row has that of minor-version compatibility, which says nothing here.
     floors = {rule.driver_min for rule in matrix.driver_rules}
     least = min(numbers(each) for each in (cuda.driver_min, *(row.driver_min for row in cuda.releases)) if each)
     if cuda.driver_min in floors:
@@ -97,9 +97,9 @@ class _Used:
 
 
 def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Rows that are there for environments alone, and that none can use: a mistake in them or in what should use them.
+    """Return rows that exist only for environments but that no environment can use, which is a mistake somewhere.
 
-    An overlay that replaces what used a row makes no mistake.
+    If an overlay replaced the user of a row, this is not a mistake.
     """
     if any(
         row.origin.overlaid for rows in (matrix.systems, matrix.pythons, matrix.cuda, matrix.cudnn, matrix.nccl) for row in rows
@@ -126,7 +126,7 @@ def _idle_repositories(matrix: Matrix) -> Iterator[Problem]:
 
 
 def unused(matrix: Matrix) -> list[Problem]:
-    """Rows that no build of the matrix uses: not wrong, but worth knowing."""
+    """Return rows that no build of the matrix uses. This is allowed, but worth knowing."""
     used = _Used(matrix, Serving(matrix))
     found = [*_unused_platforms(matrix, used), *_unused_libraries(matrix, used)]
     return sorted(set(found), key=lambda item: (item.where, item.line, item.message))

@@ -1,9 +1,8 @@
-"""What GPU code runs on which GPU, and which CUDA toolkits serve a GPU: the one rule, for `resolve` and for `matrix show`.
+"""Decide which GPU code runs on which GPU, and which CUDA toolkits support a GPU.
 
 Native code runs on its own capability and on later ones of the same major; PTX on its own and any later capability, never on
 an earlier one. A toolkit older than the GPU has no libraries for it: its native code for earlier GPUs of the same major runs
-still, and so does PTX from :func:`oldest_for_ptx` on; of still older toolkits PTX of whole frameworks is known to take an hour
-or to fail.
+still, and so does PTX from :func:`oldest_for_ptx` on. PTX of even older toolkits is known to take an hour or to fail.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from envbuild.matrix.versions import numbers
 
 
 def code_for(variant: Variant, capability: str) -> str:
-    """How the binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``; ``unknown`` without data.
+    """Return how binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``, or ``unknown`` without data.
 
     Native code runs on its own capability and on later ones of the same major; PTX on any later one.
     """
@@ -36,7 +35,7 @@ def _capability(text: str) -> tuple[int, int]:
 
 
 def oldest_for_ptx(architecture: Architecture) -> str:
-    """The oldest CUDA whose builds run on an architecture by their PTX."""
+    """Return the oldest CUDA whose PTX works on an architecture."""
     return architecture.ptx_from or f"{numbers(architecture.first_cuda)[0]}.0"
 
 
@@ -47,9 +46,9 @@ def supports(architecture: Architecture, cuda: str) -> bool:
 
 
 def older_cuda(architectures: Iterable[Architecture], architecture: Architecture, rows: Sequence[CudaRow]) -> list[str]:
-    """The CUDA toolkits that are older than an architecture, and of which builds run on it all the same.
+    """Return the CUDA toolkits that are older than an architecture, but whose builds still run on it.
 
-    Their native code has to be for an earlier GPU of the same major, or they have PTX that is not too old.
+    Their builds have native code for an earlier GPU of the same major version, or PTX that is not too old.
     """
     major = {_capability(capability)[0] for capability in architecture.capabilities}
     native = [

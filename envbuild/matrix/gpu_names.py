@@ -1,7 +1,7 @@
-"""Finds the GPU that a name means, in the spellings of people, clouds and nvidia-smi. Unknown names are refused.
+"""Find the GPU for a name in the spellings of people, clouds and nvidia-smi. Unknown names are refused.
 
-A name is compared in several readings, the strictest first: each leaves out more of what makes no difference to what runs on
-the GPU (its brand, its memory size, its form factor, "Ti" and "SUPER").
+Names are compared in several readings, the strictest first. Each reading ignores more words that do not affect which code runs
+on the GPU (brand, memory size, form factor, "Ti" and "SUPER").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that 
 _MEMORY = re.compile(r"\b\d+\s*(gb|gib|g)\b")
 _FORM = re.compile(r"\b(sxm\d?|pcie|nvl|hbm\w*|gddr\w*|fhhl|hgx|dgxs?|sff)\b")
 _GRADE = re.compile(r"(?<=\d)\s*(ti|super)\b|\b(ti|super)\b")
-# What each reading leaves out besides _EMPTY.
+# The words that each reading ignores besides _EMPTY.
 _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (),
     (_BRAND,),
@@ -41,8 +41,8 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (_BRAND, _MEMORY, _FORM, _GRADE),
 )
 _LAPTOP = re.compile(r"m(x)?")  # follows the number of a laptop GPU
-_PARTIAL = 3  # the reading in which a part of a name is looked for
-_LEAST_PART = 3  # shorter parts of a name are no name
+_PARTIAL = 3  # the reading for finding a part of a name
+_LEAST_PART = 3  # shorter parts are not accepted as names
 _SHOWN = 12
 _NEAREST = 3
 _LONGEST = 60  # of a name in a message
@@ -57,7 +57,7 @@ def find_architecture(matrix: Matrix, capability: str) -> Architecture | None:
 
 
 def read_capability(text: str) -> str:
-    """The compute capability that ``text`` is (``sm_61``, ``6.1``); empty if it is something else."""
+    """Return the compute capability in ``text`` (``sm_61``, ``6.1``), or an empty text."""
     match = _CAPABILITY.fullmatch(text.lower())
     if match is None:
         return ""
@@ -68,7 +68,7 @@ def read_capability(text: str) -> str:
 def find_board(matrix: Matrix, text: str) -> Gpu:
     """The board of that name.
 
-    Raises :class:`UnknownNameError` for a name that is in no row, that several unlike GPUs share, or of another vendor's GPU.
+    Raises :class:`UnknownNameError` for a name that is in no row, is shared by different GPUs, or is of another vendor.
     """
     inside = _IN_BRACKETS.search(text)
     name = _COUNT.sub(" ", _SHARE.sub(" ", (inside[1] if inside else text).lower().strip())).strip()
@@ -89,10 +89,10 @@ def find_board(matrix: Matrix, text: str) -> Gpu:
 
 
 def _matches(matrix: Matrix, name: str) -> Iterator[list[Gpu]]:
-    """The rows that have the name in one reading, the strictest reading first; readings that leave nothing are passed over.
+    """Yield the rows that have the name in one reading, the strictest first; readings that leave no words are skipped.
 
-    Where a row is found only by leaving out its brand, rows that hold the name as a part are added: "RTX 6000" is a Quadro of
-    2018 and an Ada of 2022.
+    If a row matches only without its brand, rows that contain the name are added: "RTX 6000" is a Quadro of 2018 and an Ada of
+    2022.
     """
     for reading in range(len(_READINGS)):
         wanted = _read(name, reading)
@@ -107,7 +107,7 @@ def _matches(matrix: Matrix, name: str) -> Iterator[list[Gpu]]:
 
 
 def _containing(matrix: Matrix, name: str, wanted: Words) -> list[Gpu]:
-    """The rows of whose name the words are a part. "GeForce 510" is no part of "NVS 510": that is another brand."""
+    """Return the rows whose names contain the words. "NVS 510" does not contain "GeForce 510", which is another brand."""
     if len("".join(wanted)) < _LEAST_PART:
         return []
     brand = _FAMILY.findall(name)
@@ -120,7 +120,7 @@ def _containing(matrix: Matrix, name: str, wanted: Words) -> list[Gpu]:
 
 
 def _contains(words: Words, part: Words) -> bool:
-    """Whether ``part`` stands in ``words``. Names count whole: "5100" is no part of "K5100", "GT 635" none of "GT 635M"."""
+    """Whether ``words`` contain ``part`` as whole words: "K5100" does not contain "5100", nor "GT 635M" "GT 635"."""
     for start in range(len(words) - len(part) + 1):
         end = start + len(part)
         before, after = "".join(words[max(start - 1, 0) : start]), "".join(words[end : end + 1])
@@ -136,7 +136,7 @@ def _spellings(row: Gpu) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=16_384)
 def _read(name: str, reading: int) -> Words:
-    """The words of a name; letters and digits apart, so that gtx1080ti is GTX 1080 Ti."""
+    """Split a name into words, with letters and digits separated: gtx1080ti is GTX 1080 Ti."""
     text = name.lower().replace("_", " ").replace("-", " ")
     for pattern in (_EMPTY, *_READINGS[reading]):
         text = pattern.sub(" ", text)
@@ -171,7 +171,7 @@ def _shown(text: str) -> str:
 
 
 def _nearest(rows: Sequence[Gpu], name: str) -> list[str]:
-    """The names of the rows whose spelling is most like ``name``, best first."""
+    """Return the names that are most similar to ``name``, best first."""
     import difflib
 
     flat = {"".join(_read(each, _PARTIAL)): row.name for row in rows for each in _spellings(row)}

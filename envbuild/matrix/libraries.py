@@ -1,4 +1,4 @@
-"""Which releases of cuDNN and NCCL a build accepts, which CUDA and GPUs a release serves."""
+"""Decide which releases of cuDNN and NCCL a build accepts, and which CUDA and GPUs a release supports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envbuild.matrix.versions import numbers, serves
 
 
 def accepts(need: LibraryNeed, version: str) -> bool:
-    """Whether a release of a library is what a framework needs."""
+    """Whether a release of a library satisfies a framework's need."""
     if need.exact:
         return numbers(version) == numbers(need.prefer)
     if need.minimum and numbers(version) < numbers(need.minimum):
@@ -19,7 +19,7 @@ def accepts(need: LibraryNeed, version: str) -> bool:
 
 
 def needs(variant: Variant) -> list[tuple[str, LibraryNeed]]:
-    """What a build needs of cuDNN and NCCL, by name."""
+    """Return a build's needs of cuDNN and NCCL, by name."""
     return [(name, need) for name, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)) if need is not None]
 
 
@@ -34,12 +34,12 @@ def accepted_releases(rows: Iterable[LibraryRow], need: LibraryNeed, cuda: str) 
 
 
 def drops(row: LibraryRow, capability: str) -> bool:
-    """Whether a release of a library no longer serves GPUs of a compute capability; False if no document says."""
+    """Whether a release of a library no longer supports a compute capability; False if no document says so."""
     return bool(row.capability_min) and numbers(capability) < numbers(row.capability_min)
 
 
 def describe(need: LibraryNeed) -> str:
-    """A need in words."""
+    """Describe a need in words."""
     if need.exact:
         return need.prefer
     parts = [f"from {need.minimum}" if need.minimum else "", f"below {need.below}" if need.below else ""]

@@ -1,7 +1,7 @@
-"""Which packages builds require, and whether requirements of several builds can be met together.
+"""Find which packages builds require, and whether several builds can share one set of packages.
 
-What packages say in their own metadata is known only when an environment is locked, but for what rows repeat of it: which cuDNN
-and which NCCL a build takes from the vendor's wheels, of which one set of packages holds one.
+The metadata of packages is read only when an environment is locked. Rows repeat a part of it: the versions of cuDNN and NCCL
+that a build requires from the vendor's wheels. One set of packages can contain only one version of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pin = tuple[str, str, str]
 
 
 def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
-    """What a build asks of packages."""
+    """Return a build's requirements on packages."""
     stated = [(pin, "") for pin in variant.pins(release.version)]
     stated += [(item.requirement, item.python) for item in (*variant.requirements, *variant.constraints, *variant.asks)]
     read = [(*_read(requirement), python) for requirement, python in stated]
@@ -63,7 +63,7 @@ def _read(requirement: str) -> tuple[str, str]:
 
 
 def contradiction(pins: Iterable[Pin], python: str) -> str:
-    """The package of which no version is what all ``pins`` ask for on ``python``; empty if there is none."""
+    """Return a package of which no version satisfies all ``pins`` on ``python``, or an empty text."""
     asked: dict[str, set[str]] = {}
     for package, pythons, versions in pins:
         if versions and within(python, pythons):

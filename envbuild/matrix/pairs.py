@@ -1,6 +1,6 @@
-"""Which releases of a base framework an add-on goes with, and the builds of such a pair.
+"""Find the releases of a base framework that are compatible with an add-on, and the builds of such a pair.
 
-Three words, never mixed: *tested* by upstream, *allowed* but not tested (chosen with a warning), *known bad* (refused).
+A pair is *tested* by upstream, *allowed* but not tested (chosen with a warning), or *known bad* (refused).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Word = Literal["tested", "allowed"]
 Make = Callable[[Pairs, Release], Iterable[Variant]]
 
 _THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
-# From proved to refused: a build is as good as the least proved of its parts.
+# From best to worst: a build has the worst status of its parts.
 DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 
 def pairs_with(release: Release, framework: str) -> Pairs | None:
-    """What an add-on's release says of the releases of its base framework; None if ``framework`` is no base of it."""
+    """Return the add-on release's facts about its base ``framework``, or None if it has another base."""
     return next((pairs for pairs in release.pairs if pairs.framework == framework), None)
 
 
 def word_of(release: Release, variant: Variant) -> Word | None:
-    """What upstream says of the pair that a build is; None for a build that is no add-on's."""
+    """Return upstream's status of the pair that a build consists of, or None for a build without a base."""
     if not variant.upon:
         return None
     name, version, _ = variant.upon[0]
@@ -34,7 +34,7 @@ def word_of(release: Release, variant: Variant) -> Word | None:
 
 
 def source_of(release: Release, variant: Variant) -> str:
-    """The document behind :func:`word_of`."""
+    """Return the source of :func:`word_of`."""
     pairs = pairs_with(release, variant.upon[0][0])
     if pairs is None:
         return variant.origin.source_of("upon")
@@ -44,19 +44,19 @@ def source_of(release: Release, variant: Variant) -> str:
 
 
 def bad_pair(pairs: Pairs, version: str) -> BadPair | None:
-    """Why ``version`` is known not to work, if it is."""
+    """Return why ``version`` is known not to work, or None."""
     return next((bad for bad in pairs.bad if version in bad.releases), None)
 
 
 def range_of(pairs: Pairs) -> str:
-    """The releases that it goes with, in words: upstream's range, else those that were tested."""
+    """Describe the compatible releases: upstream's range, else the tested ones."""
     return f"{pairs.framework}{pairs.allows}" if pairs.allows else f"{pairs.framework} {', '.join(pairs.tested)}"
 
 
 def other_builds(
     release: Release, base: FrameworkTable, accepts: Callable[[Release], bool], make: Make | None = None
 ) -> Iterator[Variant]:
-    """The builds of ``release`` upon releases of ``base`` other than the one that it takes by itself: tested ones first.
+    """Return the builds of ``release`` on other releases of ``base`` than the default one, tested ones first.
 
     ``make`` is used in place of :func:`upon` by callers that keep what it makes.
     """
@@ -70,7 +70,7 @@ def other_builds(
 
 
 def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
-    """The builds upon one release of what is stood upon."""
+    """Return the builds on one release of the base framework."""
     for variant in below.variants:
         built = built_upon(variant, (pairs.framework, below.version), pairs.added)
         if built.python and variant.name not in pairs.added.without:
@@ -106,7 +106,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
 
 
 def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
-    """Our row's provenance; what it says of Python, CUDA and the libraries comes from the other's documents."""
+    """Return the add-on row's provenance, with the base's documents for Python, CUDA and the libraries."""
     worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
     fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
     return ours._replace(

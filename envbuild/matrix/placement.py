@@ -1,6 +1,6 @@
-"""Which systems, Pythons and bases can carry a build: the rules that `matrix check` and the resolver share.
+"""Decide which systems, Pythons and bases a build can use. `matrix check` and the resolver share these rules.
 
-:class:`Serving` puts them together for the checks, to which it does not matter whether a row is known not to work.
+:class:`Serving` combines them for the checks, which ignore the status of rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def has_fixed_libraries(base: ProviderRow) -> bool:
 
 
 def library_inside(base: ProviderRow, library: str) -> str:
-    """The release of a library that is already in a base; empty if no source says."""
+    """Return the release of a library that a base contains, or an empty text if no source states it."""
     return base.cudnn if library == "cudnn" else base.nccl
 
 
@@ -55,7 +55,7 @@ def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryP
 
 
 class Served(NamedTuple):
-    """A base that can carry a build, and the packages of libraries that apt could install for it there."""
+    """A base that a build can use, and the library packages that apt could install on it."""
 
     system: SystemRow
     provider: ProviderRow | None
@@ -63,7 +63,7 @@ class Served(NamedTuple):
 
 
 class Serving:
-    """Answers for one matrix; builds that need the same are looked at once."""
+    """Answers for one matrix; results are shared by builds with the same needs."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
@@ -72,7 +72,7 @@ class Serving:
         self._pythons: dict[str, set[str]] = {}
 
     def of(self, variant: Variant) -> tuple[list[Served], str]:
-        """Everything that can carry a build, or the reason why nothing can."""
+        """Return every base that a build can use, or the reason why there is none."""
         key = (
             variant.systems,
             variant.glibc,
@@ -121,7 +121,7 @@ class Serving:
         return "no provider has the cuDNN and NCCL that it needs"
 
     def pythons_on(self, system: SystemRow) -> set[str]:
-        """The Pythons that a system carries or can be given."""
+        """Return the Pythons of a system, its own or supplied ones."""
         if system.name not in self._pythons:
             given = [row.version for row in self._matrix.pythons if supplies_on(row, system)]
             self._pythons[system.name] = {*given, *(python.version for python in system.pythons)}
@@ -135,7 +135,7 @@ class Serving:
     def _brought(
         self, library: str, need: LibraryNeed, cuda: CudaRow, system: SystemRow, provider: ProviderRow
     ) -> list[LibraryPackage] | None:
-        """The packages by which a base can bring a library; None if it cannot."""
+        """Return the packages with which a base can provide a library, or None."""
         if need.taken_from != "system":
             return []
         if has_fixed_libraries(provider):

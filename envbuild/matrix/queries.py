@@ -1,4 +1,4 @@
-"""What `matrix show` asks of the matrix: its tables, one row by any of its names, and what goes with that row."""
+"""Queries of `matrix show`: tables, a row by any of its names, and the rows compatible with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envbuild.matrix.versions import numbers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """How one table is read: its rows, the names of a row (the first is printed), and the columns of its list."""
+    """How to show one table: its rows, the names of a row (the first is printed), and its columns."""
 
     rows: Callable[[Matrix], Sequence[Any]]
     names: Callable[[Any], Sequence[str]]
@@ -120,7 +120,7 @@ def find_row(matrix: Matrix, table: str, text: str) -> Any:
     """The row of ``table`` that ``text`` names. Raises :class:`UnknownNameError` with the nearest names."""
     kind = TABLES[table]
     rows = kind.rows(matrix)
-    if table == "gpus":  # any part of a board's name that is its own, as in a request
+    if table == "gpus":  # any unique part of a board's name, as in a request
         try:
             found = None if read_capability(text) else find_board(matrix, text)
         except UnknownNameError as error:
@@ -154,7 +154,7 @@ def _is_version(text: str) -> bool:
 
 
 def listing(matrix: Matrix, table: str) -> list[dict[str, Any]]:
-    """The rows of a table as JSON values: every field, but of a framework only its names and versions."""
+    """Return the rows of a table as JSON values, with every field (for a framework only names and versions)."""
     return [row_json(row) for row in TABLES[table].rows(matrix)]
 
 
@@ -170,15 +170,15 @@ def row_json(row: Any) -> dict[str, Any]:
     return found
 
 
-# --- what goes with a row ---
+# --- compatible rows ---
 
 Related = dict[str, Any]
 
 
 def related(matrix: Matrix, row: Any, newest: Callable[..., dict[str, str]]) -> Related:
-    """What goes with ``row``, by what it is; nothing for rows that stand alone.
+    """Return the rows compatible with ``row``, by kind; nothing for other rows.
 
-    ``newest`` names the newest environment of each framework under options of a request such as ``gpu``.
+    ``newest`` returns the newest environment of each framework for options of a request such as ``gpu``.
     """
     found = next((answer(matrix, row) for kind, answer in _ANSWERS.items() if isinstance(row, kind)), {})
     asked = next((options(row) for kind, options in _ASKED.items() if isinstance(row, kind)), None)
@@ -198,7 +198,7 @@ def _architecture(matrix: Matrix, row: Architecture) -> Related:
 
 
 def window(matrix: Matrix, row: Architecture) -> Related:
-    """The toolkits that build for an architecture, and the driver branches that serve it."""
+    """Return the toolkits that compile for an architecture, and the driver branches that support it."""
     cuda = [item.version for item in matrix.cuda if supports(row, item.version)]
     drivers = [item.branch for item in matrix.drivers if _branch_serves(item, row)]
     return {
@@ -319,7 +319,7 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     FrameworkTable: _framework,
 }
 
-# The options of a request that name the row: what can be had with it is part of what goes with it.
+# The options of a request that name the row: the newest environments with them are shown too.
 _ASKED: dict[type, Callable[[Any], dict[str, str]]] = {
     Gpu: lambda row: {"gpu": row.name},
     Architecture: lambda row: {"gpu": f"sm_{row.capabilities[0].replace('.', '')}"},

@@ -1,4 +1,4 @@
-"""Published releases that have no row on purpose, and why: a request for one gets the reason."""
+"""Find the reason why a published release has no row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRERELEASES = "prereleases"
 
 
 def why_left_out(rules: Iterable[LeftOut], version: str) -> LeftOut | None:
-    """The first rule that covers ``version``; None if no rule does, or if it is not a valid version."""
+    """Return the first rule that covers ``version``; None if there is none, or the version is invalid."""
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion, Version
 

@@ -1,6 +1,6 @@
-"""Versions: their order, and the conditions that people and rows put on them (``>=3.7,<3.10``).
+"""Compare versions, and check conditions on them such as ``>=3.7,<3.10``.
 
-CUDA, drivers, Python, glibc, capabilities, cuDNN and NCCL have plain dotted numbers; framework versions PEP 440's richer order.
+CUDA, drivers, Python, glibc, capabilities, cuDNN and NCCL have plain dotted numbers; framework versions follow PEP 440.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def newest_first(version: str) -> tuple[int, ...]:
 
 
 def has_prefix(version: str, prefix: str) -> bool:
-    """Whether ``prefix`` names ``version`` or a line that it belongs to: 9 names 9.0 and 9.2, not 90; empty names all."""
+    """Whether ``version`` begins with ``prefix``: 9 matches 9.0 and 9.2, not 90; an empty prefix matches all."""
     return not prefix or version == prefix or version.startswith(prefix + ".")
 
 
@@ -66,7 +66,7 @@ def _satisfies(version: str, clauses: str, number: Callable[[str], Any]) -> bool
 
 
 def _clause_holds(version: str, clause: str, number: Callable[[str], Any]) -> bool:
-    """Whether a version satisfies one clause; ``number`` makes what ``<`` and ``>`` compare of a version."""
+    """Whether a version satisfies one clause; ``number`` converts a version for ``<`` and ``>``."""
     bound = clause.lstrip("=!<>~")
     relation, bound = clause.removesuffix(bound), bound.strip()
     prefix = bound.removesuffix(".*")
@@ -92,7 +92,7 @@ def version_parts(text: str) -> list[int]:
 
 
 def around(clauses: str) -> list[str]:
-    """Versions among which one satisfies ``clauses`` if any version does: those named, what follows each, the first of all."""
+    """Return test versions, of which one satisfies ``clauses`` if any version can: named ones, their successors, the first."""
     from packaging.version import Version
 
     found = ["0"]

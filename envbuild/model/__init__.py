@@ -1,4 +1,4 @@
-"""The values that stages pass to each other: frozen, no I/O, no defaults that hide a decision.
+"""The values that stages pass to each other: frozen, without I/O, and without defaults that hide a decision.
 
 All versions are strings. Tuples keep the order that the producer chose and are written in that order. Each module here has one
 reason to change: what a user's recipe adds, what was decided, how that is told, what is pinned, and what is shown meanwhile.

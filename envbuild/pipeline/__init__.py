@@ -1,1 +1,1 @@
-"""The order of the stages, and what makes a second run do nothing: the only place that knows both."""
+"""The stages in their order, and the rules by which a second run skips unchanged stages."""

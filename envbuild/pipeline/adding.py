@@ -1,4 +1,4 @@
-"""``add``: adds packages to a user's own recipe, and makes its lock again around everything that is already pinned."""
+"""``add``: add packages to the user's recipe, and lock it again while keeping existing pins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Additions:
-    """What is to be added, by the key of ``envbuild.yaml`` that takes it."""
+    """The additions, by key of ``envbuild.yaml``."""
 
     frameworks: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
@@ -32,9 +32,9 @@ class Additions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Added:
-    """A recipe with its additions. ``difference`` is from the lock that was there, or from that of its frameworks alone.
+    """A recipe with its additions. ``difference`` compares with the previous lock, or with that of the frameworks only.
 
-    It is None if there was neither. ``is_new`` tells a recipe written now from one that was edited.
+    It is None if there was neither. ``is_new`` is true for a new recipe, false for an edited one.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Added:
 
 
 def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer: bool) -> Additions:
-    """``words`` as frameworks of the matrix or as requirements (PEP 508).
+    """Sort ``words`` into frameworks of the matrix and requirements (PEP 508).
 
     Raises :class:`UsageError` for a word that is neither.
     """
@@ -68,11 +68,11 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
 
 
 def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
-    """Add to the recipe that ``name`` is the path of; for a request, to the ``envbuild.yaml`` of ``folder``, begun if need be.
+    """Add to the recipe at the path ``name``. For a request, add to the ``envbuild.yaml`` in ``folder``, or make a new one.
 
-    Every pin that the new packages leave possible stays. The recipe and its lock are written only when the lock could be made.
-    Raises :class:`UsageError` (``exists``) if ``folder`` has a recipe of another request, and what reading, resolving and
-    locking raise; nothing is written then.
+    Pins that are compatible with the new packages stay. The recipe and its lock are written only after locking has succeeded.
+    Raises :class:`UsageError` (``exists``) if ``folder`` has a recipe of another request, and the errors of reading, resolving
+    and locking.
     """
     from envbuild.custom import paths, reading
     from envbuild.custom.services import load_services
@@ -116,7 +116,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
 
 
 def _is_framework(tools: Tools, word: str) -> bool:
-    """Whether ``word`` begins as a request does: with a framework, alone or with a version behind it."""
+    """Whether ``word`` begins like a request: with a framework, maybe followed by a version."""
     match = re.match(r"([A-Za-z][A-Za-z0-9_.]*(?:-[A-Za-z][A-Za-z0-9_.]*)*)(?=-[0-9]|[<>=!~]|$)", word)
     return match is not None and any(
         match.group(1).lower() in {table.name, table.short, *table.aliases} for table in tools.matrix.frameworks
@@ -147,7 +147,7 @@ def _require_same(name: str, recipe: UserRecipe) -> None:
 
 
 def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
-    """``text`` with the additions; a requirement of a package that is listed already takes the place of that one."""
+    """Return ``text`` with the additions; a requirement replaces an existing one for the same package."""
     from envbuild.custom.editing import edit_list
     from envbuild.custom.requirements import project_of
 
@@ -163,7 +163,7 @@ def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
             text,
             key,
             new=[entry for name, entry in named.items() if name not in held],
-            # A bare name asks for nothing that the entry of that project does not ask for, too.
+            # A bare name adds nothing to an existing entry of the project.
             replaced={name: entry for name, entry in named.items() if held.get(name, entry) != entry and entry != name},
         )
     return text

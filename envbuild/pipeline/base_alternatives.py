@@ -1,4 +1,4 @@
-"""What this machine can build instead if a base is out of reach: other environments of the same frameworks."""
+"""Find what this machine can build instead if a base is unreachable: other environments of the same frameworks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environment) -> Iterator[None]:
-    """Add what could be built instead to an error of a base that is out of reach."""
+    """Add alternatives to the error for an unreachable base."""
     try:
         yield
     except BuildError as error:
@@ -32,9 +32,9 @@ def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environmen
 
 
 def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
-    """The same frameworks on systems that are made from a Debian mirror, for the same device and for CPUs."""
+    """Return the same frameworks on systems made from a Debian mirror, for the same device and for CPUs."""
     if environment.prefixes or environment.custom is not None:
-        return []  # a stack and a user's own file say themselves what they stand on
+        return []  # a stack and a user's recipe choose their system themselves
     shorts = {table.name: table.short for table in matrix.frameworks}
     request = "+".join(f"{shorts[each.name]}-{each.version}" for each in environment.frameworks)
     devices = {"": "", "-cpu": f"CPU instead of CUDA {environment.cuda}"} if environment.cuda else {"-cpu": ""}
@@ -62,7 +62,7 @@ def _resolved(matrix: Matrix, request: str, system: str) -> Environment | None:
 
 
 def _needs_a_mirror_alone(environment: Environment) -> bool:
-    """Whether a Debian mirror and the package index are all that the image takes."""
+    """Whether the image needs only a Debian mirror and the package index."""
     base = environment.base
     elsewhere = any(
         each.index != "default" or {"repository", "distribution"} & set(each.options) for each in environment.frameworks

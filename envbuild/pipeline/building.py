@@ -1,4 +1,4 @@
-"""From a lock to a verified image."""
+"""Build and verify the image of a lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build_environment(
     no_cache: bool = False,
     builder: Builder = "docker",
 ) -> tuple[BuildRecord, Verified | None]:
-    """The verified image of a lock, with what verifying said; None if an image was kept with all its tags.
+    """Build and verify the image of a lock. The verification is None if an existing image was kept with all its tags.
 
     No tag moves before the image is verified (else :class:`VerifyError`). A lock that pins no file of a framework is refused.
     """

@@ -1,4 +1,4 @@
-"""The committed environments: their list, and where their files differ from what their locks render to."""
+"""The committed environments: their list, and differences between their files and the renderings of their locks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = "environments.yaml"
 
 
 def listed(workspace: Workspace) -> dict[str, str]:
-    """The canonical names, in the order of the file, each with its reason; none if a workspace keeps no such list.
+    """Return the canonical names with their reasons, in the order of the file; empty if the workspace has no list.
 
     :class:`InvalidInputError` lists all problems of the file.
     """
@@ -44,7 +44,7 @@ def listed(workspace: Workspace) -> dict[str, str]:
 
 
 def names(tools: Tools) -> list[str]:
-    """The canonical name of every environment that has a folder, sorted."""
+    """Return the sorted canonical names of all environments that have a folder."""
     return sorted({folder.name for folder in _folders(tools)})
 
 
@@ -54,7 +54,7 @@ def kept(tools: Tools) -> list[str]:
 
 
 def check_all(tools: Tools) -> list[Difference]:
-    """Everything on disk that is not what its lock makes it; nothing is written."""
+    """Return all differences between files and the renderings of their locks; nothing is written."""
     found: list[Difference] = []
     for folder in _folders(tools):
         found += _check_folder(tools, folder)
@@ -63,7 +63,7 @@ def check_all(tools: Tools) -> list[Difference]:
 
 
 def check_one(tools: Tools, name: str) -> list[Difference]:
-    """The same for the environment called ``name`` alone; its lock is required."""
+    """Return the differences for the environment ``name``, which must have a lock."""
     locked = require_lock(tools, name)
     if tools.user_recipe is not None:
         return rendering.differences(tools.workspace.rendering(name), rendering.render_text(tools, locked.lock))
@@ -90,7 +90,7 @@ def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
 
 
 def check_evidence(tools: Tools) -> list[Difference]:
-    """Evidence files that cannot be read, that no environment has, or that hold stale proofs."""
+    """Return evidence files that are unreadable, belong to no environment, or contain stale proofs."""
     found = []
     for path in sorted(tools.workspace.committed_evidence("x").parent.glob("*.json")):
         try:

@@ -1,4 +1,4 @@
-"""What the options of a command line add to a request."""
+"""Command-line options that constrain a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constraints:
-    """What the user insists on beside the request's own words; None leaves it to the matrix."""
+    """The values that the user forces in addition to the request; None means that the matrix decides."""
 
     driver: str | None = None
     gpu: str | None = None
@@ -17,5 +17,5 @@ class Constraints:
     base: str | None = None
 
     def any(self) -> bool:
-        """Whether the user insists on anything."""
+        """Whether there is any constraint."""
         return any(value is not None for value in asdict(self).values())

@@ -18,10 +18,10 @@ _BASE = "base.tar"
 
 
 def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]:
-    """Make ``folder`` the build context of a lock; lines that a user should know of it.
+    """Make ``folder`` the build context of a lock; return notes for the user.
 
-    Where the lock pins the packages of its base, the folder holds the base, too, made of these packages. What
-    :func:`require_free` refuses must have been asked before.
+    If the lock pins the packages of its base, the folder also contains the base, made of these packages. Call
+    :func:`require_free` before.
     """
     from envbuild import build, build_context
     from envbuild.engine import debs
@@ -52,7 +52,7 @@ def require_free(folder: Path) -> None:
 
 
 def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """The file that holds the base, if the lock pins its packages and this machine can make it of them."""
+    """Return the file of the base, if the lock pins its packages and this machine can make it."""
     from envbuild.engine import bases
 
     if lock.base.bootstrap is None:
@@ -69,7 +69,7 @@ def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[
 
 
 def _from_file(dockerfile: str, image: str) -> str:
-    """The Dockerfile with a first stage of the file; who gives another BASE_IMAGE builds without it."""
+    """Return the Dockerfile with a first stage made from the file; another BASE_IMAGE bypasses it."""
     before = f"ARG BASE_IMAGE={image}\n"
     if before not in dockerfile:
         raise BuildError(f"The rendering does not start from {image}.", code="stale-rendering")

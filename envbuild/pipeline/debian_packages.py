@@ -1,4 +1,4 @@
-"""Pins the Debian packages of a lock: every .deb that its build installs, from the mirror's state on one day."""
+"""Pin the Debian packages of a lock: every .deb that its build installs, from the mirror's state on one day."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.pipeline.tools import Tools
 
 
 def is_outdated(tools: Tools, lock: Lock) -> bool:
-    """Whether the build installs Debian packages that the lock does not pin, and that can be pinned."""
+    """Whether the build installs Debian packages that the lock could pin but does not."""
     from envbuild import render
 
     if lock.base.bootstrap is None:
@@ -24,14 +24,14 @@ def is_outdated(tools: Tools, lock: Lock) -> bool:
 
 
 def completed(tools: Tools, lock: Lock) -> Lock:
-    """``lock`` as it is where it pins every package of its build, else :func:`pinned` with as many of its own pins as fit."""
+    """Return ``lock`` if it pins every package of its build, else :func:`pinned` with as many old pins as possible."""
     if lock.base.bootstrap is None:
         return _without_packages(lock)
     return pinned(tools, lock, like=lock) if is_outdated(tools, lock) else lock
 
 
 def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
-    """``lock`` with the base and everything that apt installs upon it pinned.
+    """Return ``lock`` with pins for the base and all packages that apt installs on it.
 
     With ``like``, a lock on the same base, its packages are taken again if they can still be had
     (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all are pinned together from today's mirror, because packages of
@@ -45,7 +45,7 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     try:
         return debian_reuse.pinned_like(tools, lock, like)
     except EnvbuildError as error:
-        made = _todays(tools, lock)  # if that is refused, too, its own reason is the one to tell
+        made = _todays(tools, lock)  # if that fails too, its own error is raised
         instead = "those of today are pinned" if made.apt else "no mirror gives those of today"
         told = f"the system packages of {like.environment.name} cannot be kept; {instead}: {error.message}"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
@@ -71,7 +71,7 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
 
 
 def _without_packages(lock: Lock) -> Lock:
-    """``lock``, whose base is an image, saying that what apt installs upon it is not pinned."""
+    """Return ``lock``, whose base is an image, with an entry that apt's packages are not pinned."""
     found = gaps.apt_gap(lock.environment, lock.base)
     if lock.apt is None and set(found) <= set(lock.missing):
         return lock
@@ -98,7 +98,7 @@ def install_steps(
     held: Iterable[DebianPackage],
     install: Callable[[AptPlan, tuple[DebianPackage, ...]], tuple[DebianPackage, ...]],
 ) -> tuple[AptStep, ...]:
-    """What each of ``plans`` installs, by ``install``, upon the packages ``held`` by the base and those of the steps before."""
+    """Return what each of ``plans`` installs, on top of the base's packages ``held`` and those of the previous steps."""
     found: dict[str, AptStep] = {}
     for plan in plans:
         earlier = (package for name in plan.before for package in found[name].packages)
@@ -108,5 +108,5 @@ def install_steps(
 
 
 def snapshot_of(tools: Tools, lock: Lock) -> str:
-    """The address of the snapshots of the lock's distribution; empty if the matrix names none."""
+    """Return the address of the distribution's snapshots, or an empty text if the matrix names none."""
     return next((row.snapshot for row in tools.matrix.systems if row.name == lock.environment.system.name), "")

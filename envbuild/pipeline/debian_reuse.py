@@ -1,4 +1,4 @@
-"""Reuses the Debian packages of an earlier lock on the same base, so that the images of both locks share layers.
+"""Reuse the Debian packages of an earlier lock on the same base, so that the images of both locks share layers.
 
 Mirrors drop old packages within days. This machine's store and the distribution's snapshots still have them.
 """
@@ -18,7 +18,7 @@ from envbuild.pipeline.tools import Tools
 
 
 def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
-    """Whether ``like`` pins Debian packages upon the base that ``lock`` has, too."""
+    """Whether ``like`` pins Debian packages on the same base as ``lock``."""
     ours, theirs = lock.environment, like.environment
     return (
         like.apt is not None
@@ -28,9 +28,9 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 
 
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
-    """``lock`` with the base of ``like`` and with each of its steps that installs the same; the others are asked for anew.
+    """Return ``lock`` with the base of ``like`` and its equal steps; the other steps are resolved again.
 
-    What is new is taken from the mirror if that still lists what is there already, else from the snapshots of ``like``.
+    New packages come from the mirror if it still lists the reused ones, else from the snapshots of ``like``.
     Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) where
     packages of ``like`` can no longer be had or nothing fits upon them.
     """
@@ -51,7 +51,7 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
 
 
 def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, AptStep]]:
-    """The steps of ``like`` before the first one that differs: they find the same packages and are asked for the same."""
+    """Return the steps of ``like`` before the first difference: they have the same start and the same request."""
     ours = {plan.name: plan.asked for plan in plans}
     same: list[str] = []
     for step in like.apt.steps if like.apt else ():
@@ -65,7 +65,7 @@ def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, Apt
 
 
 class _Archives:
-    """Where packages of an earlier lock, and more upon them, can be had now."""
+    """The sources of an earlier lock's packages, and of additional ones."""
 
     def __init__(self, tools: Tools, like: Lock) -> None:
         self._tools = tools
@@ -74,9 +74,9 @@ class _Archives:
         self._asked: list[Archive] = []
 
     def require_files(self, packages: Sequence[DebianPackage]) -> None:
-        """Raise :class:`BuildError` (``package-gone``) if some of ``packages`` cannot be had.
+        """Raise :class:`BuildError` (``package-gone``) if some of ``packages`` are unavailable.
 
-        The smallest one that neither the store nor the mirror has stands for all of these: the snapshots have all or none.
+        Only the smallest package that store and mirror lack is tried, because the snapshots have either all or none.
         """
         store = debs.Store(self._tools.workspace)
         absent = [package for package in packages if not store.holds(package)]
@@ -87,7 +87,7 @@ class _Archives:
             store.get(min(absent, key=lambda package: package.size), debs.servers_of(self._like, debs.host_mirrors(self._like)))
 
     def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
-        """What apt would install for ``asked`` upon ``present``."""
+        """Return what apt would install for ``asked`` if ``present`` is installed."""
         mirror = self._mirror()
         if mirror is not None and all(map(mirror.lists, present)):
             return self._noted(mirror).install(present, asked)
@@ -97,7 +97,7 @@ class _Archives:
         return self._noted(bootstrap.snapshot_archive(self._tools.workspace, self._suite, snapshots)).install(present, asked)
 
     def lock_of(self, steps: tuple[AptStep, ...]) -> AptLock:
-        """``steps`` with the snapshots that have their packages: those of the earlier lock, and of what was asked now."""
+        """Return ``steps`` with the snapshots that have their packages: those of the earlier lock and new ones."""
         snapshot = snapshot_of(self._tools, self._like)
         earlier = self._like.apt or AptLock(snapshots=(), steps=())
         more = [url for archive in self._asked for url in archive.snapshots(snapshot)]

@@ -1,6 +1,6 @@
-"""The form of evidence: what was proved of an environment, and which hashes each proof depends on.
+"""Evidence: what was proved of an environment, and the hashes on which each proof depends.
 
-Nothing here asks the matrix, a lock or an engine. :mod:`envbuild.pipeline.proofs` knows when something was proved.
+This module uses no matrix, lock or engine. :mod:`envbuild.pipeline.proofs` decides when something is proved.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from envbuild import codec, files
 from envbuild.pipeline import stage_cache
 
 Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
-# The order in which an environment earns them, and in which they are written.
+# The kinds of proof, in the order of the stages.
 KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
 Part = Literal["lock", "rendering", "guest"]
-# What a proof of each kind rests on: it is stale as soon as one of these has another hash. docs/decisions/0012 has the reasons.
+# The dependencies of each kind of proof: it is stale if one of their hashes changes. docs/decisions/0012 has the reasons.
 RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
     "locked": ("lock",),
     "downloaded": ("lock",),
@@ -32,7 +32,7 @@ _LATER: Any = {"left_out_if_default": True}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The hashes (sha256) of what a proof can be about: the lock, the rendered files, the guest as this environment gets it."""
+    """The hashes (sha256) on which proofs depend: of the lock, the rendered files, and the environment's guest."""
 
     lock: str
     rendering: str
@@ -41,9 +41,9 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """One thing proved: when (UTC date), by which engine (empty if none took part), and of what (hashes).
+    """One proof: its date (UTC), the engine (empty if none was used), and the hashes of its subject.
 
-    ``rendering`` and ``guest`` are empty, and left out in the file, if the kind does not rest on them.
+    ``rendering`` and ``guest`` are empty, and left out in the file, if the kind does not depend on them.
     """
 
     kind: Kind
@@ -56,7 +56,7 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked:
-    """A file that could not be checked, and why. ``host`` is where it was looked for, empty for this machine's own index."""
+    """A file that could not be checked, and why. ``host`` is its server, empty for this machine's own index."""
 
     file: str
     host: str
@@ -65,7 +65,7 @@ class Unchecked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unproved:
-    """What kept a proof from being had of a lock, when it was last tried (UTC date)."""
+    """Why the last attempt at a proof failed, with its date (UTC)."""
 
     kind: Kind
     date: str
@@ -77,7 +77,7 @@ class Unproved:
 class Evidence:
     """The evidence file of one environment; JSON leaves out what is empty but ``proofs``.
 
-    ``contradicted`` is in the cache folder only: a run on this machine failed what the committed evidence says was proved.
+    ``contradicted`` exists in the cache folder only: a run on this machine failed if committed evidence claims success.
     """
 
     schema: int
@@ -88,13 +88,13 @@ class Evidence:
 
 
 def proof(kind: Kind, subject: Subject, *, date: str, engine: str) -> Proof:
-    """A proof that names the hashes that its kind rests on, and no others."""
+    """Make a proof with only the hashes on which its kind depends."""
     parts = {part: getattr(subject, part) for part in RESTS_ON[kind]}
     return Proof(kind=kind, date=date, engine=engine, **parts)
 
 
 def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
-    """What ``proof`` rests on and is no longer so; empty while it holds. A proof that names no hash of a part is stale."""
+    """Return the changed dependencies of ``proof``; none while it is valid. A proof that lacks a needed hash is stale."""
     return tuple(part for part in RESTS_ON[proof.kind] if getattr(proof, part) != getattr(subject, part))
 
 
@@ -104,7 +104,7 @@ def rests_on_guest(held: Evidence) -> bool:
 
 
 def current(held: Evidence, subject: Subject) -> Evidence:
-    """``held`` without what is stale."""
+    """Return ``held`` without stale proofs."""
     return replace(
         held,
         proofs=tuple(each for each in held.proofs if not stale_parts(each, subject)),
@@ -114,7 +114,7 @@ def current(held: Evidence, subject: Subject) -> Evidence:
 
 
 def joined(committed: Evidence, cached: Evidence) -> Evidence:
-    """Committed evidence with what this machine found out since: its own proofs, and what it contradicts."""
+    """Join committed evidence with this machine's newer proofs and contradictions."""
     refuted = {each.kind for each in cached.contradicted}
     proofs = [each for each in committed.proofs if each.kind not in refuted]
     known = {replace(each, date="") for each in proofs}
@@ -130,13 +130,13 @@ def joined(committed: Evidence, cached: Evidence) -> Evidence:
 
 
 def kinds(held: Evidence) -> tuple[Kind, ...]:
-    """The kinds that are proved, in order."""
+    """Return the proved kinds, in order."""
     found = {each.kind for each in held.proofs}
     return tuple(kind for kind in KINDS if kind in found)
 
 
 def with_proof(held: Evidence, proof: Proof) -> Evidence:
-    """``held`` and ``proof``; the same if this engine has proved it of the same before."""
+    """Return ``held`` with ``proof`` added, unless this engine has already proved the same."""
     if any(replace(each, date="") == replace(proof, date="") for each in held.proofs):
         proofs = held.proofs
     else:
@@ -150,7 +150,7 @@ def with_proof(held: Evidence, proof: Proof) -> Evidence:
 
 
 def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
-    """``held`` and what kept a proof from being had, in place of what was noted before; the date alone changes nothing."""
+    """Return ``held`` with the reason why a proof failed, in place of the earlier one; a new date alone changes nothing."""
     if any(replace(each, date=unproved.date) == unproved for each in held.unproved):
         return held
     kept = (each for each in held.unproved if each.kind != unproved.kind)
@@ -158,20 +158,20 @@ def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
 
 
 def without(held: Evidence, contradiction: Proof) -> Evidence:
-    """``held`` after a run failed what proofs of this kind say."""
+    """Return ``held`` without proofs of this kind, because a run failed."""
     kept = tuple(each for each in held.contradicted if each.kind != contradiction.kind)
     proofs = tuple(each for each in held.proofs if each.kind != contradiction.kind)
     return replace(held, proofs=proofs, contradicted=(*kept, contradiction))
 
 
 def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
-    """What a smoke report is evidence of: of GPUs only where they were used."""
+    """Return the kind of evidence of a smoke report: GPU only if GPUs were used."""
     mode = report.get("mode")
     return "smoke-gpu" if isinstance(mode, Mapping) and mode.get("device") == "cuda" else "smoke-cpu"
 
 
 def read(path: Path, name: str) -> Evidence:
-    """The evidence in ``path``, stale proofs included; an empty one if there is no file.
+    """Return the evidence in ``path``, with stale proofs; empty evidence if there is no file.
 
     Raises :class:`InvalidInputError` for a file that is not evidence.
     """
@@ -181,7 +181,7 @@ def read(path: Path, name: str) -> Evidence:
 
 
 def write(path: Path, held: Evidence) -> bool:
-    """Make ``path`` hold this, or be gone if there is nothing to hold; false if it already was so."""
+    """Write the evidence to ``path``, or delete the file if it would be empty; return whether something changed."""
     if not (held.proofs or held.unproved or held.contradicted):
         existed = path.exists()
         path.unlink(missing_ok=True)

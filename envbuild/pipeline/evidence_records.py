@@ -19,7 +19,7 @@ Place = Literal["repository", "cache"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StaleProof:
-    """A proof on file that no longer holds: where it is kept, and what of it rests on something that has changed."""
+    """A stale proof: its file, and the dependencies that have changed."""
 
     proof: Proof
     place: Place
@@ -28,7 +28,7 @@ class StaleProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRow:
-    """The evidence of one environment. ``unrecorded`` holds, and is in the cache folder alone.
+    """The evidence of one environment. ``unrecorded`` proofs are valid but only in the cache folder.
 
     ``orphan`` is true if there is evidence of an environment that has no lock: all of it is stale.
     """
@@ -44,7 +44,7 @@ class EvidenceRow:
 
 
 def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints, *, pattern: str = "") -> list[str]:
-    """The canonical names that ``texts`` mean; without any, every environment that has a folder, or committed evidence.
+    """Return the canonical names for ``texts``; without any, all environments that have a folder or committed evidence.
 
     Raises :class:`UnknownNameError` (``nothing-matches``) if ``pattern``, a glob, leaves none.
     """
@@ -62,7 +62,7 @@ def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints,
 
 
 def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
-    """The evidence of ``name``, stale proofs told apart; raises :class:`InvalidInputError` for a file that cannot be read."""
+    """Return the evidence of ``name``, with stale proofs separated. Raises :class:`InvalidInputError` for a damaged file."""
     subject = proofs.subject_of(tools, name)
     order: tuple[Place, Place] = ("repository", "cache")
     places = dict(zip(order, proofs.files_of(tools, name), strict=True))
@@ -92,7 +92,7 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
 
 
 def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
-    """Copy what the cache folder knows of ``names`` into the repository, drop what is stale there; the files that changed.
+    """Copy the cached proofs of ``names`` into the repository and drop stale ones there; return the changed files.
 
     Raises :class:`UsageError` (``not-a-checkout``) if the facts and recipes are an installed package's.
     """
@@ -110,7 +110,7 @@ def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
 
 def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
-    """Remove what is stale, from the repository and from the cache folder; the files that changed."""
+    """Remove stale proofs from the repository and the cache folder; return the changed files."""
     changed = []
     for name in names:
         subject = proofs.subject_of(tools, name)

@@ -1,6 +1,6 @@
-"""``fetch``: downloads every file that locks pin and checks its hash, as a proof or into a folder for offline machines.
+"""``fetch``: download every pinned file and check its hash, as a proof or into a folder for offline machines.
 
-Each checked hash is noted at once, so that an interrupted run continues and no file is read twice.
+Each checked hash is recorded immediately, so that an interrupted run continues and no file is read twice.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.index.project_pages import IndexFile
 
-_PARALLEL = 4  # downloads at a time; more only share the same line
+_PARALLEL = 4  # parallel downloads; more would only share the same connection
 _TRIES = 3
 WAIT_S = 2.0  # after the first download that broke off; longer after each
-_CONTRADICTS = ("hash-differs", "artifact-gone")  # not a network that is down
+_CONTRADICTS = ("hash-differs", "artifact-gone")  # errors other than an unreachable network
 _REASONS = {
     "index-unreachable": "its host could not be reached",
     "artifact-gone": "it is no longer offered",
     "package-gone": "neither a mirror nor the snapshot archive gave it",
-    "hash-differs": "what is there is another file",
+    "hash-differs": "the server has a different file",
 }
 _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 
@@ -56,11 +56,11 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """What became of one environment's files. ``failed`` are those that could not be had, in words; empty if all were.
+    """The result for one environment. ``failed`` describes the files that could not be fetched.
 
-    ``known`` of its ``files`` had been checked by an earlier run, or are shared with an environment fetched before.
-    ``unpinned`` are those that the lock does not know, without which nothing is proved. ``contradicted`` is true if a
-    file is gone or is another one: that is no matter of this machine's network.
+    ``known`` is the number of ``files`` that were checked earlier, by another run or for another environment. ``unpinned`` are
+    files that the lock does not pin; while there are any, nothing is proved. ``contradicted`` is true if a file is gone or
+    different, which is not a problem of this machine's network.
     """
 
     name: str
@@ -98,10 +98,10 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
 def fetch(
     tools: Tools, names: Sequence[str], *, into: Path | None = None, on_done: Callable[[Fetched], None] = lambda _: None
 ) -> list[Fetched]:
-    """Have every file that the locks of ``names`` pin, each once, and check it; ``into`` keeps them in that folder.
+    """Fetch and check every file that the locks of ``names`` pin, each once; ``into`` is a folder in which to keep them.
 
-    The environments with the least to fetch come first. What was had whole is recorded as evidence (``downloaded``); a file
-    that could not be had is told with its environments and stops nothing else.
+    The smallest environments come first. Complete ones are recorded as evidence (``downloaded``). A file that cannot be fetched
+    is reported with its environments; the others continue.
     """
     run = _Run(tools, into, {name: locking.require_lock(tools, name) for name in names}, on_done)
     run.work()
@@ -161,7 +161,7 @@ class _Run:
         return self._whole[pin.sha256]
 
     def _have(self, pin: Pin, count: int, total: float) -> None:
-        """One file, in a thread of the pool; a download that broke off is tried again."""
+        """Fetch one file in a thread of the pool; an interrupted download is retried."""
 
         def tell(news: Progress) -> None:
             self._bytes[pin.sha256] = news.done or 0
@@ -198,7 +198,7 @@ class _Run:
             _write(self._notes, pin)
 
     def _unchecked(self, lock: Lock, mine: Iterable[Pin]) -> Iterator[evidence.Unchecked]:
-        """Each file that was not had, in words that hold nothing of this machine; then what the lock itself could not pin."""
+        """Yield each missing file, described without details of this machine, then the files that the lock could not pin."""
         for pin in mine:
             if (error := self._failed.get(pin.sha256)) is not None:
                 yield evidence.Unchecked(file=pin.filename, host=_host(pin), why=_REASONS.get(error.code, "could not be had"))
@@ -238,7 +238,7 @@ def _unpinned(lock: Lock) -> list[Missing]:
 
 
 def _host(pin: Pin) -> str:
-    """Where a file was looked for; not the index of this machine, which may be anybody's mirror."""
+    """Return the server of a file, but not this machine's index, which may be a private mirror."""
     if pin.deb is not None:
         return urlsplit(pin.origins[-1].root).hostname or "" if pin.origins else ""
     index = pin.artifact.index if pin.artifact else pin.url
@@ -263,7 +263,7 @@ def _refuse_clashes(wanted: Iterable[Pin]) -> None:
 
 
 def _read(notes: Path) -> list[str]:
-    """The hashes on file; a line that a kill cut short is none."""
+    """Return the recorded hashes; ignore a line that a kill cut short."""
     try:
         lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:

@@ -24,7 +24,7 @@ _CHECKS = 3  # what `verify` looks at; raised if it becomes more, so that no old
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What the image held. ``replayed`` tells a stored answer about the very same image from a fresh one."""
+    """The result of verifying an image. ``replayed`` is true for a stored result about the same image."""
 
     report: Mapping[str, Any]
     replayed: bool
@@ -45,7 +45,7 @@ class Smoked:
 
 
 def require_image(tools: Tools, name: str) -> str:
-    """The id of the image last built for ``name`` here, still in the engine; :class:`BuildError` (``no-image``) otherwise."""
+    """Return the id of the last image built for ``name``. Raises :class:`BuildError` (``no-image``) if it is gone."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, name)
@@ -59,7 +59,7 @@ def require_image(tools: Tools, name: str) -> str:
 
 
 def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, str, str]] | None:
-    """Binary package, source package and source version of all that the image built here from this lock holds.
+    """Return binary package, source package and source version of the packages in the image built from this lock.
 
     None if there is no such image, or no engine to ask; empty if the image has no dpkg.
     """
@@ -77,8 +77,8 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
     """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
 
-    With ``replay`` an answer stored for this image and lock is taken instead of looking again. ``base`` is the image that it
-    was built from, if no record of a build tells it yet.
+    With ``replay`` a stored result for this image and lock is used. ``base`` is the image it was built from, if no build record
+    names it yet.
     """
     from envbuild import build
 
@@ -117,7 +117,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
                 hint=f"{tags}Add the libraries that are named above, or leave the package out, and run `envbuild make` again.",
             )
         raise VerifyError(
-            f"The image of {name} does not hold what its lock says.",
+            f"The image of {name} differs from its lock.",
             problems=problems,
             hint=f"{tags}Build it anew with `envbuild build {tools.cli_name(name)} --no-cache`; "
             "if it stays, the lock or the recipe is wrong.",
@@ -127,7 +127,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
 
 
 def _rules(tools: Tools, lock: Lock) -> Rules:
-    """What imports are judged by: the file of rules, the matrix's packages and what the recipes leave out."""
+    """Return the rules for imports: the file of rules, the matrix's packages and the packages that recipes ignore."""
     from packaging.utils import canonicalize_name
 
     from envbuild import verify
@@ -162,11 +162,13 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         "paths": {kind: str(path) for kind, path in outcome.paths.items()},
     }
     if outcome.status == "error":
-        stage_cache.forget(tools.workspace, name, "smoke")  # it crashed: worth another try next time
+        stage_cache.forget(tools.workspace, name, "smoke")  # it crashed, so try again next time
     else:
         stage_cache.keep(tools.workspace, name, "smoke", key, answer)
     smoked = _smoked(answer, replayed=False)
-    if len(lock.environment.frameworks) == 1 or smoked.report.get("parts"):  # one of several alone proves nothing of the whole
+    if len(lock.environment.frameworks) == 1 or smoked.report.get(
+        "parts"
+    ):  # a part of the frameworks proves nothing about the whole image
         _note_smoke(tools, name, image, smoked)
     return smoked
 

@@ -23,7 +23,7 @@ _REPORT = "report.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What a launcher will be told: ``text`` on the standard input of ``argv``."""
+    """The input of a launcher: ``text`` on the standard input of ``argv``."""
 
     launcher: Launcher
     kind: Kind
@@ -37,9 +37,9 @@ class Launch:
 
 
 def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -> str:
-    """The name of the image of ``name``: in ``registry`` (``HOST/REPOSITORY``), else the one built last here.
+    """Return the image's name for ``name``: in ``registry`` (``HOST/REPOSITORY``), else that of the last build here.
 
-    Without either it is the name that a build would get; with ``must_exist`` an image that was never built here is a
+    Without either it is the name that a build would use; with ``must_exist`` an image that was never built here raises
     :class:`BuildError` (``no-image``). Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host.
     """
     from envbuild import build
@@ -77,10 +77,10 @@ def launch_text(
     shared: bool = False,
     vouched: Collection[str] = (),
 ) -> Launch:
-    """What the launcher ``via`` is told; :class:`UnknownNameError` or :class:`UsageError` if it cannot do that.
+    """Return the input of the launcher ``via``. Raises :class:`UnknownNameError`, or :class:`UsageError` if it cannot do this.
 
-    ``shared`` says that all hosts know the image by this name; else a name that only this machine knows is refused. So is a
-    kind that needs a program which the image lacks, unless the user ``vouched`` for it.
+    ``shared`` means that all hosts have the image under this name; otherwise a name of this machine only is refused. A kind
+    that needs a program which the image lacks is refused too, unless the user ``vouched`` for it.
     """
     from envbuild.launch import image_names, image_programs, launchers, rendering
 
@@ -98,7 +98,7 @@ def launch_text(
 
 
 def _contents(tools: Tools, environment: Environment) -> Contents:
-    """What the image of ``environment`` holds, by its lock; before there is one, by what its frameworks and recipes ask for."""
+    """Return the contents of the image by its lock; without a lock, by the requirements of frameworks and recipes."""
     from envbuild import render
     from envbuild.launch import image_programs
     from envbuild.pipeline.stored_locks import read_locked
@@ -141,7 +141,7 @@ def require_launcher(plan: Launch) -> None:
 
 
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
-    """Run it here and now, every line of its output to ``on_line``; the report, None if none is left within reach.
+    """Run the launch now and pass its output to ``on_line``; return the report, or None if it is not accessible.
 
     :class:`UsageError` (``missing-program``) if a program of the launcher is not here, :class:`SmokeFailedError` if it
     ended with an error and no report says why.

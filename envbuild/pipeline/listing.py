@@ -14,7 +14,7 @@ _PROGRAM = [Path(__file__).parent.parent / room for room in ("resolve", "matrix"
 
 
 def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
-    """What could not be checked of the filters."""
+    """Return warnings about filters that could not be checked."""
     from envbuild.resolve.catalogue import Filters, doubts
 
     return doubts(tools.matrix, Filters(**filters))
@@ -23,7 +23,7 @@ def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
 def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     """The rows of :func:`envbuild.resolve.catalogue` as ``list --json`` shows them; ``filters`` are the fields of its filters.
 
-    Without any filter they are read from the copy that an earlier run kept. Raises what that function raises.
+    Without filters the rows come from a cached copy. Raises the same errors as that function.
     """
     if any(filters.values()):
         return _rows(tools, filters)
@@ -60,9 +60,9 @@ def list_stacks(tools: Tools) -> list[dict[str, Any]]:
 
 
 def with_evidence(tools: Tools, rows: Sequence[dict[str, Any]], warnings: list[str]) -> list[dict[str, Any]]:
-    """``rows`` with the kinds of evidence that hold for each, in order; they are not kept, since any verb may add to them.
+    """Add to ``rows`` their valid kinds of evidence, in order. They are not cached, because every verb may change them.
 
-    Of one whose lock or evidence cannot be read, nothing is proved; ``warnings`` gets the reason.
+    If a lock or evidence is unreadable, the row gets no evidence, and ``warnings`` gets the reason.
     """
     from envbuild.pipeline import proofs
 

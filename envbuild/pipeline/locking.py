@@ -1,4 +1,4 @@
-"""From an environment to its lock: made, completed, checked and written."""
+"""Make, complete, check and write locks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_lock(tools: Tools, locked: Locked) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept what the lock holds."""
+    """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept the lock."""
     from envbuild.lock import checking
     from envbuild.resolve.recheck import recheck
 
@@ -67,7 +67,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
     found = None if relock else read_locked(tools, environment.name)
     if found is not None:
         check_lock(tools, found)
-        # What a user's recipe says beyond its pins is taken over as it is now.
+        # Settings of the user's recipe that need no pins are copied from its current state.
         lock = found.lock if tools.user_recipe is None else replace(found.lock, environment=environment)
         if _may_be_completed(tools, found):
             lock = making.complete(lock, **lock_inputs(tools, environment))
@@ -85,9 +85,9 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 
 
 def starting_lock(tools: Tools) -> Lock | None:
-    """The lock whose pins a user's own recipe keeps wherever they fit; None if there is none, or for anything else.
+    """Return the lock whose pins a user's recipe keeps if they fit; None if there is none, or without a user's recipe.
 
-    It is the one beside the recipe; else that of its frameworks alone, so that the image shares their layers.
+    It is the recipe's own lock, else the lock of its frameworks, so that the images share layers.
     """
     if tools.user_recipe is None:
         return None
@@ -99,14 +99,14 @@ def starting_lock(tools: Tools) -> Lock | None:
         committed = tools.workspace.images / "environments" / name / "lock.json"
         return read_lock(committed) if committed.exists() else None
     except EnvbuildError:
-        return None  # nothing is lost but layers that could be shared; what is wrong is told where it is needed
+        return None  # only sharing of layers is lost; the problem is reported when this lock is used
 
 
 def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
-    """Write ``lock`` to ``path`` once it has been read back and rendered in memory, as every later verb will do.
+    """Write ``lock`` to ``path`` after reading it back and rendering it in memory, as later verbs will do.
 
-    Raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing if that fails: whatever a package index said, a
-    lock that is on disk can be used.
+    If that fails, raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing, so that a lock on disk is always
+    usable.
     """
     from envbuild.lock import lock_file
 
@@ -126,7 +126,7 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
 
 
 def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
-    """What making a lock of ``environment`` takes beside it."""
+    """Return the other inputs for making a lock of ``environment``."""
     recipes = require_recipes(tools, environment)
     return {
         "recipe_requirements": {each.name: recipes[each.recipe].requirements_of(each) for each in environment.frameworks},
@@ -142,7 +142,7 @@ def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
 
 
 def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:
-    """How to find the base again, or what is missing and why."""
+    """Return the pin of the base, or what is missing and why."""
     from envbuild.engine import bases
 
     engine = tools.engine_or_none()
@@ -154,7 +154,7 @@ def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:
 
 
 def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
-    """What the matrix says of the image, the system's plain one or one that brings CUDA: of a user's own, nothing."""
+    """Return the matrix's facts about the base image (plain or with CUDA); none for a user's own image."""
     from envbuild.engine import bases
 
     row = next((row for row in matrix.systems if row.name == environment.system.name), None)
@@ -165,10 +165,10 @@ def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
 
 
 def _may_be_completed(tools: Tools, locked: Locked) -> bool:
-    """Whether the lock lacks something that may be had now.
+    """Whether the lock lacks something that may be available now.
 
-    Its tools and its pip always can: the matrix pins them. Asking the network for the rest is idle if an image was made
-    without it.
+    Tools and pip are always available, because the matrix pins them. For other parts the network is not asked if an image was
+    already built without them.
     """
     from envbuild.lock import installers
 

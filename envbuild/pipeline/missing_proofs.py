@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
 
 _OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "smoke-cpu", "smoke-gpu")
-# What this machine cannot do is no failure of an environment: nothing was found out about it.
+# If this machine cannot run a stage, the environment has not failed.
 _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """What became of one environment: the kinds that hold now, and what was asked for and is not proved.
+    """The result for one environment: the valid kinds of proof, and the requested kinds that are not proved.
 
     ``state`` is ``proved`` if nothing is left, ``impossible`` if this machine cannot prove the rest, else ``failed``.
     """
@@ -45,7 +45,7 @@ def prove_again(
     keep_images: bool,
     on_done: Callable[[Attempt], None],
 ) -> list[Attempt]:
-    """Prove those of ``kinds`` that each of ``names`` lacks. What fails is told and stops nothing else.
+    """Prove those of ``kinds`` that each of ``names`` lacks. A failure is reported, and the others continue.
 
     An image that was not there before is removed as soon as it is judged, unless ``keep_images``.
     Raises :class:`EngineError` if images are to be built and no engine answers.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """A recipe that was written, and what it resolves to as it is. ``unchecked`` says why its packages could not be checked."""
+    """A new recipe and its environment. ``unchecked`` says why its packages could not be checked."""
 
     path: Path
     environment: Environment
@@ -52,9 +52,9 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
 
 
 def _require_lockable(tools: Tools, resolution: Resolution) -> str:
-    """Choose the packages as `lock` will, and keep nothing of it. Answers why that was not possible; empty if all is well.
+    """Choose the packages as `lock` would, without keeping the result. Return why that was impossible, or an empty text.
 
-    Raises what locking raises if the packages do not go together. The base is not asked for: it does not depend on them.
+    Raises the errors of locking if the packages conflict. The base is not pinned, because it does not depend on them.
     """
     from envbuild.lock import gaps, making
 
@@ -104,7 +104,7 @@ def _require_possible(environment: Environment) -> None:
 
 
 def first_choice(tools: Tools) -> str:
-    """A request to begin with: the newest of the framework with most releases, for GPUs if this machine has some."""
+    """Return a default request: the newest release of the framework with most releases, for GPUs if there are any."""
     from envbuild.host import nvidia
 
     framework = max(tools.matrix.frameworks, key=lambda table: (table.recipe in tools.recipes, len(table.releases)))

@@ -29,7 +29,7 @@ def can_look(plan: Launch) -> bool:
 
 
 def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport]:
-    """What each host has and lacks, asked through ``remote_shell``. A host that cannot be entered is reported as such."""
+    """Check each host through ``remote_shell``. A host that cannot be reached is reported."""
     from envbuild import files
     from envbuild.launch import preflight
 
@@ -47,7 +47,7 @@ def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport
 
 
 def rehearse(plan: Launch) -> HostFinding | None:
-    """What the batch system says of the job without starting it; None if it has no such check."""
+    """Let the batch system check the job without starting it; None if it has no such check."""
     from envbuild import procs
     from envbuild.host.doctor import HostFinding
 
@@ -89,7 +89,7 @@ def _look(plan: Launch, host: Host, script: str, remote_shell: str) -> Looked:
 
 
 def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]:
-    """Why the matrix holds that the environment cannot run there."""
+    """Return why, according to the matrix, the environment cannot run there."""
     from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.resolving import resolve_request
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
-    """What proofs of ``name`` can be about now: its lock, its rendering and its guest as they are on disk. None without a lock.
+    """Return the current subject of proofs of ``name``: hashes of its lock, rendering and guest. None without a lock.
 
     Finding the guest takes reading all recipes: ``with_guest=False`` leaves it empty.
     Raises :class:`InvalidInputError` for a lock that cannot be read.
@@ -44,7 +44,7 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
 
 
 def held(tools: Tools, name: str) -> Evidence:
-    """What is proved of ``name`` and holds now: the committed evidence and this machine's, without what is stale."""
+    """Return the valid evidence of ``name``: committed and this machine's, without stale proofs."""
     committed, cached = files_of(tools, name)
     if not (committed.exists() or cached.exists()) or not tools.workspace.lock_file(name).exists():
         return Evidence(schema=1, name=name, proofs=())
@@ -61,12 +61,12 @@ def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
 
 
 def files_of(tools: Tools, name: str) -> tuple[Path, Path]:
-    """Where evidence of ``name`` is kept: in the repository, and in the cache folder."""
+    """Return the evidence files of ``name``: in the repository, and in the cache folder."""
     return tools.workspace.committed_evidence(name), tools.workspace.evidence_file(name)
 
 
 def prove_lock(tools: Tools, name: str, digest: str, kind: Kind) -> None:
-    """Record one proof of the lock with this digest alone."""
+    """Record a proof that depends only on the lock with this digest."""
     _record(tools, name, kind, Subject(lock=digest, rendering="", guest=""), engine="")
 
 
@@ -79,10 +79,10 @@ def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, st
 
 
 def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind, *, replayed: bool = False) -> None:
-    """Record one proof of ``image``, of the lock, rendering and guest that ``record`` says it was made from.
+    """Record a proof of ``image``, for the lock, rendering and guest from which it was made according to ``record``.
 
-    Nothing is recorded if they have changed since, or if the record is of another image. For a stored answer that is only
-    ``replayed``, the engine is the one that built the image.
+    Nothing is recorded if they have changed, or if the record is about another image. For a ``replayed`` result, the engine is
+    the one that built the image.
     """
     if record is None or record.image != image:
         return
@@ -93,7 +93,7 @@ def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind
 
 
 def contradict(tools: Tools, name: str, kind: Kind) -> None:
-    """Note that a run has failed what proofs of ``kind`` say; the committed ones count no longer on this machine."""
+    """Record that a run contradicts proofs of ``kind``; committed ones then no longer count on this machine."""
     subject = subject_of(tools, name)
     if subject is not None:
         failed = evidence.proof(kind, subject, date=_today(), engine="")
@@ -102,7 +102,7 @@ def contradict(tools: Tools, name: str, kind: Kind) -> None:
 
 
 def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tuple[Unchecked, ...]) -> None:
-    """Note what kept a proof of the lock with this digest from being had."""
+    """Record why a proof of the lock with this digest failed."""
     subject = subject_of(tools, name)
     if subject is None or subject.lock != digest:
         return
@@ -112,7 +112,7 @@ def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tupl
 
 
 def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str) -> bool:
-    """Add a proof of ``proved`` to the cache; false, and nothing written, if that is not what is on disk now."""
+    """Add a proof of ``proved`` to the cache; return False and write nothing if it differs from the files on disk."""
     new = evidence.proof(kind, proved, date=_today(), engine=engine)
     try:
         subject = subject_of(tools, name)

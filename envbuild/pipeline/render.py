@@ -1,4 +1,4 @@
-"""``render``: the renderings of several environments. One that depends on nothing that has changed is left as it is."""
+"""``render``: write the renderings of several environments. A rendering whose inputs have not changed is skipped."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from envbuild.pipeline.stored_locks import Locked
 
 _PROGRAM = Path(__file__).parent.parent
-_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # another version of these could answer differently
+_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these could give other results
 _OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
-SETTLED_NS = 2 * 10**9  # a file changed twice within one tick of its file system's clock bears one time: too young to trust
+SETTLED_NS = (
+    2 * 10**9
+)  # two changes within one tick of the file system's clock have the same time, so newer files are not trusted
 
 
 def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
-    """Write the renderings that ``texts`` mean; without any, that of every environment that has a folder.
+    """Write the renderings for ``texts``; without any, for every environment that has a folder.
 
-    Raises what resolving, checking the lock and rendering raise. All of ``texts`` are resolved before anything is written.
+    Raises the errors of resolving, checking and rendering. All ``texts`` are resolved before anything is written.
     """
     watch = Watch(tools)
     known = {text: None if constraints.any() else watch.recall(text) for text in texts or _names(tools)}
@@ -79,7 +81,7 @@ def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
 
 
 class Watch:
-    """Knows from files' stamps, in one run, which renderings are up to date. A user's own recipe is always rendered again."""
+    """Knows from the stamps of files which renderings are up to date. A user's recipe is always rendered again."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -145,7 +147,7 @@ class Watch:
         return f"{shared} {lock} {overlays}", max(newest, changed)
 
     def _outputs(self, name: str) -> str:
-        """The stamp of what a rendering leaves: its folder, and the evidence that it is right."""
+        """Return the stamp of a rendering's outputs: its folder and its evidence."""
         workspace = self._tools.workspace
         evidence = (workspace.committed_evidence(name), workspace.evidence_file(name))
         return disk_cache.stamp([workspace.rendering(name), *evidence])[0]

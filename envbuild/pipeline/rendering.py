@@ -1,4 +1,4 @@
-"""From a lock to its rendering: the files on disk, written from the lock or compared with it."""
+"""Write the rendered files of a lock, or compare them with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCK = "lock.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One file that is not what its lock renders to; an ``orphan`` is one that nothing renders to."""
+    """A file that differs from the rendering of its lock; an ``orphan`` belongs to no rendering."""
 
     kind: Literal["missing", "orphan", "differs", "unreadable"]
     path: Path
@@ -44,7 +44,7 @@ class Rendering:
 
 
 def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
-    """What in ``folder`` is not exactly ``rendering`` plus the lock."""
+    """Return the differences between ``folder`` and ``rendering`` plus the lock."""
     found = []
     for name, text in sorted(rendering.items()):
         path = folder / name
@@ -65,7 +65,7 @@ def read(folder: Path) -> dict[str, bytes]:
 
 
 def write(folder: Path, rendering: Mapping[str, str]) -> bool:
-    """Make ``folder`` hold exactly ``rendering`` beside the lock; false if it already did."""
+    """Make ``folder`` contain exactly ``rendering`` and the lock; return whether something changed."""
     found = differences(folder, rendering)
     for each in found:
         if each.kind == "orphan":
@@ -76,7 +76,7 @@ def write(folder: Path, rendering: Mapping[str, str]) -> bool:
 
 
 def render_text(tools: Tools, lock: Lock) -> dict[str, str]:
-    """What ``lock`` renders to, as text; pure but for reading recipes and templates."""
+    """Return the rendering of ``lock`` as text. Pure except for reading recipes and templates."""
     from envbuild import render
 
     return render.render(lock, tools.recipes, tools.templates)

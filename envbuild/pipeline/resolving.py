@@ -1,4 +1,4 @@
-"""From a request to an environment: the resolver's answer, or the decision of a valid lock."""
+"""Resolve a request to an environment: by the resolver, or from the decision of a valid lock."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
-    """The environment that ``texts`` mean.
+    """Return the environment for ``texts``.
 
-    The exact canonical name of an environment that has a lock means that lock's decision: a lock stays valid while the matrix
-    accepts it, preferred or not. So do a stack, while its file asks for what the lock holds, and a user's own recipe, unless
-    they are to be decided ``anew``. Raises :class:`ConflictError` and :class:`UnknownNameError` with what would work instead.
+    The exact canonical name of an environment with a lock returns the lock's decision: a lock stays valid while the matrix
+    accepts it, even if the matrix now prefers something else. The same applies to a stack or a user's recipe that still matches
+    its lock, unless ``anew`` is true. Raises :class:`ConflictError` and :class:`UnknownNameError` with alternatives.
     """
     resolution = _resolve_request(tools, texts, constraints, anew=anew)
     return _with_remarks(resolution, partial(read_locked, tools))
@@ -44,7 +44,7 @@ def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraint
 
 
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
-    """What the matrix answers to ``texts``, a stack or a request; no lock is asked."""
+    """Return the matrix's answer to ``texts``, a stack or a request, without using locks."""
     if (stack := stack_requests.stack_of(tools, texts)) is not None:
         from envbuild.resolve.stacks import resolve_stack
 
@@ -55,7 +55,7 @@ def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) 
 
 
 def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
-    """The decision of a lock, as the answer to ``text``."""
+    """Return the decision of a lock as the answer to ``text``."""
     from envbuild.resolve.explain.build_details import details_of
     from envbuild.resolve.explain.overlay_notes import overlaid_rows
 
@@ -65,7 +65,7 @@ def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
 
 
 def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, anew: bool) -> Resolution:
-    """A user's own recipe: the decision of the lock beside it while that was made for the same request, else a new one."""
+    """Resolve a user's recipe: the decision of its lock if it was made for the same request, else a new one."""
     user_recipe.require_alone(recipe, insisted=constraints.any())
     user_recipe.require_free_name(tools, recipe)
     locked = None if anew else read_locked(tools, recipe.name)
@@ -77,7 +77,7 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
-    """What the matrix says today of the environment of this name; None if it knows none, or the name says too little."""
+    """Return the matrix's environment of this name today; None if there is none, or the name is incomplete."""
     if tools.user_recipe is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
         return None
     try:
@@ -88,7 +88,7 @@ def todays_decision(tools: Tools, environment: Environment) -> Environment | Non
 
 
 def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
-    """The environment that ``texts`` mean, for the verbs that go beyond planning: its frameworks have recipes.
+    """Return the environment for ``texts``, and require recipes for its frameworks, as building does.
 
     Raises :class:`InvalidInputError` (``no-recipe``) if one has none.
     """
@@ -100,7 +100,7 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
     """The recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) if one has none.
 
-    The matrix may know frameworks that envbuild cannot build yet: they are planned with, and nothing more.
+    The matrix may have frameworks without a recipe. They can only be planned.
     """
     for framework in environment.frameworks:
         if framework.recipe not in tools.recipes:
@@ -115,7 +115,7 @@ def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]
 
 
 def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
-    """Why ``texts`` resolve as they do, or why they do not; the matrix alone is asked, never a lock."""
+    """Explain why ``texts`` resolve as they do, or why they do not, by the matrix only, without locks."""
     if tools.user_recipe is None:
         found = _explain_words(tools, texts, constraints)
         return replace(found, resolution=found.resolution and _with_remarks(found.resolution, partial(read_locked, tools)))
@@ -145,7 +145,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
 
 
 def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
-    """Whether a corrected spelling is a request that works: a misspelt name may stand beside an impossible version."""
+    """Whether a corrected spelling is a valid request: its version could still be impossible."""
     from envbuild.resolve.request.parser import parse
     from envbuild.resolve.resolution import resolve
 
@@ -157,7 +157,7 @@ def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
 
 
 def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Environment | None:
-    """The decision of the lock of this name. What is decided ``anew`` does not need it: a damaged one counts as none then."""
+    """Return the decision of the lock of this name. With ``anew`` a damaged lock is ignored."""
     if len(texts) != 1 or constraints.any() or not can_be_name(texts[0]):
         return None
     path = tools.workspace.lock_file(texts[0])
@@ -170,7 +170,7 @@ def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constra
 
 
 def _with_remarks(resolution: Resolution, read: Callable[[str], Locked | None]) -> Resolution:
-    """``resolution`` with a warning for what its lock holds of another CUDA; ``read`` finds the lock, if there is one."""
+    """Return ``resolution`` with a warning for locked libraries of another CUDA; ``read`` returns the lock, if any."""
     try:
         held = read(resolution.environment.name)
     except EnvbuildError:

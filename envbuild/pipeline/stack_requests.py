@@ -1,4 +1,4 @@
-"""Requests that name a stack: one word, with a file of that name in ``images/stacks``."""
+"""Handle requests that name a stack: one word, with a file of that name in ``images/stacks``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
-    """The stack that ``texts`` name, None for any other request: who asks for none only has a file looked for."""
+    """Return the stack that ``texts`` name, or None. For other requests this only looks for a file."""
     name = texts[0].lower() if len(texts) == 1 else ""
     if not can_be_name(name) or not tools.workspace.stack_file(name).is_file():
         return None
@@ -26,7 +26,7 @@ def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
 
 
 def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
-    """What it has to run on besides. Raises :class:`UsageError` for what only a stack's own file can say."""
+    """Return the hardware constraints. Raises :class:`UsageError` for options that only the stack's file can set."""
     said = {
         "--python": constraints.python,
         "--python-from": constraints.python_from,
@@ -36,7 +36,7 @@ def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
     fixed = [option for option, value in said.items() if value is not None]
     if fixed:
         raise UsageError(
-            f"{' and '.join(fixed)} cannot be said of {stack.name}: the stack's file says it.",
+            f"{' and '.join(fixed)} cannot be combined with the stack {stack.name}: its file sets it.",
             code="stack-fixed",
             hint="Copy the file under another name in images/stacks, and change it there.",
         )
@@ -44,7 +44,7 @@ def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
 
 
 def departures(tools: Tools, environment: Environment) -> list[Problem]:
-    """In what a lock of a stack is not what the stack's file asks for today."""
+    """Return the differences between a stack's lock and the stack's file today."""
     stack = stack_of(tools, [environment.name])
     if stack is None:
         return []
@@ -56,7 +56,7 @@ def departures(tools: Tools, environment: Environment) -> list[Problem]:
 
 
 def suggested(tools: Tools, texts: Sequence[str], error: UnknownNameError) -> UnknownNameError:
-    """``error``, with the stack that was perhaps meant."""
+    """Return ``error`` with the name of a similar stack."""
     from difflib import get_close_matches
 
     known = sorted(path.stem for path in tools.workspace.stacks.glob("*.yaml"))

@@ -13,11 +13,11 @@ from envbuild.workspace import Workspace
 
 
 def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What ``stage`` answered for ``name`` when everything in ``key`` was the same; None if that is not known."""
+    """Return the result of ``stage`` for ``name`` with the same ``key``, or None."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
-        return None  # damaged or of another version: the stage runs again and writes it anew
+        return None  # damaged or of another version: the stage runs again and rewrites it
     if not isinstance(kept, dict) or kept.get("key") != dict(key):
         return None
     result = kept.get("result")
@@ -25,7 +25,7 @@ def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) 
 
 
 def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
-    """What ``stage`` answered last for ``name``, whatever it was asked; None if nothing is kept."""
+    """Return the last result of ``stage`` for ``name``, with any key, or None."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
@@ -35,7 +35,7 @@ def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
 
 
 def keep(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Remember what ``stage`` answered; called only once it is finished, so that a kill leaves no half answer."""
+    """Store the result of ``stage``, after it has finished, so that a kill leaves no partial result."""
     text = json.dumps({"key": dict(key), "result": dict(result)}, indent=2) + "\n"
     files.write_atomic(_path(workspace, name, stage), text)
 

@@ -1,4 +1,4 @@
-"""Locks on disk, by the name of their environment."""
+"""Read locks by the name of their environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.pipeline.tools import Tools
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Locked:
-    """A lock on disk. ``kept`` tells one found there from one made or completed now."""
+    """A lock on disk. ``kept`` is true if it was found, false if it was made or completed now."""
 
     lock: Lock
     digest: str

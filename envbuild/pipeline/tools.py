@@ -1,4 +1,4 @@
-"""What the stages of one run share. Each part is made when a stage first asks for it."""
+"""The objects that the stages of one run share. Each is made on first use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tools:
         self._start_engine = start_engine
 
     def at(self, texts: Sequence[str]) -> Tools:
-        """The tools for what ``texts`` name: these, or, for the path of a user's own recipe, tools that write beside it.
+        """Return the tools for ``texts``: these, or for a user's recipe, tools that write next to the recipe.
 
         Raises :class:`UsageError` if there is no recipe at the path.
         """
@@ -45,7 +45,7 @@ class Tools:
 
     def for_recipe(self, path: Path, recipe: UserRecipe | None = None) -> Tools:
         """The tools for the user's own recipe at ``path``; the file is not read if ``recipe`` is given."""
-        tools = copy.copy(self)  # shares what is already made
+        tools = copy.copy(self)  # share existing objects
         tools.workspace = self.workspace.beside(path)
         tools.__dict__.pop("user_recipe", None)
         if recipe is not None:
@@ -63,13 +63,13 @@ class Tools:
         return reading.load(path, services.load_services(self.workspace))
 
     def cli_name(self, name: str) -> str:
-        """How to name this environment on a command line: for a user's own recipe, its path."""
+        """Return the environment's name for a command line; for a user's recipe, its path."""
         path = self.workspace.user_recipe
         return name if path is None else str(path) if path.is_absolute() else f"./{path}"
 
     @functools.cached_property
     def matrix(self) -> Matrix:
-        """The facts, strictly read."""
+        """The matrix."""
         from envbuild import matrix
 
         return matrix.load(self.workspace)
@@ -109,7 +109,7 @@ class Tools:
         return recipes.templates(self.workspace)
 
     def sharing(self, earlier: Tools) -> Tools:
-        """These tools with the index of ``earlier`` ones of the same run: a host that did not answer is not asked again."""
+        """Return these tools with the index of ``earlier`` ones, so that a host that did not answer is not asked again."""
         if "index" in earlier.__dict__:
             earlier.index.on_progress = self.on_progress
             self.__dict__["index"] = earlier.index
@@ -124,7 +124,7 @@ class Tools:
 
     @functools.cached_property
     def engine(self) -> Engine:
-        """The container engine that answers; the private one is started first if that was asked for and none does."""
+        """The container engine that answers. If none does and the option was given, start the private one."""
         from envbuild.engine import choice
 
         try:
@@ -140,18 +140,18 @@ class Tools:
 
     @property
     def engine_name(self) -> str:
-        """Which engine serves us and why that one, in a few words."""
+        """Describe the engine and why it was chosen."""
         return f"{self.engine.origin} ({self.engine.endpoint})"
 
     def engine_or_none(self) -> Engine | None:
-        """The engine if one answers: locking uses it to ask for a base's digest, and does without."""
+        """Return the engine, or None: locking only uses it to find a base's digest."""
         try:
             return self.engine
         except EngineError:
             return None
 
     def say(self, stage: str, message: str) -> None:
-        """One step of news."""
+        """Report one step of progress."""
         from envbuild.model import Progress
 
         self.on_progress(Progress(stage=stage, message=message))

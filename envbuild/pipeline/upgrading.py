@@ -1,4 +1,4 @@
-"""``lock --upgrade``: pins all or some packages of an environment anew, and tells what that changes."""
+"""``lock --upgrade``: choose pins of all or some packages again, and report the changes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upgraded:
-    """A lock before and after. ``outdated`` is what was proved of the lock before, and proves nothing of the new one.
+    """A lock before and after. ``outdated`` are proofs of the old lock, which do not apply to the new one.
 
-    ``base_kept`` says why the base could not be asked for anew; it is empty where it was, or was not to be.
+    ``base_kept`` says why the base could not be pinned again; otherwise it is empty.
     """
 
     before: Locked
@@ -36,11 +36,10 @@ class Upgraded:
 def upgrade_environment(
     tools: Tools, environment: Environment, *, packages: Sequence[str] = (), base_image: bool = False, write: bool = True
 ) -> Upgraded:
-    """Choose the pins of ``environment`` anew: all of them, or only ``packages`` (names or requirements) or the base's image.
+    """Choose pins of ``environment`` again: all, or only ``packages`` (names or requirements), or the base image.
 
-    What is not to be chosen anew stays wherever it fits. A package with bounds of its own is taken however new it is, with
-    what it requires from after the environment's time; any other as of that time. Nothing is written unless something changed
-    and ``write``.
+    Other pins stay if they fit. A package with explicit bounds may be newer than the date limit, and so may its requirements;
+    the date limit applies to all others. Nothing is written unless something changed and ``write`` is true.
 
     Raises :class:`InvalidInputError` (``no-lock``) if there is nothing to upgrade, :class:`UnknownNameError` for a package
     that is not pinned, and what locking raises.
@@ -82,7 +81,7 @@ def upgrade_environment(
 
 
 class _Base:
-    """The pin of the base: asked for anew by ``ask``, unless that is None or gives none while there was one."""
+    """The pin of the base: a new one from ``ask``; the old one if ``ask`` is None or finds none."""
 
     def __init__(self, lock: Lock, ask: Callable[[Environment], BaseLock | Missing] | None) -> None:
         self._lock = lock
@@ -100,7 +99,7 @@ class _Base:
         return found
 
     def repinned(self) -> Lock:
-        """The lock with this pin, all else as it was."""
+        """Return the lock with this pin and no other change."""
         found = self.pin(self._lock.environment)
         if isinstance(found, Missing):
             return self._lock

@@ -1,4 +1,4 @@
-"""A user's own recipe in the stages: what it resolves to, and whether the lock beside it is still valid."""
+"""Resolve a user's recipe, and check whether its lock is still valid."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
     from envbuild.pipeline.tools import Tools
 
-# What a lock pins, or was pinned for, and what the file calls it. The rest may change without a package index.
+# Keys that a lock depends on, with their names in the file. Other keys can change without a package index.
 _PINNED = {"request": "frameworks", "pip": "pip", "newer": "newer"}
 
 
 def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
-    """``resolution`` of a recipe's request, under the recipe's name and with all that it adds."""
+    """Return ``resolution`` with the recipe's name and additions."""
     environment = replace(resolution.environment, name=recipe.name, custom=recipe.custom)
     return replace(resolution, request=str(recipe.path), environment=environment)
 
@@ -37,7 +37,7 @@ def packages_of_frameworks(tools: Tools) -> dict[str, str]:
 
 
 def with_advice(tools: Tools, resolution: Resolution) -> Resolution:
-    """``resolution`` with a warning for each project under ``pip:`` that the matrix has as a framework."""
+    """Return ``resolution`` with a warning for each project under ``pip:`` that is a framework of the matrix."""
     from envbuild.custom.requirements import project_of
 
     environment = resolution.environment
@@ -61,7 +61,7 @@ def _project(text: str) -> str:
 
 
 def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
-    """The lock's decision as the recipe's environment if it was made for the same request, else None."""
+    """Return the lock's decision as the recipe's environment if it is for the same request, else None."""
     held = lock.environment.custom
     if held is None or held.request != recipe.custom.request:
         return None
@@ -69,7 +69,7 @@ def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
 
 
 def pinned_differences(recipe: UserRecipe, lock: Lock) -> list[Problem]:
-    """What the recipe requests and the lock was not made for. Empty if every pin is still valid."""
+    """Return the differences between the recipe and its lock that invalidate pins."""
     return [Problem(where=str(recipe.path), line=0, message=message) for message in _differences(recipe.custom, lock)]
 
 
@@ -88,7 +88,7 @@ def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
 
 
 def require_taken_over(tools: Tools, lock: Lock) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``) if the recipe says something new, pinned or not."""
+    """Raise :class:`InvalidInputError` (``stale-lock``) if the recipe has changed since it was locked."""
     recipe = tools.user_recipe
     if recipe is not None and as_locked(recipe, lock) != lock.environment:
         raise InvalidInputError(
@@ -100,7 +100,7 @@ def require_taken_over(tools: Tools, lock: Lock) -> None:
 
 
 def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
-    """Raise :class:`UsageError` if the command line has options beside a recipe: no file would record them."""
+    """Raise :class:`UsageError` if options are combined with a recipe, because no file would record them."""
     if insisted:
         raise UsageError(
             "Options cannot be combined with envbuild.yaml; put them in it.",
@@ -109,7 +109,7 @@ def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
 
 
 def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
-    """Raise :class:`InvalidInputError` if the recipe's name is a request: its images would take that one's tags."""
+    """Raise :class:`InvalidInputError` if the recipe's name is a request: its images would take over the request's tags."""
     if not is_free(tools, recipe.name):
         raise InvalidInputError(
             f"{recipe.path} would be called {recipe.name}, which already means something to envbuild.",
@@ -138,7 +138,7 @@ def free_name(tools: Tools, folder: Path) -> str:
 
 
 def keep_private(tools: Tools) -> None:
-    """Make git ignore what is written beside a recipe for this machine only."""
+    """Make git ignore files next to the recipe that belong to this machine only."""
     workspace = tools.workspace
     if workspace.user_recipe is not None and not (note := workspace.output / ".gitignore").exists():
         files.write_atomic(

@@ -29,7 +29,7 @@ class Credentials:
 def find(host: str) -> Credentials:
     """What Docker's configuration (``DOCKER_CONFIG``, else ``~/.docker``) and its credential helpers say of ``host``.
 
-    Raises :class:`PublishError` (``credentials``) where they cannot be read: pushing as nobody would only say "denied".
+    Raises :class:`PublishError` (``credentials``) if they cannot be read: pushing as nobody would only say "denied".
     """
     from docker import auth
     from docker.errors import DockerException

@@ -51,7 +51,7 @@ def push(
 
     A layer that the registry has need not be in the store. ``mount_from`` are other repositories of the same registry that may
     have layers: they are taken from there without sending. The tags move last, once all layers are there; a push that was cut
-    off goes on with what is missing. Raises :class:`PublishError` and, where a layer is needed and absent, :class:`BuildError`.
+    off goes on with what is missing. Raises :class:`PublishError` and, if a layer is needed and absent, :class:`BuildError`.
     """
     repository = parse(to)
     stopped = threading.Event()

@@ -1,1 +1,1 @@
-"""The matrix beside the package index: where they differ, and rows for new releases."""
+"""Compare the matrix with the package index, and propose rows for new releases."""

@@ -1,4 +1,4 @@
-"""Where the package index and the matrix differ, row by row. Pure."""
+"""Find differences between the package index and the matrix, row by row. Pure."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """Whether the matrix says something that is not so; otherwise it says less than the index, or why it says otherwise."""
+        """Whether the matrix is wrong; otherwise it lacks something, or explains the difference."""
         return self.kind not in ("new", "more", "known")
 
 
 def compare(matrix: Matrix, published: Published, declared: Declarations) -> list[Finding]:
-    """All differences, in the order of the matrix: of each framework first the rows that are wrong, then what is new."""
+    """Return all differences in the order of the matrix; for each framework first wrong rows, then new releases."""
     found: list[Finding] = []
     for framework in matrix.frameworks:
         for release in framework.releases:
@@ -51,7 +51,7 @@ def compare(matrix: Matrix, published: Published, declared: Declarations) -> lis
 
 
 def _explained(framework: FrameworkTable, release: Release, findings: list[Finding]) -> Iterator[Finding]:
-    """The findings, those that the row itself gives a reason for marked as known; and reasons that are for nothing."""
+    """Mark findings that the row explains as known, and add a finding for each reason without a difference."""
     reasons: dict[str, tuple[str, Variant]] = {}
     for variant in release.variants:
         reasons.update({kind: (reason, variant) for kind, reason in variant.contradicts})
@@ -68,7 +68,7 @@ def _explained(framework: FrameworkTable, release: Release, findings: list[Findi
             framework=framework.name,
             version=release.version,
             package=variant.package,
-            message=f"the row gives a reason for differing in {kind}, and does not differ",
+            message=f"the row explains a difference in {kind}, but there is none",
             at=variant.origin.at,
         )
 
@@ -116,7 +116,7 @@ def _wheels(matrix: Matrix, variant: Variant, there: Wheels, known: dict[str, st
 
 
 def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterator[Finding]:
-    """What the wheel asks for, against what the row says comes with it and stands beside it."""
+    """Compare the wheel's requirements with the row's libraries and companion packages."""
     cuda = said.libraries.get("cuda")
     if cuda is not None and variant.cuda and not admits(cuda, variant.cuda):
         yield Finding(kind="cuda", message=f"the row says CUDA {variant.cuda}; its wheel asks for {cuda}", **known)
@@ -143,7 +143,7 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
 
 
 def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
-    """Why a row's need of a library is not what the wheel asks for."""
+    """Return how a row's need of a library differs from the wheel's requirement."""
     for text in dict.fromkeys(filter(None, (need.prefer, need.minimum))):
         if not admits(asked, text):
             yield f"the row says {what} {text}; its wheel asks for {asked}"
@@ -153,7 +153,7 @@ def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]
 
 
 def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
-    """Where a row that cites a package says another range of a library than it does: its own choice is no fact of theirs."""
+    """Compare the range of a library with the package that the row cites as its source."""
     if need.exact and not exactly(asked):
         yield f"the row says {what} {need.prefer} alone; its wheel asks for {asked}"
     elif not need.exact and not has_prefix(lowest(asked), need.minimum):
@@ -163,7 +163,7 @@ def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
 
 
 def against_metadata(matrix: Matrix, declared: Declarations) -> list[Finding]:
-    """Where rows differ from what wheels say in their metadata, but for what a row gives a reason for."""
+    """Return differences between rows and the metadata of wheels, except those that a row explains."""
     found: list[Finding] = []
     for framework in matrix.frameworks:
         for release in framework.releases:

@@ -1,4 +1,4 @@
-"""The text of a row for a release that only the index has: what the index and the wheel tell, the rest as in its series."""
+"""Write a row for a release that only the index has, from the index, the wheel, and (for other facts) the series."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNASKED = "its files name no {}: here is that of {}, unproved"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Where the parts of a row come from: the matrix that lacks it, and the index that has it. ``today``: YYYY-MM-DD."""
+    """The sources of a row: the matrix that lacks it, and the index that has it. ``today`` is YYYY-MM-DD."""
 
     matrix: Matrix
     published: Published
@@ -33,9 +33,9 @@ class Source:
 
 
 def row(source: Source, framework: FrameworkTable, series: str, version: str) -> str | None:
-    """The row of ``version`` after the model of the newest release of ``series``, without indentation.
+    """Return the row of ``version``, modelled on the newest release of ``series``, without indentation.
 
-    None if no build of the series would come from what the index has of it.
+    Returns None if the index's files fit no build of the series.
     """
     like = next(release for release in framework.releases if release.series == series)
     number = Version(version)
@@ -90,7 +90,7 @@ def _companions(source: Source, like: Release, there: dict[str, Wheels], version
 
 
 def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> tuple[dict[str, str], bool]:
-    """What each build says otherwise than the series, and whether a wheel told of CUDA."""
+    """Return how each build differs from the series, and whether a wheel names its CUDA."""
     changed, read = {}, False
     for variant in like.variants:
         if variant.name not in there:
@@ -110,7 +110,7 @@ def _changed(source: Source, like: Release, version: str, there: dict[str, Wheel
 
 
 def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
-    """Builds of other indexes for a CUDA that a build of this one has come to: the two would bear the same name."""
+    """Return builds of other indexes for a CUDA that a build of this index now has, because their names would be equal."""
     others = [variant for variant in like.variants if variant.cuda and variant.name not in changed and not indexed(variant)]
     return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
 
@@ -124,7 +124,7 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
 
 
 def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
-    """``cuda``, ``cudnn`` and ``nccl`` as the wheel asks for them; those of the model if it takes a range that has them."""
+    """Return ``cuda``, ``cudnn`` and ``nccl`` that the wheel requires; the model's values if they are in its ranges."""
     for key, asked in declared.libraries.items():
         version, ours = _least(key, asked), _ours(variant, key)
         if not version or (ours and not exactly(asked) and admits(asked, ours)):
@@ -135,7 +135,7 @@ def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
 
 
 def _least(key: str, asked: SpecifierSet) -> str:
-    """The line of the least version that is asked for, as long as rows name it."""
+    """Return the lowest required version, with as many numbers as rows have."""
     return ".".join(re.findall(r"\d+", lowest(asked))[: 2 if key == "cuda" else 3])
 
 
@@ -145,7 +145,7 @@ def _ours(variant: Variant, key: str) -> str:
 
 
 def _held(variant: Variant, declared: Declared) -> Iterator[str]:
-    """The model's choices as the wheel takes them, and what keeps ranges of libraries to what the row says of them."""
+    """Return the model's pins that the wheel allows, and pins that keep libraries at the row's versions."""
     wanted = {}
     for ours in (Requirement(each.requirement) for each in variant.choices):
         asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
@@ -161,9 +161,9 @@ def _held(variant: Variant, declared: Declared) -> Iterator[str]:
 
 
 def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
-    """The newest release of the day, of what the series stands upon, that the wheel takes, and the note that says so.
+    """Return the newest release of the base framework that the wheel accepts and that existed on that day, with a note.
 
-    Where it names none: the release that the series' newest stands upon, since an older one is likelier to work than a newer.
+    If the wheel names none, use the base of the series' newest release: an older base is more likely to work than a newer one.
     """
     name, like, _ = variant.upon[0]
     series, version = names

@@ -1,8 +1,8 @@
-"""New rows for releases that the index has and the matrix lacks, put into the files as text: comments and style stay.
+"""Propose rows for releases that the index has and the matrix lacks. They are inserted as text, so comments and style stay.
 
-The index tells the day, the Pythons and the glibc of a release, its wheel the CUDA, cuDNN and NCCL that come as packages beside
-it. The rest (GPU code, and CUDA that is in the wheel or the system) is taken over from the series, for a new minor from the one
-before it, and the row is ``unknown`` until a person has looked.
+The index states the date, the Pythons and the glibc of a release. Its wheel states CUDA, cuDNN and NCCL if they are separate
+packages. Other facts (GPU code, and CUDA in the wheel or the system) are copied from the series, or for a new minor version
+from the previous one. The row is ``unknown`` until a person has checked it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model import OnProgress, Progress, ignore_progress
 
-_SPARED = 3  # this many releases may vanish at once; more, and a tenth of all, is an index that does not have everything
+_SPARED = 3  # if more releases than this, and a tenth of all, are missing, the index is incomplete
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """The files as they would be. ``added``: (framework, version, file) of each new row.
+    """The changed files. ``added`` has (framework, version, file) for each new row.
 
-    ``changed`` are the files to write, those first that others stand upon: a stop between two leaves a matrix that agrees.
+    ``changed`` are the files to write, base frameworks first, so that an interruption leaves a consistent matrix.
     """
 
     before: Mapping[str, str]
@@ -42,7 +42,7 @@ class Proposal:
 
     @property
     def diff(self) -> str:
-        """Unified, over all files; empty if nothing is to be added."""
+        """The unified diff of all files; empty if there is nothing to add."""
         lines: list[str] = []
         for name, old in self.before.items():
             new = self.after[name].splitlines(keepends=True)
@@ -52,7 +52,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class _Block:
-    """A series in the text: lines from ``first`` up to ``last`` (exclusive), and those of its releases."""
+    """A series in the text: its lines from ``first`` up to ``last`` (exclusive), and the lines of its releases."""
 
     name: str
     first: int
@@ -61,7 +61,7 @@ class _Block:
 
 
 def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> None:
-    """Raise :class:`BuildError` (``index-shrunk``) if so much is gone that the index, not the matrix, must be at fault."""
+    """Raise :class:`BuildError` (``index-shrunk``) if so many releases are missing that the index must be incomplete."""
     for framework in matrix.frameworks:
         gone = {finding.version for finding in findings if finding.kind == "gone" and finding.framework == framework.name}
         if len(gone) > _SPARED and len(gone) * 10 > len(framework.releases):
@@ -76,10 +76,10 @@ def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> No
 def propose(
     source: Source, files: Mapping[str, str], findings: Sequence[Finding], on_progress: OnProgress = ignore_progress
 ) -> Proposal:
-    """The rows for all new releases, in ``files`` (name → text).
+    """Propose rows for all new releases, inserted into ``files`` (name → text).
 
-    None for a release that no build of its series would come from, since it is of another package than theirs, and none that
-    would disagree with the rest of the matrix: these are for a person.
+    There is no row for a release that fits no build of its series (another package), nor one that contradicts the rest of the
+    matrix. A person must add these.
     """
     new = sorted((finding for finding in findings if finding.kind == "new"), key=lambda finding: Version(finding.version))
     on_progress(Progress(stage="rows", message="checking them against the rest", done=0, total=len(new), unit="rows"))
@@ -97,7 +97,7 @@ def propose(
 
 
 def _problems(files: Mapping[str, str]) -> set[str]:
-    """What is wrong with the matrix, in words that do not depend on the line."""
+    """Return the problems of the matrix, without line numbers."""
     try:
         return {problem.message for problem in check(compile_matrix({name: text.encode() for name, text in files.items()}))}
     except InvalidInputError as error:
@@ -123,7 +123,7 @@ def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Findin
 
 
 def _insert(source: Source, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:
-    """``text`` with a row for ``version``. ``grown``: the series put in by earlier calls, and which each was copied from."""
+    """Return ``text`` with a row for ``version``. ``grown`` maps series added by earlier calls to the series they copy."""
     blocks = _blocks(text)
     number = Version(version)
     own = next((block for block in blocks if _belongs(number, Version(block.name))), None)
@@ -145,12 +145,12 @@ def _belongs(version: Version, series: Version) -> bool:
 
 
 def _series_name(version: Version, like: _Block) -> str:
-    """The name of a new series, as long as its neighbour's."""
+    """Return the name of a new series, with as many numbers as its neighbour's."""
     return ".".join(map(str, version.release[: len(like.name.split("."))]))
 
 
 def _blocks(text: str) -> list[_Block]:
-    """Where each series stands; the text was read strictly before."""
+    """Return the position of each series in the text, which is known to be valid."""
     top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     body = next(value for key, value in top.value if key.value == "series")
     found = []

@@ -1,4 +1,4 @@
-"""What the package index has of the frameworks' packages. Pure but for the asking."""
+"""Query the package index for the frameworks' packages. Pure except for the queries."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Published = Mapping[str, Releases]
 class Wheels:
     """The wheels of one version for Linux on x86-64.
 
-    ``pythons``: what each tag stands for, which may be ``*`` or ``3.*``, with the Requires-Python of its files. ``floors`` are
-    the least glibc for each. ``file`` is one of the newest Python's; None if there are source archives only.
+    ``pythons`` maps the Python of each tag (maybe ``*`` or ``3.*``) to the Requires-Python of its files, ``floors`` to the
+    lowest glibc. ``file`` is a wheel for the newest Python, or None if there are only source archives.
     """
 
     pythons: dict[str, set[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Wheels:
 
     @property
     def glibc(self) -> str:
-        """What every one of its Pythons is served from; empty if no tag says it."""
+        """The glibc from which every Python has a wheel; empty if no tag states it."""
         return max(self.floors.values(), key=numbers, default="")
 
     def serves(self, python: str) -> bool:
@@ -64,16 +64,16 @@ def packages(framework: FrameworkTable) -> list[str]:
 
 
 def indexed(variant: Variant) -> bool:
-    """Whether a build comes from the host's own index; of others nothing is asked."""
+    """Whether a build comes from the host's own index; other indexes are not queried."""
     return variant.index == "default" and bool(variant.pins(""))
 
 
 def ask(
     matrix: Matrix, files_of: Callable[[str], list[IndexFile]], on_progress: OnProgress
 ) -> dict[str, dict[Version, Wheels]]:
-    """What the index has of every package, a few pages at a time. A project that it does not have at all has no versions.
+    """Query every package, a few pages in parallel. A project that the index lacks has no versions.
 
-    Raises :class:`BuildError` (``index-unreachable``) with the first page that could not be had.
+    Raises :class:`BuildError` (``index-unreachable``) with the first page that cannot be read.
     """
     names = list(dict.fromkeys(name for framework in matrix.frameworks for name in packages(framework)))
     pool = DaemonPool(_AT_ONCE)
@@ -91,7 +91,7 @@ def ask(
 
 
 def wheels(files: Iterable[IndexFile]) -> Releases:
-    """The wheels for Linux on x86-64 by version; if a version has none at all, its source archive serves any Python."""
+    """Return the wheels for Linux on x86-64 by version; a version without wheels has its source archive, for any Python."""
     found: Releases = {}
     sources: Releases = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""What wheels say in their metadata of the CUDA, cuDNN and NCCL that come as packages beside them, and of their companions."""
+"""Read which CUDA, cuDNN, NCCL and companion packages wheels require in their metadata."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Declared:
 
 
 def key_of(variant: Variant, version: str) -> Key:
-    """Under which :func:`collect` keeps what this build's wheel says."""
+    """Return the key of a build's wheel in the result of :func:`collect`."""
     return variant.requirement, version
 
 
 def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
-    """Conditions by project, with those on the vendor's libraries by what they are."""
+    """Return conditions by project; those on the vendor's libraries also by the library."""
     libraries: dict[str, SpecifierSet] = {}
     for name, conditions in projects.items():
         if what := library_of(name):
@@ -63,23 +63,23 @@ def admits(conditions: SpecifierSet, version: str) -> bool:
 
 
 def exactly(conditions: SpecifierSet) -> str:
-    """The one version that is asked for; empty if it is a range."""
+    """Return the single required version, or an empty text for a range."""
     return next((clause.version for clause in conditions if clause.operator == "==" and "*" not in clause.version), "")
 
 
 def library_of(project: str) -> str:
-    """What of a row a project is: ``cuda``, ``cudnn``, ``nccl``; empty for any other."""
+    """Return the row's field for a project: ``cuda``, ``cudnn``, ``nccl``, or an empty text."""
     return next((what for what, names in _PACKAGES.items() if names.fullmatch(project)), "")
 
 
 def lowest(conditions: SpecifierSet) -> str:
-    """The one version that is asked for, or the bound of the range from below; empty if there is none."""
+    """Return the single required version, or the lower bound of the range, or an empty text."""
     bounds = [clause.version.removesuffix(".*") for clause in conditions if clause.operator in ("==", ">=", "~=", ">")]
     return max(bounds, key=Version, default="")
 
 
 def below(conditions: SpecifierSet) -> str:
-    """The version that the range ends before; empty if it is open."""
+    """Return the version before which the range ends, or an empty text."""
     return min((clause.version for clause in conditions if clause.operator == "<"), key=Version, default="")
 
 
@@ -92,7 +92,7 @@ class Reader:
         self._requires_of = requires_of
 
     def read(self, requirement: str, version: str, python: str) -> Declared | None:
-        """What ``requirement`` of ``version`` asks for on Linux with ``python``; None if no wheel of it can tell."""
+        """Return the requirements of ``requirement`` in ``version`` on Linux with ``python``; None if no wheel states them."""
         wanted = Requirement(f"{requirement}=={version}")
         requires = self._requires(wanted, python)
         if requires is None:
@@ -141,7 +141,7 @@ def _holds(requirement: Requirement, extras: Iterable[str], python: str) -> bool
 
 
 def collect(matrix: Matrix, reader: Reader, on_progress: OnProgress) -> dict[Key, Declared]:
-    """What the wheels of all builds say that bring CUDA as packages or are paired with another framework."""
+    """Read the wheels of all builds that use CUDA packages or are paired with another framework."""
     wanted: dict[Key, str] = {}
     for framework in matrix.frameworks:
         for release in framework.releases:

@@ -1,4 +1,4 @@
-"""What all tables share while they are read: the collected problems, the known sources, and a row's provenance."""
+"""The state that all table readers share: the problems found, the known sources, and the provenance of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUSES = ("ok", "known-bad", "unknown", "base-deleted", "end-of-life")
 URL = r"https?://\S+"
 DOCUMENT = r"(https?://|pkg:)\S+"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
-YEARS = range(2007, 2100)  # CUDA 1.0 is of 2007, and nothing here is older; whatever ends, ends in this century
+YEARS = range(2007, 2100)  # CUDA 1.0 was released in 2007, and nothing here is older
 NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at="")
 
 
@@ -34,7 +34,7 @@ class Context:
         self.pythons: set[str] = set()
 
     def define_sources(self, table: Table) -> None:
-        """Take in a file's ``sources``; ids are global, so that no two files may define the same one differently."""
+        """Read a file's ``sources``. Ids are global: two files must not define the same id differently."""
         for name, source in table.named_tables("sources"):
             source.text("title")
             url = source.text("url", pattern=DOCUMENT)
@@ -44,9 +44,11 @@ class Context:
             source.finish()
 
     def origin(self, table: Table, parent: Provenance, *, inherit_note: bool = False) -> Provenance:
-        """The provenance of a row: its own keys over what it inherits. A row without any source is a problem."""
+        """Return the provenance of a row: its own keys over inherited ones. A row without a source is a problem."""
         status = table.choice("status", STATUSES, parent.status)
-        handed_down = inherit_note or (status == "known-bad" and "status" not in table)  # with the verdict goes its reason
+        handed_down = inherit_note or (
+            status == "known-bad" and "status" not in table
+        )  # a row with its own status does not inherit the note
         note = table.text("note", parent.note if handed_down else "")
         fields = table.table("field_source")
         own = {} if fields is None else {key: self._documents(fields, key) for key in fields.keys()}  # noqa: SIM118
@@ -59,7 +61,7 @@ class Context:
             fields=tuple((own | handed).items()),
             at=f"{table.where}:{table.line}",
         )
-        above = bool(parent.at)  # a row that hands down nothing has been told of itself
+        above = bool(parent.at)  # only a row without children needs its own source
         if not found.sources and not above:
             table.problem("the row has no source")
         if not found.checked and not above:
@@ -117,7 +119,7 @@ def minors(table: Table, key: str, *, required: bool = False) -> tuple[str, ...]
 
 
 def date(table: Table, key: str, default: str | None = None, *, whole: bool = False) -> str:
-    """A date of our time; ``whole``: a month does not do."""
+    """Read a date in the allowed years; with ``whole``, a month alone is refused."""
     found = table.date(key, default)
     if found and int(found[:4]) not in YEARS:
         table.problem(f"{found} is not between {YEARS[0]} and {YEARS[-1]}", key)

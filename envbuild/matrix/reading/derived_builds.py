@@ -1,6 +1,6 @@
 """Reads the releases of add-ons: their builds are those of the base framework with one more package.
 
-Python, CUDA, cuDNN, NCCL, GPU code and everything else about such a build is that framework's row, so that it is written once.
+Python, CUDA, cuDNN, NCCL, GPU code and all other facts about such a build come from the base framework's row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Find = Callable[[Table, str], FrameworkTable | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Own:
-    """What a release adds to each build of what it stands on."""
+    """The additions of a release to each build of its base framework."""
 
     requirements: tuple[Requirement, ...]
     constraints: tuple[Requirement, ...]
@@ -38,7 +38,7 @@ def standing(
     """The builds of release ``number``, and what it says of others that it could stand upon. ``levels`` are its tables, the
     most particular first: a key is read from the first that has it, ``upon`` in its long form key by key.
 
-    Where two that it stands upon bring the same CUDA in the same way, the first named is it.
+    If two bases provide the same CUDA in the same way, the first one named is used.
     """
     of = {key: next((table for table in levels if key in table), levels[-1]) for key in KEYS}
     added = Added(
@@ -83,7 +83,7 @@ def standing(
 
 
 def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
-    """Until when what the builds stand on takes its dependencies: a package may be older than the patch that it runs upon."""
+    """Return the date limits of the base releases: an add-on may be older than the patch release of its base."""
     below = dict.fromkeys(variant.upon[0][:2] for variant in variants if variant.upon)
     known = [(framework, version) for name, version in below if (framework := find(table, name)) is not None]
     return [
@@ -92,7 +92,7 @@ def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
 
 
 def _pairs(context: Context, levels: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
-    """What ``upon`` says of ``framework``: one release, or what of it upstream tested and allows."""
+    """Read ``upon`` for ``framework``: one release, or the releases that upstream tested and allows."""
     name = framework.name
     tables = [found for level in levels if "upon" in level and (found := level.table("upon")) is not None and name in found]
     table, versions = tables[0], [release.version for release in framework.releases]

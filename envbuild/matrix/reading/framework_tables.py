@@ -36,7 +36,7 @@ _LEVELS = ("options", "constraints", "requirements", "asks", "margin_days", *KEY
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Parents:
-    """The tables that hand values down to a variant, and what was worked out of them."""
+    """The tables from which a variant inherits values, and values derived from them."""
 
     framework: Table
     series: Table
@@ -48,8 +48,8 @@ class _Parents:
 def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
     """All frameworks by name.
 
-    In an overlay ``framework: {name: …}`` alone refers to the one that is there. A series there replaces the series of the same
-    name; one without ``variants`` adds its releases to it, or replaces single ones.
+    In an overlay, ``framework: {name: …}`` refers to the existing framework. A series in it replaces the series of the same
+    name; a series without ``variants`` adds releases to the existing one, or replaces single releases.
     """
     heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []
     bodies: dict[str, list[tuple[Table, Provenance]]] = {}
@@ -73,7 +73,7 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
 
 
 class _Frameworks:
-    """Reads each framework once, those that others stand on first."""
+    """Reads each framework once, base frameworks first."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class _Frameworks:
         return tuple(framework for framework in found if framework is not None)
 
     def find(self, table: Table, name: str) -> FrameworkTable | None:
-        """The framework that ``table`` stands on."""
+        """Return the base framework of ``table``."""
         if name not in self._heads:
             table.problem(f"framework {name} is in no row", "upon")
             return None
         found = self._framework(name)
         if found is None:
-            table.problem(f"it would stand on itself by way of {name}", "upon")
+            table.problem(f"it would be its own base through {name}", "upon")
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:
@@ -177,7 +177,7 @@ def _framework(
 
 
 def _check_levels(context: Context, table: Table) -> None:
-    """Values that are handed down are read once here, so that a problem in them shows even where no release uses them."""
+    """Read inherited values once, so that their problems are reported even if no release uses them."""
     table.text_map("options")
     requirement_list(context, table, "constraints", "")
     requirement_list(context, table, "requirements", "")
@@ -237,7 +237,7 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
 def _standing(
     context: Context, parents: _Parents, origin: Provenance, own: list[Variant], without: tuple[str, ...]
 ) -> tuple[list[Variant], tuple[Pairs, ...]]:
-    """The builds that come of what the release stands on, but for those that it replaces or leaves out."""
+    """Return the builds derived from the base framework, except those that the release replaces or leaves out."""
     levels = [parents.release, parents.series, parents.framework]
     terms = Own(
         requirements=_handed_down(context, None, parents, "requirements"),
@@ -276,7 +276,7 @@ def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
 def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:
     """The release date plus the margin of the nearest level that states one, but not after the row was checked.
 
-    A bound in the future would let a lock of the newest releases change from day to day.
+    With a bound in the future, a lock of the newest releases could change every day.
     """
     margin = policy.dependency_margin_days
     for level in (parents.framework, parents.series, parents.release):
@@ -358,7 +358,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
 
 
 def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: Provenance) -> Provenance:
-    """The nearest table's; yet what the series says of a build makes no release better than the release says of itself."""
+    """Return the nearest table's provenance; a series cannot give a release a better status than its own."""
     own = [(table.where, table.line) for _, table in parents.release.named_tables("variants")]
     found = ours
     for table in reversed(tables):

@@ -1,4 +1,4 @@
-"""From the entry file to a :class:`Matrix`: read every file, report all problems at once, put the tables in order."""
+"""Read all files from the entry file on, report all problems, and return a sorted :class:`Matrix`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
 FOLDER = "matrix"  # beside the entry file
-_THEN = ": what the rows say of each other is checked once each can be read"
+_THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
@@ -27,8 +27,8 @@ _TABLES = (
 def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
     """The bytes of the entry file, of what it includes and of the overlays, by the name that messages use.
 
-    Overlays (``--matrix``) come last; a row there replaces the row of the same name. They are named by their absolute path, the
-    matrix's own files relative to the entry: :attr:`Provenance.overlaid` tells them apart by it.
+    Overlays (``--matrix``) come last; their rows replace rows of the same name. Overlays have absolute names and the matrix's
+    own files relative ones, which :attr:`Provenance.overlaid` uses to distinguish them.
     """
     problems: list[Problem] = []
     found: dict[str, bytes] = {}
@@ -51,7 +51,7 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
 
 
 def unnamed_files(entry: Path) -> list[Problem]:
-    """Files of the folder ``matrix`` that the entry file does not include: nobody reads their rows."""
+    """Return files in the folder ``matrix`` that the entry file does not include, so that their rows are not read."""
     content = files.read_bytes(entry)
     named = {name for name, _ in _includes(content, entry.name)}
     found = (path.relative_to(entry.parent).as_posix() for path in sorted((entry.parent / FOLDER).rglob("*.yaml")))
@@ -60,12 +60,12 @@ def unnamed_files(entry: Path) -> list[Problem]:
 
 
 def overlay_name(path: Path) -> str:
-    """How messages, provenance and the compiled copy name an overlay."""
+    """Return the name of an overlay in messages, provenance and the compiled copy."""
     return str(path.absolute())
 
 
 def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
-    """What the entry file includes. Its problems are found again, and reported, when it is compiled."""
+    """Return the files that the entry file includes. Problems are ignored here, because compiling reports them."""
     table = load(content, where, [])
     # A NUL, which YAML's escapes can spell, is no part of any path.
     return [] if table is None else [(name.replace("\0", "?"), table.line_of("include")) for name in table.texts("include")]

@@ -1,4 +1,4 @@
-"""Files of a build that a row pins by hash: its index may be out of reach, and a public lock file of somebody told the hash."""
+"""Read the files that a row pins by hash, from a public document, for machines that cannot reach the index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WHEEL = r"[A-Za-z0-9._]+-(?P<version>[A-Za-z0-9.!+_]+)(-\d[A-Za-z0-9_]*)?-[A-Za
 
 
 def pinned_files(context: Context, table: Table) -> tuple[PinnedWheel, ...]:
-    """What ``files`` of a variant lists, in its order; each has a source of its own, for another one told each hash."""
+    """Read ``files`` of a variant, in order. Each file has its own source, which states the hash."""
     found = []
     for row in table.tables("files"):
         pinned = PinnedWheel(

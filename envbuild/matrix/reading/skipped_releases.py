@@ -1,4 +1,4 @@
-"""Reads which published releases have no row on purpose."""
+"""Read which published releases have no row on purpose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envbuild.yaml_reader import Table
 
 
 def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftOut, ...]:
-    """A file's ``left_out``; in a file without a framework it is said of all of them."""
+    """Read a file's ``left_out``; in a file without a framework it applies to all frameworks."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     found = []
@@ -24,7 +24,7 @@ def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftO
                 table.problem(f"{text!r} is neither a condition on versions such as <1.4 nor {PRERELEASES}", "releases")
         origin = context.origin(table, defaults)
         if not origin.note:
-            table.problem("what is left out needs a note that says why")
+            table.problem("a release that is left out needs a note with the reason")
         found.append(LeftOut(releases=releases, origin=origin))
         table.finish()
     return tuple(found)

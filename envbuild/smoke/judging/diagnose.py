@@ -57,7 +57,7 @@ class Search(object):
         return found
 
     def odd(self):
-        """(replica, its weights) of the worst copy; None where all copies are equal."""
+        """(replica, its weights) of the worst copy; None if all copies are equal."""
         first = self.copies[0][1]
         alike = all(np.array_equal(got[name], first[name]) for _, got in self.copies for name in self.case.net.names)
         return None if alike else self.worst
@@ -112,7 +112,7 @@ class Search(object):
         return max(alike, key=lambda each: each.likeness) if alike and not self._half_explained() else None
 
     def like_noise(self):
-        """Noise, where the error has no structure: with random signs it would be as strong in its strongest direction."""
+        """Noise, if the error has no structure: with random signs it would be as strong in its strongest direction."""
         got, draw = self.worst[1], np.random.RandomState(1)
         size = float(np.median(list(self.apart(got, self.want).values())))
         if size > MOST_NOISE:

@@ -85,7 +85,7 @@ def test_one_problem_is_one_and_what_comes_later_is_said() -> None:
     with pytest.raises(InvalidInputError) as caught:
         compile_matrix({name: text.encode() for name, text in planted("a title without words").items()})
     assert caught.value.message.startswith("The matrix has a problem: matrix/hardware.yaml:4: ")
-    assert "is checked once" in caught.value.hint
+    assert "compared with each other" in caught.value.hint
 
 
 def test_the_toy_matrix_has_none() -> None:

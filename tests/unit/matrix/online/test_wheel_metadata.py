@@ -109,7 +109,7 @@ def edited(old: str, new: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("cudnn", "kind", "message"),
-    [("9.5.0.1", "known", "the wheel says so by mistake"), ("9.1.0.70", "stale", "gives a reason for differing in cudnn")],
+    [("9.5.0.1", "known", "the wheel says so by mistake"), ("9.1.0.70", "stale", "explains a difference in cudnn")],
 )
 def test_a_row_may_say_why_it_differs_and_must_differ_then(cudnn: str, kind: str, message: str) -> None:
     sources = edited('released: "2025-01-29"', 'released: "2025-01-29", contradicts: {cudnn: "the wheel says so by mistake"}')

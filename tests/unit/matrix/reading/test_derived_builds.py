@@ -166,7 +166,7 @@ def test_own_builds_come_first_and_others_can_be_left_out(read):
     [
         (', upon: {nothing: "1"}', "framework nothing is in no row"),
         (', upon: {below: "9.9"}', "below 9.9 is in no row"),
-        (', upon: {above: "2.0.0"}', "it would stand on itself"),
+        (', upon: {above: "2.0.0"}', "it would be its own base"),
         ("", "has its package here"),
         (', upon: {below: "1.0.1"}, revision: abc', "`repository` goes with `revision`"),
     ],
