@@ -58,7 +58,7 @@ series: []
     ("row", "message"),
     [
         ('{releases: ["1.4"], note: "x"}', "'1.4' is neither a condition on versions such as <1.4 nor prereleases"),
-        ('{releases: ["<1.4"]}', "needs a note that says why"),
+        ('{releases: ["<1.4"]}', "needs a note with the reason"),
         ('{note: "x"}', "releases"),
         ('{releases: ["<1.4"], note: "x", version: "1.3"}', "version"),
     ],
