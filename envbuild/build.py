@@ -122,7 +122,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        real, have = _base(lock, engine, workspace, on_progress)
+        real, have = provide_base(lock, engine, workspace, on_progress)
         below = engine.image(real.image_id)
         for line in real.notes:
             on_progress(Progress(stage="base", message=line, warning=True))
@@ -261,7 +261,9 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 
 
-def _base(lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress) -> tuple[bases.RealisedBase, bases.Debs]:
+def provide_base(
+    lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress
+) -> tuple[bases.RealisedBase, bases.Debs]:
     """Return the base of ``lock`` and the function that provides the files of its packages.
 
     Missing parts of the lock or this machine are reported first, because fetching or making a base takes minutes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,8 @@ from envbuild.compose.model import ComposedImage, Layer, Place
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
-from envbuild.index.thread_pool import DaemonPool
+from envbuild.errors import BuildError
+from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
 
 _DOWNLOADS = 4
@@ -36,7 +37,10 @@ class Composed:
 
 @dataclass(kw_only=True)
 class Composer:
-    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton, ``fetch`` downloads and checks a pinned file."""
+    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton, ``fetch`` downloads and checks a pinned file.
+
+    ``on_layer`` is told of each layer below the last of the wheels, lowest first, as soon as it can be read.
+    """
 
     engine: Engine
     store: LayerStore
@@ -46,6 +50,7 @@ class Composer:
     wheels: Path
     created: str
     on_progress: OnProgress
+    on_layer: Callable[[Layer], None] = lambda _layer: None
     _downloads: dict[str, Future[Path]] = field(default_factory=dict)
     _bytes: dict[str, float] = field(default_factory=dict)
     _said: threading.Lock = field(default_factory=threading.Lock)
@@ -58,18 +63,28 @@ class Composer:
         """
         self._begin_downloads()
         foundation = self.build(skeleton.BELOW)
+        below = [engine_image.unpacked_layer(diff_id) for diff_id in skeleton.diff_ids(self.engine, foundation.id)]
         planned = [layer for prefix in self.lock.prefixes for layer in self._planned(prefix, foundation.id)]
-        lacking = [layer for layer in planned if self.store.find(layer.key) is None]
-        made = self._make(lacking, foundation.id)
+        jobs = self._begin_layers([layer for layer in planned if self.store.find(layer.key) is None], foundation.id)
         whole = skeleton.skeleton(self.engine, foundation.id, self.build("").id)
         above = engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
+        for layer in below:
+            self.on_layer(layer)
         layers = [
-            *((engine_image.unpacked_layer(diff_id), "the Dockerfile, below its wheels") for diff_id in whole.below),
-            *((made.get(layer.key) or self._stored(layer.key), layer.title) for layer in planned),
+            *((layer, "the Dockerfile, below its wheels") for layer in below),
+            *zip(self._finished(planned, jobs), (layer.title for layer in planned), strict=True),
             *((above[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
         ]
         composed = image.image(layers, whole.settings, architecture=whole.architecture, created=self.created)
-        return Composed(image=composed, layers=len(layers), made=len(made))
+        return Composed(image=composed, layers=len(layers), made=len(jobs))
+
+    def _finished(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> Iterator[Layer]:
+        """The layers of the wheels, lowest first, each told to ``on_layer`` as soon as it and those below it are there."""
+        for count, layer in enumerate(planned, 1):
+            made = result_of(jobs[layer.key]) if layer.key in jobs else self._stored(layer.key)
+            self.on_progress(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
+            self.on_layer(made)
+            yield made
 
     def _stored(self, key: str) -> Layer:
         found = self.store.find(key)
@@ -111,7 +126,10 @@ class Composer:
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
         """What the interpreter says of itself: its version, and when and with what it was compiled."""
         argv = [f"{prefix.path}/bin/python", "-c", "import sys; print(sys.version)"]
-        return self.engine.run(foundation, argv, entrypoint=[], network="none").output
+        done = self.engine.run(foundation, argv, entrypoint=[], network="none")
+        if done.code != 0:
+            raise BuildError(f"The Python of {prefix.path} does not start: {done.output.strip()[-300:]}", code="no-bytecode")
+        return done.output
 
     def _built(self, prefix: Prefix) -> list[Wheel]:
         """The wheels that a stage of the skeleton builds from source packages, in the folder of such wheels."""
@@ -132,30 +150,24 @@ class Composer:
             self._downloads[sha256] = future
         return found
 
-    def _make(self, lacking: Sequence[WheelLayer], foundation: str) -> dict[str, Layer]:
-        """The layers by key. Those of one prefix share a container for their bytecode, then are written side by side."""
-        made: dict[str, Layer] = {}
+    def _begin_layers(self, lacking: Sequence[WheelLayer], foundation: str) -> dict[str, Future[Layer]]:
+        """Start to write layers, and return them by key. Those of one prefix share a container that compiles their bytecode."""
+        pool = DaemonPool(_CONVERTERS)
+        jobs: dict[str, Future[Layer]] = {}
         for prefix in self.lock.prefixes:
             layers = [layer for layer in lacking if layer.prefix == prefix]
             if not layers:
                 continue
             place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
             wheels = list(dict.fromkeys(wheel for layer in layers for wheel in layer.wheels))
-            paths = {wheel: self._downloads[wheel.sha256].result() for wheel in wheels}
+            paths = {wheel: result_of(self._downloads[wheel.sha256]) for wheel in wheels}
             modules = [dict(wheel_layer.sources(paths[wheel], place)) for wheel in wheels]
             compiled = bytecode.compiled(self.engine, foundation, prefix, modules, self.on_progress)
             of_wheel = dict(zip(wheels, compiled, strict=True))
-            pool = DaemonPool(_CONVERTERS)
-            jobs = {
-                layer.key: pool.submit(
-                    self._write, layer, [paths[wheel] for wheel in layer.wheels], place, _merged(of_wheel, layer)
-                )
-                for layer in sorted(layers, key=lambda each: -sum(wheel.size for wheel in each.wheels))
-            }
-            for count, (key, job) in enumerate(jobs.items(), 1):
-                made[key] = job.result()
-                self.on_progress(Progress(stage="build", message="writing layers", done=count, total=len(jobs)))
-        return made
+            for layer in layers:
+                files_of_layer = [paths[wheel] for wheel in layer.wheels]
+                jobs[layer.key] = pool.submit(self._write, layer, files_of_layer, place, _merged(of_wheel, layer))
+        return jobs
 
     def _write(self, layer: WheelLayer, wheels: Sequence[Path], place: Place, code: Mapping[str, bytes]) -> Layer:
         return self.store.add(

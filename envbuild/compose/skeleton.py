@@ -33,7 +33,7 @@ class Skeleton:
 
 def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
     """What the engine says of the image ``whole``, which was built upon the image ``foundation``."""
-    below, layers = _diff_ids(engine, foundation), _diff_ids(engine, whole)
+    below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
         raise EngineError("The engine built two stages of one Dockerfile upon different layers.", code="refused")
     found = engine.image(whole)
@@ -46,6 +46,7 @@ def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
     )
 
 
-def _diff_ids(engine: Engine, image: str) -> tuple[str, ...]:
+def diff_ids(engine: Engine, image: str) -> tuple[str, ...]:
+    """The diff ids (sha256, hex) of the layers of ``image``, lowest first."""
     found = engine.image(image)
     return tuple(layer.removeprefix("sha256:") for layer in found.layers) if found else ()

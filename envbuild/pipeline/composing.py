@@ -33,6 +33,7 @@ def _compose(tools: Tools, lock: Lock, dockerfile: str, ingredients: Ingredients
     from envbuild.compose import engine_image, skeleton
     from envbuild.compose.composer import Composer
     from envbuild.compose.outputs import engine as engine_output
+    from envbuild.compose.outputs.preload import Preload
     from envbuild.compose.store import LayerStore
     from envbuild.engine.model import BuiltImage
 
@@ -56,18 +57,20 @@ def _compose(tools: Tools, lock: Lock, dockerfile: str, ingredients: Ingredients
 
     store = LayerStore(tools.workspace.layers)
     try:
-        composed = Composer(
-            engine=engine,
-            store=store,
-            lock=lock,
-            build=build_stage,
-            fetch=lambda artifact, tell: tools.index.fetch_artifact(artifact, tools.workspace.downloads, tell),
-            wheels=tools.workspace.built_wheels,
-            created=build.time_of(lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            on_progress=tools.on_progress,
-        ).compose()
-        engine_image.remember(tools.workspace.composed_images, composed.image)
-        image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress)
+        with store.in_use(), Preload(engine, store, tools.on_progress) as preload:
+            composed = Composer(
+                engine=engine,
+                store=store,
+                lock=lock,
+                build=build_stage,
+                fetch=lambda artifact, tell: tools.index.fetch_artifact(artifact, tools.workspace.downloads, tell),
+                wheels=tools.workspace.built_wheels,
+                created=build.time_of(lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                on_progress=tools.on_progress,
+                on_layer=preload.add,
+            ).compose()
+            engine_image.remember(tools.workspace.composed_images, composed.image)
+            image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress)
     finally:
         for tag in tags:
             engine.remove_unused(tag)
