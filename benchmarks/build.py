@@ -1,11 +1,11 @@
-"""How long an image takes until the engine has it: composed, by its Dockerfile, and by the Dockerfiles that people write by hand.
+"""How long it takes until the engine has an image: composed, by its Dockerfile, and by Dockerfiles as people write them by hand.
 
     python benchmarks/build.py [--rounds 3] [NAME…]
 
 Each round makes each image once in each way, in turn, so that other load meets all of them alike. All ways begin with the same
-image of the system and Python, and nothing else is cached: every wheel is downloaded again. `floor` is the least that any of them
-needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how many times
-as long as composing each way takes. Needs an engine (`envbuild engine up`) and a package index.
+image of the system and Python, and nothing else is cached: every wheel is downloaded again. `floor` is the least that any way
+needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how
+many times as long as composing each way takes. Needs an engine (`envbuild engine up`) and a package index.
 """
 
 from __future__ import annotations
