@@ -1,4 +1,4 @@
-"""How long it takes until the engine has an image: composed, by its Dockerfile, and by Dockerfiles as people write them by hand.
+"""How long it takes until the engine has an image: composed, by its Dockerfile, and by Dockerfiles that people write by hand.
 
     python benchmarks/build.py [--rounds 3] [NAME…]
 
