@@ -118,7 +118,9 @@ def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, deb
     """As the build of a compiled framework names them; the base's own apt stands for the framework."""
     text = (ROOT / "images/environments/caffe-1.0.0-cpu-py39-debian11/Dockerfile").read_text()
     assert "list-packages-of --recursive /built/caffe/packages /built/caffe/tree" in text
-    functions, _, _ = (ROOT / "images/partials/step.sh").read_text().partition("# --- Files that are fetched")
+    functions, program, _ = (ROOT / "images/partials/step.sh").read_text().partition("\nmkdir -p")
+    assert program
+    assert program
     command = f"{functions}\nlist-packages-of --recursive /dev/stdout /usr/bin/apt-get"
     names = engine.run(debian12.reference, ["bash", "-c", command], network="none").output.split()
     assert {"libapt-pkg6.0", "libstdc++6", "libc6", "zlib1g"} <= set(names)
