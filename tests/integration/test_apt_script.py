@@ -120,7 +120,6 @@ def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, deb
     assert "list-packages-of --recursive /built/caffe/packages /built/caffe/tree" in text
     functions, program, _ = (ROOT / "images/partials/step.sh").read_text().partition("\nmkdir -p")
     assert program
-    assert program
     command = f"{functions}\nlist-packages-of --recursive /dev/stdout /usr/bin/apt-get"
     names = engine.run(debian12.reference, ["bash", "-c", command], network="none").output.split()
     assert {"libapt-pkg6.0", "libstdc++6", "libc6", "zlib1g"} <= set(names)
