@@ -35,12 +35,11 @@ class Preload:
         self._layers: list[Layer] = []
         self._image = ""
         self._serves = engines.skips_layers_it_has(engine)
-        self._known: list[tuple[str, ...]] = []
+        self._known: list[tuple[str, ...]] | None = None
 
     def __enter__(self) -> Preload:
         if self._serves:
             self._remove_old()
-            self._known = engines.chains(self._engine)
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
@@ -54,6 +53,8 @@ class Preload:
         self._layers.append(layer)
         if not self._serves:
             return
+        if self._known is None:  # only now: the lowest layers may be those of an image that was built meanwhile
+            self._known = engines.chains(self._engine)
         image = _partial(self._layers)
         present = engines.present_layers(image, self._known)
         if all(each.digest in present for each in self._layers):
