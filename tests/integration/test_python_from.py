@@ -91,8 +91,8 @@ def base(
         (context / "mirror" / PLACES[url]).write_bytes(content)
     (context / "Dockerfile").write_text(f"FROM {debian12.reference}\nCOPY mirror/ /mirror/\n")
     tag = f"{REPOSITORY}:base"
-    engine.build(context, tag=(tag,), on_progress=ignore_progress)
-    yield replace(debian12, reference=tag)
+    made = engine.build(context, tag=(tag,), on_progress=ignore_progress)
+    yield replace(debian12, reference=tag, image_id=made.id)
     engine.remove_image(tag)
 
 
