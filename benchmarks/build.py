@@ -34,15 +34,17 @@ from envbuild.pipeline import composing
 from envbuild.pipeline.tools import Tools
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cpu-py311-debian12")
+SCRATCH = "/dev/shm/envbuild"  # where the secret of a build writes what programs read from files
 INSTALL = {
     "pip": "python /tools/pip.whl/pip install --no-cache-dir --no-deps -r /requirements.txt",
     "uv": "/tools/uv pip install --no-cache --no-deps --python /opt/env/bin/python -r /requirements.txt",
 }
 DOCKERFILE = """\
 FROM {base}
+SHELL ["/bin/bash", "-c"]
 COPY tools /tools
 COPY requirements.txt /requirements.txt
-RUN --mount=type=secret,id=envbuild . /run/secrets/envbuild && {install}
+RUN --mount=type=secret,id=envbuild mkdir -p {scratch} && . /run/secrets/envbuild && {install}
 """
 
 
@@ -88,7 +90,7 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
 
 
 def by_hand(case: Case, way: str) -> None:
-    (case.context / "Dockerfile").write_text(DOCKERFILE.format(base=case.base, install=INSTALL[way]))
+    (case.context / "Dockerfile").write_text(DOCKERFILE.format(base=case.base, install=INSTALL[way], scratch=SCRATCH))
     tag = f"envbuild-benchmark/{way}:latest"
     secrets = build_secret.joined(case.tools.index.build_secrets())
     case.engine.build(case.context, tag=tag, secrets=secrets, no_cache=True)
@@ -156,6 +158,7 @@ def main() -> int:
                     began = time.monotonic()
                     make(case)
                     seconds[way].append(time.monotonic() - began)
+                    print(f"  {name}, {way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
             print(f"\n{name}\n{'seconds':>9} {'ratio':>6}   way")
             for way, taken in seconds.items():
                 ratios = [mine / other for mine, other in zip(taken, seconds["envbuild, composed"], strict=True)]
