@@ -12,7 +12,7 @@ from envbuild import files
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, manifest
 from envbuild.compose.store import LayerStore
-from envbuild.errors import InvalidInputError
+from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model import OnProgress, Progress
 
 
@@ -50,18 +50,25 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
 
 
 def _place(layer: Layer, store: LayerStore, target: Path) -> None:
-    """Put a layer at ``target``; what is there with the right size stays."""
+    """Put a layer at ``target``, unless it is there. The file is read in any case: a link would pass on damaged bytes."""
     source = store.blob(layer.digest, layer.size)
     with contextlib.suppress(FileNotFoundError):
-        if target.stat().st_size == layer.size:
+        if target.stat().st_size == layer.size and files.sha256_of(target) == layer.digest:
             return
         target.unlink()
     try:
         os.link(source, target)
     except FileExistsError:
-        return
+        pass
     except OSError:  # another file system, one without links, or too many of them
         _copy(layer, store, target)
+        return
+    try:
+        for _ in store.read(layer):
+            pass
+    except BuildError:
+        target.unlink(missing_ok=True)
+        raise
 
 
 def _copy(layer: Layer, store: LayerStore, target: Path) -> None:
