@@ -51,10 +51,11 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
 
 
 def unnamed_files(entry: Path) -> list[Problem]:
-    """Return files in the folder ``matrix`` that the entry file does not include, so that their rows are not read."""
+    """Return the files in the folder ``matrix`` that the entry file does not include: nothing in them is read."""
     content = files.read_bytes(entry)
     named = {name for name, _ in _includes(content, entry.name)}
-    found = (path.relative_to(entry.parent).as_posix() for path in sorted((entry.parent / FOLDER).rglob("*.yaml")))
+    there = sorted(path for path in (entry.parent / FOLDER).rglob("*") if path.is_file() and not path.name.startswith("."))
+    found = (path.relative_to(entry.parent).as_posix() for path in there)
     why = f"is not read: name it under `include` in {entry.name}, or remove it"
     return [Problem(where=name, line=0, message=why) for name in found if name not in named]
 

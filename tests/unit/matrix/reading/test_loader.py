@@ -211,6 +211,7 @@ def test_a_matrix_file_that_nobody_includes_is_reported(tmp_path: Path) -> None:
     (tmp_path / "matrix.yaml").write_text("schema: 1\ninclude: [matrix/frameworks/named.yaml]\n")
     for stem in ("named", "forgotten"):
         (tmp_path / "matrix" / "frameworks" / f"{stem}.yaml").write_text("")
+    (tmp_path / "matrix" / "0123.json").write_text("{}")
     found = matrix.unnamed_files(tmp_path / "matrix.yaml")
-    assert [problem.where for problem in found] == ["matrix/frameworks/forgotten.yaml"]
+    assert [problem.where for problem in found] == ["matrix/0123.json", "matrix/frameworks/forgotten.yaml"]
     assert "include" in found[0].message
