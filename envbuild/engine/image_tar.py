@@ -86,7 +86,7 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
     Podman writes ``<digest>.tar``. Raises :class:`EngineError` (``unknown-format``) if no layer is found, because searching
     nothing must not look like finding nothing.
     """
-    stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
+    stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     seen: set[str] = set()
     walked = False
     with tarfile.open(fileobj=stream, mode="r|") as outer:
@@ -108,7 +108,7 @@ def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
     A file is gone when the next one is asked for. The sha256 of a layer is its diff id. The sha256 of the configuration is the
     id of the image.
     """
-    stream = io.BufferedReader(_Chunks(client.api.get_image(image)), _PIECE)
+    stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     with guard.temporary_folder("envbuild-layer-") as folder, tarfile.open(fileobj=stream, mode="r|") as outer:
         for member in outer:
             content = outer.extractfile(member) if member.isfile() else None
@@ -178,7 +178,7 @@ def _open(layer: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
     return content if content is not None else io.BytesIO()
 
 
-class _Chunks(io.RawIOBase):
+class AnswerReader(io.RawIOBase):
     """A file object that reads the pieces of an HTTP answer."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -186,9 +186,11 @@ class _Chunks(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
+        """It can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` from the next piece, and return the number of bytes; 0 at the end."""
         while not self._rest:
             try:
                 self._rest = next(self._pieces)

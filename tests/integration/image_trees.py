@@ -6,6 +6,7 @@ import tarfile
 from typing import Any, NamedTuple
 
 from envbuild.engine.client import Engine
+from envbuild.engine.image_tar import AnswerReader
 
 
 class Path(NamedTuple):
@@ -29,7 +30,7 @@ def tree(engine: Engine, image: str) -> dict[str, Path]:
     container = api.create_container(image)["Id"]
     found: dict[str, Path] = {}
     try:
-        stream = io.BufferedReader(_Pieces(api.export(container)), 1 << 20)
+        stream = io.BufferedReader(AnswerReader(api.export(container)), 1 << 20)
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() else None
@@ -52,22 +53,3 @@ def differences(one: dict[str, Path], other: dict[str, Path]) -> list[str]:
         if left != right:
             lines.append(f"{name}: {left} | {right}")
     return lines
-
-
-class _Pieces(io.RawIOBase):
-    def __init__(self, pieces: Any) -> None:
-        self._pieces = iter(pieces)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            try:
-                self._rest = next(self._pieces)
-            except StopIteration:
-                return 0
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
