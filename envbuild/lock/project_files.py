@@ -39,7 +39,7 @@ class Pages:
 
     @property
     def elsewhere(self) -> frozenset[str]:
-        """The projects from special indexes. Their files have no date limit: they were published for the framework."""
+        """The projects that a framework takes from an index of its own. The lock's date limit does not apply to their files."""
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:

@@ -18,9 +18,10 @@ Resolve = Callable[[Sequence[Requirement]], list[Candidate]]
 def choose(
     asked: Sequence[Requirement], added: Sequence[Requirement], resolve: Resolve, environment: Environment
 ) -> list[Candidate]:
-    """Resolve both together. :class:`ConflictError` (``added-package``) names those of ``added`` that conflict.
+    """Resolve ``asked`` and ``added`` together.
 
-    If ``asked`` is already unsatisfiable, the error does not mention ``added``; it names several frameworks (``apart``).
+    Raises :class:`ConflictError` (``added-package``) with the packages of ``added`` that conflict. If ``asked`` alone cannot be
+    satisfied, the error does not mention ``added``; it names several frameworks (``apart``).
     """
     try:
         return resolve([*asked, *added])

@@ -1,6 +1,6 @@
 """Find the GPU for a name in the spellings of people, clouds and nvidia-smi. Unknown names are refused.
 
-Names are compared in several readings, the strictest first. Each reading ignores more words that do not affect which code runs
+Names are compared in several ways, the strictest first. Each further way ignores more words that do not affect which code runs
 on the GPU (brand, memory size, form factor, "Ti" and "SUPER").
 """
 

@@ -150,7 +150,7 @@ def with_proof(held: Evidence, proof: Proof) -> Evidence:
 
 
 def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
-    """Return ``held`` with the reason why a proof failed, in place of the earlier one; a new date alone changes nothing."""
+    """Return ``held`` with ``unproved`` in place of the earlier one. If only the date differs, ``held`` stays as it is."""
     if any(replace(each, date=unproved.date) == unproved for each in held.unproved):
         return held
     kept = (each for each in held.unproved if each.kind != unproved.kind)

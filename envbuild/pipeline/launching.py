@@ -37,10 +37,12 @@ class Launch:
 
 
 def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -> str:
-    """Return the image's name for ``name``: in ``registry`` (``HOST/REPOSITORY``), else that of the last build here.
+    """Return the name of the image of the environment ``name``.
 
-    Without either it is the name that a build would use; with ``must_exist`` an image that was never built here raises
-    :class:`BuildError` (``no-image``). Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host.
+    The image is looked for in ``registry`` (``HOST/REPOSITORY``) if there is one. Otherwise it is the one that was last built
+    here. If none was built, the name that a build would give it is returned. With ``must_exist``, that raises
+    :class:`BuildError` (``no-image``) instead. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a
+    host.
     """
     from envbuild import build
     from envbuild.launch import image_names

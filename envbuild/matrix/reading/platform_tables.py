@@ -262,7 +262,7 @@ def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str
 
 
 def _installer_driver(table: Table, usual: str) -> str:
-    """The driver that a release's installer brings; ``none`` is written if it brings none."""
+    """Read the driver that the installer of a CUDA release contains. The row says ``none`` if it contains none."""
     said = table.text("installer_driver", usual, pattern=rf"none|{NUMBERS}")
     return "" if said == "none" else said
 
