@@ -98,7 +98,7 @@ class Workspace:
     @property
     def matrix_cache(self) -> Path:
         """Where the compiled matrix is kept; its name carries the hash of what it was made from."""
-        return self.home / "matrix"
+        return self.home / "compiled-matrix"
 
     @property
     def list_cache(self) -> Path:

@@ -296,3 +296,16 @@ def test_unit_tests_touch_no_private_names():
     planted = "from envbuild.cli import frame\nfrom envbuild.codec import _read\nframe._signals()\n"
     planted += "monkeypatch.setattr(frame, '_WAIT', 0)\nmonkeypatch.setattr('envbuild.cli.frame._WAIT', 0)\n"
     assert len(list(private_names(ast.parse(planted)))) == 4
+
+
+def test_no_test_keeps_its_caches_in_the_checkout():
+    """What a test leaves there is taken for the project's own data by those that run after it."""
+    folders = re.compile(r"\bROOT\b|\bREPOSITORY\b|\brepository\b|__file__")
+    hits = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith(("Workspace", "Program")):
+                continue
+            homes = [ast.unparse(each.value) for each in call.keywords if each.arg == "home"]
+            hits += [f"{path.name}:{call.lineno}: {home}" for home in homes if folders.search(home)]
+    assert not hits, "\n".join(hits)

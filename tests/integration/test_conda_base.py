@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from envbuild import recipes
+from envbuild import workspace as workspaces
 from envbuild.model import Base, Lock, RemoteFile
 from envbuild.render import render
-from envbuild.workspace import Workspace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import render_locks as locks
@@ -68,7 +68,7 @@ def mirror(tmp_path: Path) -> Mirror:
 def run_step(mirror: Mirror, root: Path) -> subprocess.CompletedProcess[str]:
     """The step of the stage ``cuda-files`` with the functions of step.sh; the folders that it writes to are below ``root``."""
     repository = Path(__file__).parents[2]
-    found = recipes.templates(Workspace(root=repository, output=repository, home=repository))
+    found = recipes.templates(workspaces.find(str(repository)))
     text = render(mirror.lock, locks.RECIPES, {**found, "recipes/alpha/install.j2": ""})["Dockerfile"]
     stage = next(part for part in re.split(r"(?m)^(?=FROM )", text) if " AS cuda-files" in part.splitlines()[0])
     step = stage.split("\nRUN ")[-1].split("\n\n")[0]

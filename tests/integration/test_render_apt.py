@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import build_context, build_secret, recipes, verify
+from envbuild import workspace as workspaces
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -151,7 +152,7 @@ def _wait_until_serving(container: object) -> None:
 
 def _templates() -> dict[str, str]:
     root = Path(__file__).parents[2]
-    found = recipes.templates(Workspace(root=root, output=root, home=root))
+    found = recipes.templates(workspaces.find(str(root)))
     return {**found, "recipes/alpha/install.j2": "", "recipes/beta/install.j2": ""}
 
 

@@ -24,6 +24,7 @@ import pytest
 import uv
 
 from envbuild import build_context, build_secret, image_inputs, recipes, sbom
+from envbuild import workspace as workspaces
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -203,7 +204,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-_HERE = Workspace(root=ROOT, output=ROOT, home=ROOT)
+_HERE = workspaces.find(str(ROOT))
 
 
 def _lock(name: str) -> Lock:

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from render_locks import cpu
 
-from envbuild import build_context, matrix
+from envbuild import build_context, matrix, workspace
 from envbuild.model import Lock
-from envbuild.workspace import Workspace
 
 from .conftest import FEW, PYTHONS, REPOSITORY
 
@@ -99,7 +98,7 @@ def lock_for(version: str, path: Path) -> Lock:
 
 
 def pip_for(version: str) -> Path:
-    rows = matrix.load(Workspace(root=REPOSITORY, output=REPOSITORY, home=REPOSITORY)).build_tools
+    rows = matrix.load(workspace.find(str(REPOSITORY))).build_tools
     row = next(row for row in rows if version in row.pythons)
     return fetched(row.name, row.version)
 

@@ -22,7 +22,7 @@ from envbuild.workspace import Workspace
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "render"
 TEMPLATES = {
-    **recipes.templates(Workspace(root=ROOT, output=ROOT / "images", home=ROOT / "nowhere")),
+    **recipes.templates(Workspace(root=ROOT, output=ROOT / "images", home=Path("/nowhere"))),
     "recipes/alpha/install.j2": "",
     "recipes/beta/install.j2": "",
     **locks.SCRIPTS,
