@@ -29,7 +29,7 @@ from envbuild import build, build_context, build_secret, render, workspace
 from envbuild.compose import skeleton
 from envbuild.engine.client import Engine
 from envbuild.lock import lock_file
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline import composing
 from envbuild.pipeline.tools import Tools
 

@@ -18,7 +18,8 @@ from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
 from envbuild.lock import download_errors, lock_file
-from envbuild.model import Lock, OnProgress, Progress, as_news, ignore_progress
+from envbuild.model import OnProgress, Progress, as_news, ignore_progress
+from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 

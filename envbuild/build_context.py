@@ -16,7 +16,8 @@ from envbuild.engine import debs
 from envbuild.errors import InvalidInputError
 from envbuild.image_inputs import contents, guest_files, mode_of, step_files, users_files
 from envbuild.lock import installers, lock_file
-from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
+from envbuild.model import OnProgress, Progress
+from envbuild.model.lock import Artifact, Lock, Prefix
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes
 from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS

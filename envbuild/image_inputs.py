@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.lock import lock_file
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:

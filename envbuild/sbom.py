@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envbuild.model import AptPackage, Artifact, DebianPackage, Lock, Prefix, System
+from envbuild.model import AptPackage, System
+from envbuild.model.lock import Artifact, DebianPackage, Lock, Prefix
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component, ComponentType

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envbuild.audit.vulnerabilities import Audit, Package, Vulnerability
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 
 __all__ = ["Audit", "Package", "Vulnerability", "audit"]
 

@@ -14,7 +14,7 @@ from packaging.version import Version
 from envbuild import guard, procs
 from envbuild.audit.vulnerabilities import Answer, Vulnerability
 from envbuild.errors import PublishError, UsageError
-from envbuild.model import Artifact
+from envbuild.model.lock import Artifact
 
 _LIMIT_S = 600  # one request per package, each with its own limit of 20 s
 _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Database (PyPI)"}

@@ -10,7 +10,7 @@ from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
     from envbuild.lock.comparison import Change, Difference
-    from envbuild.model import Artifact, Lock
+    from envbuild.model.lock import Artifact, Lock
     from envbuild.pipeline.upgrading import Upgraded
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}

@@ -12,7 +12,8 @@ from envbuild import guard
 from envbuild.compose.layer import EPOCH
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Prefix, Progress
+from envbuild.model import OnProgress, Progress
+from envbuild.model.lock import Prefix
 
 _SOURCES = "/envbuild-sources.tar"
 _BYTECODE = "/envbuild-bytecode.tar"

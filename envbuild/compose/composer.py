@@ -17,7 +17,8 @@ from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, result_of
-from envbuild.model import Artifact, Lock, OnProgress, Prefix, Progress
+from envbuild.model import OnProgress, Progress
+from envbuild.model.lock import Artifact, Lock, Prefix
 
 _DOWNLOADS = 4
 _CONVERTERS = 2

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envbuild.compose.wheel_layer import RULES
-from envbuild.model import Lock, Prefix
+from envbuild.model.lock import Lock, Prefix
 
 # A larger wheel has a layer of its own, which every image that installs it shares. The small ones of a prefix share one layer:
 # engines take about as long for a layer as for a megabyte.

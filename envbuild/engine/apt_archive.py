@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from envbuild import procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError
-from envbuild.model import DebianPackage
+from envbuild.model.lock import DebianPackage
 
 _MINIMAL = ("?essential", "?priority(required)", "apt")  # the same as mmdebstrap's minbase
 _PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")

@@ -14,7 +14,8 @@ from envbuild.engine.debs import Store, mirror_servers
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
 from envbuild.index.deadlines import Clock, TookTooLongError, watched
-from envbuild.model import BaseLock, Bootstrap, DebianPackage, Environment, Missing, OnProgress, Progress, ignore_progress
+from envbuild.model import Environment, OnProgress, Progress, ignore_progress
+from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage, Missing
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]

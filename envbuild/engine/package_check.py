@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, Problem
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 
 _SHOWN = 5
 _QUERY = ("-W", "-f=installed ${db:Status-Abbrev} ${Package} ${Version}\n")

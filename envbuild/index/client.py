@@ -20,7 +20,8 @@ from envbuild.index.server_errors import FileUnavailableError, refused, unreacha
 from envbuild.index.settings import Settings, host_of, read_settings
 from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.index.transport import Transport, name_in, number
-from envbuild.model import Artifact, OnProgress, Progress, as_news, ignore_progress
+from envbuild.model import OnProgress, Progress, as_news, ignore_progress
+from envbuild.model.lock import Artifact
 from envbuild.names import is_plain_name
 
 __all__ = ["FileUnavailableError", "Index", "IndexFile", "Settings"]

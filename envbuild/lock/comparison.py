@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from envbuild import codec
-from envbuild.model import Artifact, BaseLock, DebianPackage, Lock, Missing, Prefix
+from envbuild.model.lock import Artifact, BaseLock, DebianPackage, Lock, Missing, Prefix
 
 Kind = Literal["added", "removed", "changed"]
 Role = Literal["package", "build tool", "pip"]

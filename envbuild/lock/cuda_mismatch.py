@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.model import Artifact, Lock
+from envbuild.model.lock import Artifact, Lock
 
 # NVIDIA's wheels with the version numbers of their toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have other
 # numbers, and so has cuBLAS outside CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError
-from envbuild.model import Artifact, Lock
+from envbuild.model.lock import Artifact, Lock
 
 _WHAT = {
     "artifact-gone": "is no longer offered",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from envbuild.model import BaseLock, Environment, Framework, Missing
+from envbuild.model import Environment, Framework
+from envbuild.model.lock import BaseLock, Missing
 
 APT = "the Debian packages that apt installs"
 APT_OF_IMAGE = "the packages that apt installs from the archive of the base"

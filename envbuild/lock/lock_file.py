@@ -11,7 +11,7 @@ from pathlib import Path
 from envbuild import codec
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.files import read_bytes, write_atomic
-from envbuild.model import Artifact, Lock
+from envbuild.model.lock import Artifact, Lock
 from envbuild.names import is_file_name, is_package_name, is_version
 from envbuild.workspace import can_be_name
 

@@ -13,19 +13,8 @@ from envbuild.errors import BuildError
 from envbuild.lock.gaps import build_image_gap, gap_of, is_pinned, unpinned
 from envbuild.lock.installers import tools_of, with_pip
 from envbuild.lock.prefix import ByFramework, PrefixMaker
-from envbuild.model import (
-    Artifact,
-    BaseLock,
-    Environment,
-    Framework,
-    Lock,
-    Missing,
-    OnProgress,
-    Prefix,
-    Progress,
-    SourceArchive,
-    ignore_progress,
-)
+from envbuild.model import Environment, Framework, OnProgress, Progress, ignore_progress
+from envbuild.model.lock import Artifact, BaseLock, Lock, Missing, Prefix, SourceArchive
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index

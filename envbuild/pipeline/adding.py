@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import UsageError
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline import debian_packages, locking, resolving, stored_locks, user_recipe
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools

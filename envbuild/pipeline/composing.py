@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:

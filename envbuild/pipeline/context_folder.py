@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild.errors import BuildError, EngineError, UsageError
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline import incomplete_locks, rendering
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.lock import gaps
-from envbuild.model import AptLock, AptPlan, AptStep, DebianPackage, Lock, Progress
+from envbuild.model import Progress
+from envbuild.model.lock import AptLock, AptPlan, AptStep, DebianPackage, Lock
 from envbuild.pipeline.tools import Tools
 
 

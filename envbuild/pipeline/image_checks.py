@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline import evidence, proofs, stage_cache, user_recipe
 from envbuild.pipeline.tools import Tools
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from envbuild.errors import Alternative, InvalidInputError, Problem
-from envbuild.model import Framework, Lock
+from envbuild.model import Framework
+from envbuild.model.lock import Lock
 from envbuild.pipeline.tools import Tools
 
 _SHOWN = 3

@@ -15,7 +15,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
-    from envbuild.model import Lock
+    from envbuild.model.lock import Lock
 
 
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:

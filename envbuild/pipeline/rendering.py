@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from envbuild import files
 
 if TYPE_CHECKING:
-    from envbuild.model import Lock
+    from envbuild.model.lock import Lock
     from envbuild.pipeline.tools import Tools
 
 LOCK = "lock.json"

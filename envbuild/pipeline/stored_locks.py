@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline.tools import Tools
 
 

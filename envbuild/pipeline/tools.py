@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.matrix.platform import BuildTool
     from envbuild.matrix.types import Matrix
-    from envbuild.model import Artifact, OnProgress, SourceArchive
+    from envbuild.model import OnProgress
+    from envbuild.model.lock import Artifact, SourceArchive
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
 
@@ -87,7 +88,7 @@ class Tools:
     @property
     def source_archives(self) -> tuple[SourceArchive, ...]:
         """The archives of repositories whose hashes the matrix knows."""
-        from envbuild.model import SourceArchive
+        from envbuild.model.lock import SourceArchive
 
         return tuple(
             SourceArchive(repository=row.repository, revision=row.revision, sha256=row.sha256)
@@ -158,7 +159,7 @@ class Tools:
 
 
 def _wheel(row: BuildTool) -> Artifact:
-    from envbuild.model import Artifact
+    from envbuild.model.lock import Artifact
 
     return Artifact(
         name=row.name,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, Problem, UsageError
-from envbuild.model import Custom, Environment, Lock, Resolution
+from envbuild.model import Custom, Environment, Resolution
+from envbuild.model.lock import Lock
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe

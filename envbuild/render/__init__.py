@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from envbuild.errors import InvalidInputError, UsageError
-from envbuild.model import AptPlan, Bootstrap, Lock
+from envbuild.model.lock import AptPlan, Bootstrap, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes, services
 from envbuild.render.apt import AptSteps

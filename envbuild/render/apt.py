@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from envbuild.errors import InvalidInputError
-from envbuild.model import AptPlan, Lock
+from envbuild.model.lock import AptPlan, Lock
 
 _LAST = "image"  # the stage that the image is made of
 

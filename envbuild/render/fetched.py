@@ -7,7 +7,8 @@ from typing import Any
 
 from envbuild import mirrors
 from envbuild.errors import InvalidInputError
-from envbuild.model import Lock, Python, RemoteFile
+from envbuild.model import Python, RemoteFile
+from envbuild.model.lock import Lock
 
 
 def fetched_pythons(lock: Lock) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envbuild.errors import InvalidInputError
-from envbuild.model import Environment, Lock, PrefixPlan
+from envbuild.model import Environment, PrefixPlan
+from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 
 FILE = "prefixes"

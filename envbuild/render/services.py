@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envbuild.errors import InvalidInputError
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 
 START = "envbuild-start"
 

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import EngineError, UnknownNameError
-from envbuild.model import Framework, Lock, OnProgress, Progress, ignore_progress
+from envbuild.model import Framework, OnProgress, Progress, ignore_progress
+from envbuild.model.lock import Lock
 from envbuild.report.values import text
 from envbuild.verify import answers, comparisons, imports, lists
 from envbuild.verify.findings import Findings, VerifyReport

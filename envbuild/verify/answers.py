@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from envbuild.model import Framework, Lock
+from envbuild.model import Framework
+from envbuild.model.lock import Lock
 from envbuild.verify.findings import Findings
 
 UNKNOWN = "unknown"  # what an adapter says of a framework that has CUDA and does not tell which

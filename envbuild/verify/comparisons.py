@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from envbuild.model import Lock, Prefix
+from envbuild.model.lock import Lock, Prefix
 from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.verify.findings import Findings
 
 if TYPE_CHECKING:

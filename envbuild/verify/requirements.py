@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from envbuild.lock.target import read_specifiers
-from envbuild.model import Lock, Prefix
+from envbuild.model.lock import Lock, Prefix
 from envbuild.verify.findings import Findings
 from envbuild.verify.rules import Rules
 

@@ -9,7 +9,7 @@ import pytest
 
 from envbuild import workspace
 from envbuild.lock.lock_file import read
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline import committed
 
 ROOT = Path(__file__).parents[2]

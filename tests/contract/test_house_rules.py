@@ -18,6 +18,7 @@ import pytest
 from envbuild import errors, matrix, model, procs
 from envbuild.index import pip_internals
 from envbuild.matrix.types import Matrix
+from envbuild.model import lock as lock_model
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "envbuild"
@@ -126,9 +127,9 @@ def test_default_codes_are_unique():
 
 
 def test_values_between_stages_are_frozen_and_keyword_only():
-    kinds = [kind for _, kind in inspect.getmembers(model, inspect.isclass) if kind.__module__.startswith(f"{model.__name__}.")]
-    kinds = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    assert len(kinds) > 10
+    found = {kind for module in (model, lock_model) for _, kind in inspect.getmembers(module, inspect.isclass)}
+    kinds = [kind for kind in found if kind.__module__.startswith(f"{model.__name__}.") and dataclasses.is_dataclass(kind)]
+    assert len(kinds) > 25
     for kind in kinds:
         parameters = kind.__dataclass_params__
         assert parameters.frozen, kind

@@ -10,7 +10,7 @@ import pytest
 from envbuild import recipes, render, workspace
 from envbuild.lock import gaps, installers
 from envbuild.lock.lock_file import read
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 
 PLACE = workspace.find(str(Path(__file__).parents[2]))
 LOCKS = {path.parent.name: read(path) for path in sorted(PLACE.environments.glob("*/lock.json"))}

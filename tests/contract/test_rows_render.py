@@ -8,7 +8,8 @@ import pytest
 
 from envbuild import matrix, recipes, workspace
 from envbuild.lock.installers import BUILDERS, backend_of, path_of
-from envbuild.model import Artifact, BaseLock, Environment, Lock, Prefix, PrefixPlan
+from envbuild.model import Environment, PrefixPlan
+from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.render import render
 from envbuild.resolve.catalogue import catalogue
 from envbuild.resolve.request.parser import parse

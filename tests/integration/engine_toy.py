@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from envbuild.index.client import Index
-from envbuild.model import Artifact, Base, BaseLock, Environment, Framework, Lock, Prefix, Python, System, ignore_progress
+from envbuild.model import Base, Environment, Framework, Python, System, ignore_progress
+from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.pipeline import debian_packages
 from envbuild.pipeline.tools import Tools
 from envbuild.recipes import Recipe

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from envbuild.model import DebianPackage
+from envbuild.model.lock import DebianPackage
 
 MOVED = "+moved1"  # what the version of every package ends with once the mirror has moved on
 _ENDINGS = {"debian": "", "debian-security": "-security"}

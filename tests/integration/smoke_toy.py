@@ -12,7 +12,8 @@ from envbuild import build, codec, recipes
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
-from envbuild.model import BaseLock, Lock, PrefixPlan, ignore_progress
+from envbuild.model import PrefixPlan, ignore_progress
+from envbuild.model.lock import BaseLock, Lock
 from envbuild.render import render
 from envbuild.workspace import Workspace
 

@@ -23,7 +23,7 @@ from envbuild import matrix
 from envbuild.engine import bootstrap
 from envbuild.engine.client import Engine
 from envbuild.lock import lock_file
-from envbuild.model import DebianPackage, Lock
+from envbuild.model.lock import DebianPackage, Lock
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.usefixtures("root_machine")]
 

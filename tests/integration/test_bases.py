@@ -24,7 +24,8 @@ from engine_toy import environment, processes
 from envbuild.engine import apt, bases, bootstrap, debs
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import BaseLock, Bootstrap, Missing, Progress, ignore_progress
+from envbuild.model import Progress, ignore_progress
+from envbuild.model.lock import BaseLock, Bootstrap, Missing
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("mirror")]

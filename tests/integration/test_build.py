@@ -15,7 +15,8 @@ from envbuild.engine import bases, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index.client import Index
-from envbuild.model import AptRepository, BaseLock, Lock, Progress, ignore_progress
+from envbuild.model import AptRepository, Progress, ignore_progress
+from envbuild.model.lock import BaseLock, Lock
 from envbuild.render import render
 from envbuild.workspace import Workspace
 

@@ -17,7 +17,8 @@ import pytest
 
 from envbuild import recipes
 from envbuild import workspace as workspaces
-from envbuild.model import Base, Lock, RemoteFile
+from envbuild.model import Base, RemoteFile
+from envbuild.model.lock import Lock
 from envbuild.render import render
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

@@ -16,7 +16,8 @@ from archive_server import ArchiveServer, serve
 from envbuild.engine import apt, debs
 from envbuild.engine.debs import PackageServer, Store
 from envbuild.errors import BuildError
-from envbuild.model import DebianPackage, ignore_progress
+from envbuild.model import ignore_progress
+from envbuild.model.lock import DebianPackage
 from envbuild.workspace import Workspace
 
 CONTENT = b"not a package, and bytes all the same" * 100

@@ -372,7 +372,8 @@ def hold(engine: Engine, workspace: Workspace, base: bases.RealisedBase) -> str:
     """Have ``engine`` hold the session's base, which another engine holds already."""
     from engine_toy import environment
 
-    from envbuild.model import BaseLock, ignore_progress
+    from envbuild.model import ignore_progress
+    from envbuild.model.lock import BaseLock
 
     pinned = bases.pin(environment(), engine, workspace, ignore_progress)
     assert isinstance(pinned, BaseLock)

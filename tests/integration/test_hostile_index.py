@@ -34,7 +34,8 @@ from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.index.settings import Settings
 from envbuild.lock import lock_file, making
-from envbuild.model import Artifact, BaseLock, Lock, Progress, ignore_progress
+from envbuild.model import Progress, ignore_progress
+from envbuild.model.lock import Artifact, BaseLock, Lock
 from envbuild.workspace import Workspace
 
 GOOD = lock_universe.wheel("alpha", "1.0")

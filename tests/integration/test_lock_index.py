@@ -23,7 +23,7 @@ from envbuild.errors import BuildError, UnknownNameError
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.index.tool_settings import pip_variables, uv_variables
-from envbuild.model import Artifact
+from envbuild.model.lock import Artifact
 
 CONTENT = bytes(range(256)) * 4096
 SHA = hashlib.sha256(CONTENT).hexdigest()

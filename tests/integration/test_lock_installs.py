@@ -15,7 +15,7 @@ from test_lock_real import interpreter, requirements
 from envbuild import workspace
 from envbuild.index.client import Index
 from envbuild.lock import making
-from envbuild.model import Missing
+from envbuild.model.lock import Missing
 from envbuild.pipeline import resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools

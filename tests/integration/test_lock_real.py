@@ -22,7 +22,8 @@ from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.index.tool_settings import uv_variables
 from envbuild.lock import checking, lock_file, making
-from envbuild.model import Base, Environment, Framework, Missing, Python, System, ignore_progress
+from envbuild.model import Base, Environment, Framework, Python, System, ignore_progress
+from envbuild.model.lock import Missing
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from envbuild import verify
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index.client import Index
-from envbuild.model import Artifact, Lock
+from envbuild.model.lock import Artifact, Lock
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]

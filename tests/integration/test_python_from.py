@@ -22,7 +22,8 @@ from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
-from envbuild.model import Lock, Python, RemoteFile, ignore_progress
+from envbuild.model import Python, RemoteFile, ignore_progress
+from envbuild.model.lock import Lock
 from envbuild.render import render
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings

@@ -17,7 +17,8 @@ from envbuild import workspace as workspaces
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import AptPackage, AptRepository, BaseLock, ComputeCapability, Lock, ignore_progress
+from envbuild.model import AptPackage, AptRepository, ComputeCapability, ignore_progress
+from envbuild.model.lock import BaseLock, Lock
 from envbuild.render import render
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings

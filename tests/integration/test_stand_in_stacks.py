@@ -30,7 +30,8 @@ from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
-from envbuild.model import Artifact, BaseLock, Framework, Lock, Prefix, RemoteFile, ignore_progress
+from envbuild.model import Framework, RemoteFile, ignore_progress
+from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.pipeline.incomplete_locks import unpinned_frameworks
 from envbuild.render import prefixes, render
 from envbuild.workspace import Workspace

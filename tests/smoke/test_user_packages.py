@@ -15,7 +15,7 @@ import pytest
 from render_locks import cpu
 
 from envbuild import build_context, matrix, workspace
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 
 from .conftest import FEW, PYTHONS, REPOSITORY
 

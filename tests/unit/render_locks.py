@@ -7,22 +7,19 @@ from dataclasses import replace
 from envbuild.model import (
     AptPackage,
     AptRepository,
-    Artifact,
     Base,
-    BaseLock,
     ComputeCapability,
     CopiedFile,
     Custom,
     Environment,
     Framework,
-    Lock,
-    Prefix,
     PrefixPlan,
     Python,
     RemoteFile,
     Service,
     System,
 )
+from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.recipes import Recipe
 
 NEW = System(

@@ -11,7 +11,8 @@ from verify_locks import lock as make_lock
 from envbuild import build, build_context, image_inputs
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
-from envbuild.model import AptRepository, Artifact, Lock, ignore_progress
+from envbuild.model import AptRepository, ignore_progress
+from envbuild.model.lock import Artifact, Lock
 from envbuild.workspace import Workspace
 
 

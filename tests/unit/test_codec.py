@@ -7,7 +7,7 @@ import pytest
 
 from envbuild import codec
 from envbuild.errors import InvalidInputError
-from envbuild.model import Artifact, BaseLock, Bootstrap, DebianPackage
+from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage
 
 ARTIFACT = Artifact(
     name="numpy", version="1.16.6", filename="numpy.whl", sha256="a" * 64, index="default", project="numpy", size=None

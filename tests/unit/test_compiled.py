@@ -19,7 +19,8 @@ from envbuild import codec, matrix
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import making
 from envbuild.lock.checking import check
-from envbuild.model import AptPackage, Base, BaseLock, Environment, Lock, Missing
+from envbuild.model import AptPackage, Base, Environment
+from envbuild.model.lock import BaseLock, Lock, Missing
 from envbuild.render import render
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve

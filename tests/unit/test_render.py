@@ -14,7 +14,7 @@ import render_locks as locks
 
 from envbuild import codec, recipes
 from envbuild.errors import InvalidInputError, UsageError
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.render import render
 from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS
 from envbuild.workspace import Workspace

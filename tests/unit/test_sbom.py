@@ -12,7 +12,7 @@ from render_locks import ALL
 
 from envbuild import sbom
 from envbuild.lock import lock_file
-from envbuild.model import Bootstrap, DebianPackage, Missing
+from envbuild.model.lock import Bootstrap, DebianPackage, Missing
 
 
 @pytest.mark.parametrize("name", sorted(ALL))

@@ -8,7 +8,7 @@ import pytest
 
 from envbuild.compose.plan import Wheel, interpreter, wheel_layers
 from envbuild.lock import lock_file
-from envbuild.model import Lock, Prefix
+from envbuild.model.lock import Lock, Prefix
 from envbuild.workspace import find
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"

@@ -9,7 +9,7 @@ import pytest
 from envbuild import recipes, render
 from envbuild.errors import BuildError
 from envbuild.lock import lock_file
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 from envbuild.workspace import find
 

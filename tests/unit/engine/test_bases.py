@@ -12,17 +12,8 @@ import pytest
 from envbuild.engine import bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import (
-    Base,
-    BaseLock,
-    Bootstrap,
-    DebianPackage,
-    Environment,
-    Missing,
-    Python,
-    System,
-    ignore_progress,
-)
+from envbuild.model import Base, Environment, Python, System, ignore_progress
+from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage, Missing
 from envbuild.workspace import Workspace
 
 

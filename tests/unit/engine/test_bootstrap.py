@@ -14,7 +14,8 @@ from lock_universe import environment
 
 from envbuild import codec
 from envbuild.engine import apt, bases, bootstrap
-from envbuild.model import BaseLock, Bootstrap, DebianPackage, ignore_progress
+from envbuild.model import ignore_progress
+from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage
 from envbuild.workspace import Workspace
 
 

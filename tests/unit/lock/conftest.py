@@ -4,7 +4,7 @@ import pytest
 from lock_universe import Universe, environment, framework
 
 from envbuild.lock import making
-from envbuild.model import BaseLock
+from envbuild.model.lock import BaseLock
 
 ANY = "py2.py3-none-any.whl"
 ELSEWHERE = "https://wheels.example/cu90"

@@ -6,7 +6,7 @@ import pytest
 from lock_universe import environment, framework
 
 from envbuild.lock import cuda_mismatch
-from envbuild.model import Artifact, BaseLock, Lock, Prefix
+from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 
 
 def held(cuda, *packages):

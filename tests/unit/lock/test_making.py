@@ -12,7 +12,8 @@ from lock_universe import Universe, environment, framework
 import envbuild
 from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, UnknownNameError
 from envbuild.lock import checking, comparison, installers, lock_file, making
-from envbuild.model import AptPackage, Artifact, Base, BaseLock, Missing, PrefixPlan, SourceArchive
+from envbuild.model import AptPackage, Base, PrefixPlan
+from envbuild.model.lock import Artifact, BaseLock, Missing, SourceArchive
 
 ANY = "py2.py3-none-any.whl"
 SCHEMA = json.loads((Path(envbuild.__file__).parent / "schemas" / "lock.json").read_text())
@@ -412,23 +413,24 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
     import dataclasses
 
     from envbuild import model
+    from envbuild.model import lock
 
     kinds = {
         "pinned_file": model.PinnedFile, "framework": model.Framework, "python": model.Python, "system": model.System,
         "apt_repository": model.AptRepository,
         "apt_package": model.AptPackage, "base": model.Base, "compute_capability": model.ComputeCapability,
-        "environment": model.Environment, "debian_package": model.DebianPackage, "bootstrap": model.Bootstrap,
-        "base_lock": model.BaseLock, "artifact": model.Artifact, "prefix": model.Prefix, "missing": model.Missing,
+        "environment": model.Environment, "debian_package": lock.DebianPackage, "bootstrap": lock.Bootstrap,
+        "base_lock": lock.BaseLock, "artifact": lock.Artifact, "prefix": lock.Prefix, "missing": lock.Missing,
         "remote_file": model.RemoteFile, "prefix_plan": model.PrefixPlan, "copied_file": model.CopiedFile,
-        "service": model.Service, "custom": model.Custom, "source_archive": model.SourceArchive,
-        "apt_lock": model.AptLock, "apt_step": model.AptStep,
+        "service": model.Service, "custom": model.Custom, "source_archive": lock.SourceArchive,
+        "apt_lock": lock.AptLock, "apt_step": lock.AptStep,
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
         if name == "debian_package":  # a line of text; its object is of locks made before
             continue
         assert [f.name for f in dataclasses.fields(kind)] == list(SCHEMA["$defs"][name]["properties"]), name
-    assert [f.name for f in dataclasses.fields(model.Lock)] == list(SCHEMA["properties"])
+    assert [f.name for f in dataclasses.fields(lock.Lock)] == list(SCHEMA["properties"])
 
 
 def test_absent_and_damaged_locks_are_refused_with_the_command_to_make_them(make, tmp_path):

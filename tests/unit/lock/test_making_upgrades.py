@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from envbuild.errors import ConflictError
 from envbuild.lock import comparison, making
-from envbuild.model import BaseLock, Bootstrap, DebianPackage, Lock, Missing
+from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage, Lock, Missing
 
 ANY = "py2.py3-none-any.whl"
 

@@ -14,7 +14,7 @@ from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import lock_file
 from envbuild.matrix.reading.loader import read_sources
 from envbuild.matrix.types import Matrix
-from envbuild.model import BaseLock, Lock, Missing
+from envbuild.model.lock import BaseLock, Lock, Missing
 from envbuild.pipeline import locking
 from envbuild.pipeline.tools import Tools
 from envbuild.resolve.answer_json import answer_json

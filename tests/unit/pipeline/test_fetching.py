@@ -10,7 +10,8 @@ import verify_locks
 
 from envbuild.errors import BuildError, UsageError
 from envbuild.lock import lock_file
-from envbuild.model import Lock, Missing, Progress, RemoteFile
+from envbuild.model import Progress, RemoteFile
+from envbuild.model.lock import Lock, Missing
 from envbuild.pipeline import fetching, locking, proofs
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools

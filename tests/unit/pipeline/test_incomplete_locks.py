@@ -11,7 +11,7 @@ import verify_locks
 
 from envbuild.errors import InvalidInputError
 from envbuild.lock import lock_file
-from envbuild.model import Lock
+from envbuild.model.lock import Lock
 from envbuild.pipeline import building, incomplete_locks
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools

@@ -13,7 +13,7 @@ from envbuild import codec
 from envbuild.build import BaseRecord, BuildRecord
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.lock import lock_file
-from envbuild.model import Missing
+from envbuild.model.lock import Missing
 from envbuild.pipeline import committed, evidence, evidence_records, listing, missing_proofs, proofs
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked

@@ -14,7 +14,8 @@ import widget_world
 
 from envbuild.cli import frame
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
-from envbuild.model import BaseLock, Resolution
+from envbuild.model import Resolution
+from envbuild.model.lock import BaseLock
 from envbuild.pipeline import locking, render, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.render import Rendering

@@ -10,7 +10,7 @@ from lock_universe import Universe
 from widget_world import ANY, MATRIX, NEWER, RECIPE, WIDGET
 
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UsageError
-from envbuild.model import BaseLock
+from envbuild.model.lock import BaseLock
 from envbuild.pipeline import adding, committed, locking, new_recipe, rendering, resolving
 from envbuild.pipeline.adding import Additions
 from envbuild.pipeline.constraints import Constraints

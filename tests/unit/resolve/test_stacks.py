@@ -12,7 +12,8 @@ import pytest
 from envbuild import codec, matrix, stacks
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
-from envbuild.model import BaseLock, Environment, Lock, PrefixPlan, Resolution
+from envbuild.model import Environment, PrefixPlan, Resolution
+from envbuild.model.lock import BaseLock, Lock
 from envbuild.pipeline import listing, locking, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked

@@ -15,7 +15,8 @@ import verify_locks
 
 import envbuild
 from envbuild.errors import InvalidInputError
-from envbuild.model import Custom, Lock
+from envbuild.model import Custom
+from envbuild.model.lock import Lock
 from envbuild.verify import imports, requirements, rules
 from envbuild.verify.findings import Findings
 

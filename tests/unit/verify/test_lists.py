@@ -11,7 +11,8 @@ import pytest
 import verify_locks
 
 from envbuild.engine.model import LayerFile
-from envbuild.model import Lock, RemoteFile
+from envbuild.model import RemoteFile
+from envbuild.model.lock import Lock
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings
 
