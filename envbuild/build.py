@@ -24,6 +24,7 @@ from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
+PULLED = "pull"  # the builder of an image that came from a registry under the tag of the same inputs
 # The repository for the temporary name of an image that is not verified yet: the builder requires a name.
 UNVERIFIED = "envbuild/unverified"
 # Checks an image (its id, and the id of its base) before it gets a tag, and raises if it must not get one.
@@ -63,8 +64,8 @@ class BuildRecord:
     Builds with the same inputs, base and Debian packages have equal ``layers``. They also have equal ``image`` ids if ``dated``
     is true, because BuildKit from 0.11 on can set a given creation time. ``kept`` is true if nothing had changed and the
     earlier image was kept. ``rendering`` and ``guest`` are the sha256 that evidence of this image refers to. ``builder`` is
-    ``docker`` for an image that was built by its Dockerfile, and ``compose`` for one that was composed.
-    ``pushed`` are the places of this image in registries, ``HOST/REPOSITORY@DIGEST``.
+    ``docker`` for an image that was built by its Dockerfile, ``compose`` for one that was composed, and ``pull`` for one that
+    came from a registry. ``pushed`` are the places of this image in registries, ``HOST/REPOSITORY@DIGEST``.
     """
 
     name: str
@@ -242,7 +243,9 @@ def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
 
 def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str, builder: str) -> BuildRecord | None:
     record = read_record(workspace, lock.environment.name)
-    if record is None or (record.lock, record.inputs, record.builder) != (lock_file.digest(lock), inputs, builder):
+    if record is None or (record.lock, record.inputs) != (lock_file.digest(lock), inputs):
+        return None
+    if record.builder not in (builder, PULLED):
         return None
     return record if engine.image(record.image) is not None else None
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from isal import igzip_lib, isal_zlib
-
 from envbuild.compose.model import Layer
 from envbuild.compose.store import Entry, LayerStore
+from envbuild.compose.unpack import DamagedError, noting, unpacked
 from envbuild.model import OnProgress, Progress
 
 _PIECE = 1 << 20
-_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
-_INPUT = 1 << 16  # what follows a member is copied: with large pieces and small members, again and again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,14 +102,16 @@ def verify(store: LayerStore, on_progress: OnProgress) -> Verified:
         blobs = store.blob_files()
         total = sum(path.lstat().st_size for path in blobs.values())
         done = 0
+
+        def tell(size: int) -> None:
+            nonlocal done
+            done += size
+            on_progress(Progress(stage="verify", message="reading layers", done=float(done), total=float(total), unit="bytes"))
+
         for digest, path in blobs.items():
             known = by_digest.get(digest, [])
             checked = _Check(path, {entry.layer for entry in known})
-            for size in checked.read():
-                done += size
-                on_progress(
-                    Progress(stage="verify", message="reading layers", done=float(done), total=float(total), unit="bytes")
-                )
+            checked.read(tell)
             wrong = [entry.key for entry in known if entry.layer not in checked.true]
             if checked.digest != digest:
                 store.remove_blob(path, checked.status)
@@ -133,63 +132,38 @@ class _Check:
         self.true: set[Layer] = set()
         self.status = path.lstat()
 
-    def read(self) -> Iterator[int]:
-        """Read the file, yielding the size of each piece."""
-        blob, size = hashlib.sha256(), 0
-        unpacked = _Gunzip() if any(layer.media_type.endswith("gzip") for layer in self._said) else None
+    def read(self, on_bytes: Callable[[int], object]) -> None:
+        """Read the file, and tell the size of each piece."""
+        blob, tar, sizes = hashlib.sha256(), hashlib.sha256(), [0, 0]
+
+        def note(piece: bytes) -> None:
+            blob.update(piece)
+            sizes[0] += len(piece)
+            on_bytes(len(piece))
+
         with self._path.open("rb") as stream:
             self.status = os.fstat(stream.fileno())
-            while piece := stream.read(_PIECE):
-                blob.update(piece)
-                size += len(piece)
-                if unpacked:
-                    unpacked.feed(piece)
-                yield len(piece)
-        self.digest = blob.hexdigest()
-        self.true = {
-            each for each in self._said if (each.digest, each.size) == (self.digest, size) and _unpacks_to(each, unpacked)
-        }
-
-
-def _unpacks_to(layer: Layer, unpacked: _Gunzip | None) -> bool:
-    if layer.media_type.endswith("gzip"):
-        return unpacked is not None and unpacked.gives(layer)
-    # An uncompressed layer is its own diff_id; other compressions are not unpacked here, their digest proves the blob.
-    return not layer.media_type.endswith(".tar") or (layer.diff_id, layer.unpacked) == (layer.digest, layer.size)
-
-
-class _Gunzip:
-    """The digest and size of what a gzip file of any number of members unpacks to, in constant memory."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-        self._size = 0
-        self._member = isal_zlib.decompressobj(wbits=31)
-        self._is_sound = True
-
-    def feed(self, piece: bytes) -> None:
-        """Unpack the next piece of the file."""
-        for start in range(0, len(piece), _INPUT):
-            self._feed(piece[start : start + _INPUT])
-
-    def _feed(self, piece: bytes) -> None:
-        while self._is_sound:
+            pieces = noting(iter(lambda: stream.read(_PIECE), b""), note)
+            is_sound = True
             try:
-                output = self._member.decompress(piece, _PIECE)
-            except _Damaged:
-                self._is_sound = False
-                return
-            self._digest.update(output)
-            self._size += len(output)
-            piece = self._member.unconsumed_tail
-            if self._member.eof:
-                piece, self._member = self._member.unused_data, isal_zlib.decompressobj(wbits=31)
-            if not piece and len(output) < _PIECE:
-                return
+                for output in unpacked(pieces, self._kind()):
+                    tar.update(output)
+                    sizes[1] += len(output)
+            except DamagedError:
+                is_sound = False
+            for _ in pieces:
+                pass
+        self.digest = blob.hexdigest()
+        found = (self.digest, sizes[0], tar.hexdigest(), sizes[1])
+        self.true = {each for each in self._said if is_sound and found == _told(each)}
 
-    def gives(self, layer: Layer) -> bool:
-        """Whether that was what ``layer`` says."""
-        return self._is_sound and (self._digest.hexdigest(), self._size) == (layer.diff_id, layer.unpacked)
+    def _kind(self) -> str:
+        """How the file is compressed; one that no entry names is only read."""
+        return next((each.media_type for each in self._said), "")
+
+
+def _told(layer: Layer) -> tuple[str, int, str, int]:
+    return layer.digest, layer.size, layer.diff_id, layer.unpacked
 
 
 def _by_digest(store: LayerStore) -> dict[str, list[Entry]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from envbuild.compose.model import ComposedImage
     from envbuild.compose.outputs.registry import Pushed
     from envbuild.compose.store import LayerStore
+    from envbuild.model import OnProgress
 
 FORMS = ("oci", "docker-archive")
 
@@ -44,16 +46,22 @@ def save(tools: Tools, name: str, target: Target) -> str:
 
     Raises :class:`BuildError` (``no-image``) if none was built here, and what writing raises.
     """
-    from envbuild.compose.outputs import docker_archive, oci
     from envbuild.compose.store import LayerStore
 
     record, store = _record(tools, name), LayerStore(tools.workspace.layers)
-    image = _image(tools, record, store)
-    if target.form == "oci":
-        oci.write(image, store, target.path, target.name or record.tags[0].rpartition(":")[2], tools.on_progress)
-    else:
-        docker_archive.write(image, store, target.path, record.tags, tools.on_progress)
+    write(_image(tools, record, store), store, target, record.tags, tools.on_progress)
     return record.image
+
+
+def write(image: ComposedImage, store: LayerStore, target: Target, references: Sequence[str], on_progress: OnProgress) -> str:
+    """Write ``image`` with its names to ``target``; returns its id."""
+    from envbuild.compose.outputs import docker_archive, manifest, oci
+
+    if target.form == "oci":
+        oci.write(image, store, target.path, target.name or references[0].rpartition(":")[2], on_progress)
+    else:
+        docker_archive.write(image, store, target.path, references, on_progress)
+    return f"sha256:{manifest.config(image).digest}"
 
 
 def push(tools: Tools, name: str, repository: str) -> tuple[Pushed, tuple[str, ...]]:
@@ -70,11 +78,25 @@ def push(tools: Tools, name: str, repository: str) -> tuple[Pushed, tuple[str, .
     fixed = f"{tags[0]}-{record.lock[:8]}-{record.inputs[:8]}"
     moving = [tag for tag in tags if tag != fixed]
     image = _image(tools, record, store)
-    pushed = registry.push(image, store, repository, registry.Tags(moving=moving, fixed=[fixed]), tools.on_progress)
+    pushed = registry.push(
+        image,
+        store,
+        repository,
+        registry.Tags(moving=moving, fixed=[fixed]),
+        tools.on_progress,
+        mount_from=_neighbours(repository, record.pushed),
+    )
     known = tuple(dict.fromkeys((*record.pushed, f"{repository}@{pushed.digest}")))
     if known != record.pushed:
         files.write_atomic(tools.workspace.build_record(name), codec.dumps(replace(record, pushed=known)))
     return pushed, (*moving, fixed)
+
+
+def _neighbours(repository: str, places: Sequence[str]) -> tuple[str, ...]:
+    """The other repositories of the same registry that have the image: its layers are taken from there."""
+    host = repository.partition("/")[0]
+    found = (place.rpartition("@")[0].partition("/") for place in places)
+    return tuple(dict.fromkeys(name for its_host, _, name in found if its_host == host and f"{host}/{name}" != repository))
 
 
 def _record(tools: Tools, name: str) -> BuildRecord:

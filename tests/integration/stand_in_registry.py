@@ -24,8 +24,11 @@ class Registry:
     manifests: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     received: int = 0
+    sent: int = 0
     faults: dict[str, list[int]] = field(default_factory=dict)
     break_uploads: int = 0
+    break_downloads: int = 0
+    knows_ranges: bool = True
     token: str = ""
     basic: str = ""
     retry_after: str = ""
@@ -143,6 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._manifest(f"{name}:{rest}", body)
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)
+        elif self.command == "GET":
+            self._give_blob(blobs.get(rest))
         elif self.command == "POST":
             self._begin(name, query)
         else:
@@ -152,6 +157,26 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             blobs[digest] = body
             self._answer(201)
+
+    def _give_blob(self, blob: bytes | None) -> None:
+        """The blob, or its rest; the first half of what is asked for where the connection breaks off."""
+        if blob is None:
+            self._answer(404, b'{"errors":[{"code":"BLOB_UNKNOWN","message":"no such blob"}]}')
+            return
+        asked = self.headers.get("Range", "").removeprefix("bytes=").rstrip("-")
+        begin = int(asked) if asked and self.registry.knows_ranges else 0
+        rest = blob[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        if self.registry.break_downloads:
+            self.registry.break_downloads -= 1
+            rest = rest[: len(rest) // 2]
+            self.close_connection = True
+        self.wfile.write(rest)
+        self.registry.sent += len(rest)
+        if self.close_connection:
+            self.connection.close()
 
     def _begin(self, name: str, query: dict[str, list[str]]) -> None:
         digest, source = query.get("mount", [""])[0], query.get("from", [""])[0]
@@ -170,6 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(400, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"a blob is missing"}]}')
                 return
             self.registry.manifests[reference] = body
+            self.registry.manifests[f"{name}:sha256:{hashlib.sha256(body).hexdigest()}"] = body
         found = self.registry.manifests.get(reference)
         if found is None:
             self._answer(404)

@@ -27,6 +27,7 @@ _ATTEMPTS = 6
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
 _SILENCE_S = 300  # a registry reads a whole layer again before it answers
+_PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry forgot an upload that it had begun, or counts it otherwise
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
@@ -102,13 +103,17 @@ class Client:
         credentials: Credentials,
         *,
         also_read: tuple[str, ...] = (),
+        writes: bool = True,
         pause: Callable[[float], object] = time.sleep,
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
-        """``also_read`` are other repositories of the registry, from which layers are taken over."""
+        """``also_read`` are other repositories of the registry, from which layers are taken over; without ``writes``, only
+        the right to read is asked for.
+        """
         self.repository = repository
         self._credentials = credentials
         self._also_read = also_read
+        self._rights, self._verb = ("pull,push", "push to") if writes else ("pull", "pull from")
         self._pause = pause
         self._on_retry = on_retry
         self._authorization = ""
@@ -138,6 +143,41 @@ class Client:
     ) -> requests.Response:
         """The answer, with an ``expected`` status. Failures that pass are tried again. Raises :class:`PublishError`."""
         return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
+
+    def blob(self, digest: str, size: int) -> Iterator[bytes]:
+        """The bytes of a blob, at most ``size``; the caller compares the digest. What breaks off goes on where it was.
+
+        Raises :class:`PublishError` if nothing comes several times.
+        """
+        done = failures = 0
+        while done < size:
+            before = done
+            try:
+                for piece in self._blob_from(digest, done):
+                    done += len(piece)
+                    if done > size:
+                        raise _too_long(self.repository, digest)
+                    yield piece
+                if done < size:
+                    raise _PassingError(_broken_off(self.repository))
+            except _PassingError as passing:
+                failures = 1 if done > before else failures + 1
+                if failures == _ATTEMPTS:
+                    raise passing.reason from passing
+                self._wait(failures, passing)
+
+    def _blob_from(self, digest: str, begin: int) -> Iterator[bytes]:
+        """The rest of a blob. A registry that does not know ranges sends all of it, and its beginning is dropped here."""
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={begin}-"} if begin else {})}
+        with self._once("GET", self.url(f"blobs/sha256:{digest}"), (200, 206), headers=headers, stream=True) as answer:
+            drop = begin if answer.status_code == 200 else 0
+            try:
+                for piece in answer.iter_content(_PIECE):
+                    if drop < len(piece):
+                        yield piece[drop:]
+                    drop = max(0, drop - len(piece))
+            except requests.RequestException as error:
+                raise _PassingError(_unreachable(self.repository, error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
         """Send a blob in one piece; after a failure that passes again from its beginning, as an upload of its own."""
@@ -169,25 +209,33 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | Body | None = None,
         passing: tuple[int, ...] = _TRANSIENT,
+        stream: bool = False,
     ) -> requests.Response:
         """One request, and a second one with a token where the registry wants one."""
         try:
             used = self._authorization
-            answer = self._send(method, url, headers, body, used)
+            answer = self._send(method, url, headers, body, used, stream=stream)
             if answer.status_code == 401:
                 self._authorize(answer, used)
-                answer = self._send(method, url, headers, body, self._authorization)
+                answer = self._send(method, url, headers, body, self._authorization, stream=stream)
         except requests.RequestException as error:
             raise _PassingError(_unreachable(self.repository, error)) from error
         if answer.status_code in expected:
             return answer
-        refused = _refused(self.repository, method, answer)
+        refused = _refused(self.repository, self._verb, method, answer)
         if answer.status_code in passing:
             raise _PassingError(refused, answer.headers.get("Retry-After", ""))
         raise refused
 
     def _send(
-        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | Body | None, authorization: str
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        body: bytes | Body | None,
+        authorization: str,
+        *,
+        stream: bool,
     ) -> requests.Response:
         own = urlsplit(url).netloc == urlsplit(self._base).netloc  # a registry may have uploads sent to somebody else
         data: Any = body
@@ -200,6 +248,7 @@ class Client:
             timeout=(_CONNECT_S, _SILENCE_S),
             verify=self._verify,
             allow_redirects=method in ("GET", "HEAD"),
+            stream=stream,
         )
 
     def _wait(self, number: int, passing: _PassingError) -> None:
@@ -230,10 +279,10 @@ class Client:
             elif kind.lower() == "bearer":
                 self._authorization = f"Bearer {self._token(dict(_PARAMETER.findall(rest)))}"
             else:
-                raise _refused(self.repository, "", answer)
+                raise _refused(self.repository, self._verb, "", answer)
 
     def _token(self, said: Mapping[str, str]) -> str:
-        scopes = [f"repository:{self.repository.name}:pull,push", *(f"repository:{name}:pull" for name in self._also_read)]
+        scopes = [f"repository:{self.repository.name}:{self._rights}", *(f"repository:{name}:pull" for name in self._also_read)]
         realm, service = said.get("realm", ""), said.get("service", "")
         who = self._credentials
         try:
@@ -245,9 +294,9 @@ class Client:
                 query = {"service": service, "scope": scopes}
                 answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=_Header(who.basic))
             if answer.status_code in _TRANSIENT:
-                raise _PassingError(_refused(self.repository, "GET", answer), answer.headers.get("Retry-After", ""))
+                raise _PassingError(_refused(self.repository, self._verb, "GET", answer), answer.headers.get("Retry-After", ""))
             if answer.status_code != 200:
-                raise _refused(self.repository, "GET", answer)
+                raise _refused(self.repository, self._verb, "GET", answer)
             told = answer.json()
             return str(told.get("token") or told["access_token"])
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
@@ -277,7 +326,7 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _refused(repository: Repository, method: str, answer: requests.Response) -> PublishError:
+def _refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
     try:
         told = answer.json()["errors"][0]
         words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
@@ -286,13 +335,29 @@ def _refused(repository: Repository, method: str, answer: requests.Response) -> 
     what = f"{answer.status_code} {words}".strip()
     if answer.status_code in (401, 403):
         return PublishError(
-            f"The registry does not let this user push to {repository} ({what}).",
+            f"The registry does not let this user {verb} {repository} ({what}).",
             code="denied",
-            hint=f"`docker login {repository.host}` as somebody who may write there.",
+            hint=f"`docker login {repository.host}` as somebody who may {'write' if 'push' in verb else 'read'} there.",
         )
     return PublishError(
         f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
         code="registry-refused",
+        hint="Run the command again: layers that arrived are not sent again.",
+    )
+
+
+def _too_long(repository: Repository, digest: str) -> PublishError:
+    return PublishError(
+        f"What {repository} gives for sha256:{digest} is longer than its manifest says.",
+        code="digest-differs",
+        hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
+    )
+
+
+def _broken_off(repository: Repository) -> PublishError:
+    return PublishError(
+        f"The registry of {repository} stopped in the middle of a layer.",
+        code="registry-unreachable",
         hint="Run the command again: layers that arrived are not sent again.",
     )
 

@@ -1,0 +1,53 @@
+"""``envbuild pull NAME… --from HOST/REPOSITORY``: images from a registry, in the engine or as files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+
+
+@click.command("pull")
+@click.argument("names", metavar="NAME…", nargs=-1, required=True)
+@click.option("--from", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the images.")
+@click.option("--tag", default="", metavar="TAG", help="Pull this tag or digest instead of the image of this checkout.")
+@click.option(
+    "--to", "place", default="", metavar="PLACE", help="Write files instead: oci:FOLDER[:NAME] or docker-archive:FILE."
+)
+@options.engine
+@options.common
+@click.pass_obj
+def command(session: Session, /, names: tuple[str, ...], *, repository: str, tag: str, place: str, start_engine: bool) -> int:
+    """Pull the image of each NAME from a registry into the engine. Layers that are in the cache folder are not fetched.
+
+    The image with the inputs of this checkout is pulled: `envbuild push` gave it a tag that never moves. It is verified before
+    it gets its names, and `build` and `make` keep it. The credentials are those of `docker login`.
+    """
+    from envbuild.pipeline import publishing, pulling, resolving
+
+    target = publishing.parse_target(place) if place else None
+    told: list[dict[str, Any]] = []
+    with display(session) as shown:
+        for name in names:
+            tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
+            environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
+            found = pulling.pull(tools, environment.name, repository, tag, target)
+            layers = len(found.pulled.image.layers)
+            told.append({
+                "name": environment.name, "image": found.image, "digest": found.pulled.digest, "tag": found.tag,
+                "tags": list(found.tags), "received_bytes": found.pulled.received, "layers": layers,
+                "present": found.pulled.present, "same_inputs": found.ours, "place": place,
+            })  # fmt: skip
+            shown.line(
+                f"{found.tags[0] if found.tags else place}  {wording.size(found.pulled.received)} received, "
+                f"{found.pulled.present} of {layers} layers were there"
+            )
+            shown.line(f"  digest  {found.pulled.digest}")
+            if not found.ours:
+                shown.line("  This is not the image that this checkout builds, and was not verified.")
+    session.document({"schema": 1, "repository": repository, "images": told})
+    return 0

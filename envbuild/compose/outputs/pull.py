@@ -1,0 +1,248 @@
+"""Pulls an image from a registry into the layer store, fetching only the layers that the store lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import archive, credentials, manifest
+from envbuild.compose.outputs.registry_client import Client, Repository, parse
+from envbuild.compose.store import LayerStore
+from envbuild.compose.unpack import DamagedError, noting, unpacked
+from envbuild.errors import PublishError
+from envbuild.model import OnProgress, Progress
+
+STAGE = "pull"
+_AT_ONCE = 3  # as many layers as docker fetches at once
+_LARGEST_DOCUMENT = 4 << 20  # as registries limit manifests
+_KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
+# Docker's own names for the same files.
+_OCI = {
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
+    "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
+}
+_LAYERS = (*_OCI.values(), "application/vnd.oci.image.layer.v1.tar+zstd")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pulled:
+    """``digest`` names the image in the registry; ``received`` are bytes of layers; ``present`` were in the store before."""
+
+    image: ComposedImage
+    digest: str
+    received: int
+    present: int
+
+
+def pull(
+    source: str,
+    tag: str,
+    store: LayerStore,
+    on_progress: OnProgress,
+    *,
+    pause: Callable[[float], object] | None = None,
+) -> Pulled:
+    """The image that the repository ``source`` (``HOST/REPOSITORY``) has under ``tag``, a tag or ``sha256:…``; its layers are
+    in the store then.
+
+    Every digest is computed and compared, also that of each unpacked layer. A layer that breaks off goes on where it was; if
+    this process ends, the layers that arrived stay. Raises :class:`PublishError` (``not-in-registry``, ``digest-differs``,
+    ``unknown-format``).
+    """
+    repository = parse(source)
+    stopped = threading.Event()
+
+    def tell(words: str) -> None:
+        on_progress(Progress(stage=STAGE, message=words, warning=True))
+
+    client = Client(repository, credentials.find(repository.host), pause=pause or stopped.wait, on_retry=tell, writes=False)
+    try:
+        with store.in_use():
+            return _Pull(client, store, on_progress, stopped).run(tag)
+    finally:
+        client.close()
+
+
+def digest_of(source: str, tag: str) -> str:
+    """The digest of what ``source`` has under ``tag``; empty if it has nothing. Raises :class:`PublishError`."""
+    repository = parse(source)
+    client = Client(repository, credentials.find(repository.host), writes=False)
+    try:
+        answer = client.ask("HEAD", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": _KINDS})
+    finally:
+        client.close()
+    return answer.headers.get("Docker-Content-Digest", "") if answer.status_code == 200 else ""
+
+
+class _Pull:
+    def __init__(self, client: Client, store: LayerStore, on_progress: OnProgress, stopped: threading.Event) -> None:
+        self._client = client
+        self._store = store
+        self._on_progress = on_progress
+        self._stopped = stopped
+        self._lock = threading.Lock()
+        self._done = self._total = self._received = self._present = 0
+
+    def run(self, tag: str) -> Pulled:
+        digest, told = self._manifest(tag)
+        config, layers = self._described(told)
+        distinct = archive.layers_once(ComposedImage(config=config, layers=layers))
+        self._total = sum(layer.size for layer in distinct)
+        whole = self._fetch_all(distinct)
+        image = ComposedImage(config=config, layers=tuple(whole[layer.digest] for layer in layers))
+        return Pulled(image=image, digest=digest, received=self._received, present=self._present)
+
+    def _manifest(self, tag: str) -> tuple[str, Mapping[str, Any]]:
+        """The digest and content of the image's manifest; of an index, that of the image for this kind of machine."""
+        client = self._client
+        answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": _KINDS})
+        if answer.status_code == 404:
+            raise PublishError(
+                f"{client.repository} has no image {tag}.",
+                code="not-in-registry",
+                hint="`--tag` names the tag that you want.",
+            )
+        digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+        wanted = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", digest)
+        if digest != wanted:
+            raise _differs(client.repository, wanted)
+        told = self._json(answer.content)
+        if "manifests" not in told:
+            return digest, told
+        for each in told["manifests"]:
+            platform = each.get("platform") or {}
+            if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):
+                return self._manifest(str(each["digest"]))
+        raise self._unknown(f"{tag} has no image for Linux on x86-64")
+
+    def _described(self, told: Mapping[str, Any]) -> tuple[bytes, tuple[Layer, ...]]:
+        """The configuration, and the layers as far as manifest and configuration tell of them."""
+        try:
+            digest, size = _blob(told["config"])
+            if size > _LARGEST_DOCUMENT:
+                raise self._unknown(f"its configuration has {size} bytes")
+            config = b"".join(self._client.blob(digest, size))
+            if hashlib.sha256(config).hexdigest() != digest:
+                raise _differs(self._client.repository, f"sha256:{digest}")
+            diff_ids = [str(each).removeprefix("sha256:") for each in self._json(config)["rootfs"]["diff_ids"]]
+            kinds = [_OCI.get(each["mediaType"], each["mediaType"]) for each in told["layers"]]
+            blobs = [_blob(each) for each in told["layers"]]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self._unknown(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
+        if strange := sorted(set(kinds) - set(_LAYERS)):
+            raise self._unknown(f"it has layers of the kind {strange[0]}")
+        if len(diff_ids) != len(blobs):
+            raise self._unknown(f"it has {len(blobs)} layers, and its configuration tells of {len(diff_ids)}")
+        layers = zip(kinds, blobs, diff_ids, strict=True)
+        return config, tuple(_layer(*each) for each in layers)
+
+    def _fetch_all(self, layers: list[Layer]) -> dict[str, Layer]:
+        """The layers by digest, with their unpacked sizes, fetched if the store lacks them."""
+        known = {entry.layer.digest: entry.layer for entry in self._store.entries()}
+        largest_first = sorted(layers, key=lambda layer: -layer.size)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            try:
+                futures = {layer.digest: pool.submit(self._fetch, layer, known.get(layer.digest)) for layer in largest_first}
+                done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+            finally:  # an error or Ctrl-C: what is under way ends within a piece
+                self._stopped.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+        return {digest: future.result() for digest, future in futures.items()}
+
+    def _fetch(self, layer: Layer, known: Layer | None) -> Layer:
+        key = hashlib.sha256(f"pulled 1 {layer.digest} {layer.diff_id}".encode()).hexdigest()
+        if known is not None and (known.diff_id, known.size) == (layer.diff_id, layer.size) and self._store.has(known):
+            found: Layer | None = known
+        else:
+            found = self._store.find(key)
+        if found is not None:
+            with self._lock:
+                self._present += 1
+            self._count(layer.size)
+            return found
+        about = f"pulled from {self._client.repository}"
+        return self._store.add(key, lambda stream: self._write(layer, stream), about=about)
+
+    def _write(self, layer: Layer, stream: BinaryIO) -> Layer:
+        """Write the layer to ``stream`` and unpack it meanwhile, which proves its diff id."""
+        blob, tar, size = hashlib.sha256(), hashlib.sha256(), 0
+        pieces = noting(self._pieces(layer), blob.update, stream.write)
+        try:
+            for output in unpacked(pieces, layer.media_type):
+                tar.update(output)
+                size += len(output)
+            for _ in pieces:
+                pass
+        except DamagedError as error:
+            raise _differs(self._client.repository, f"sha256:{layer.digest}") from error
+        if (blob.hexdigest(), tar.hexdigest()) != (layer.digest, layer.diff_id):
+            raise _differs(self._client.repository, f"sha256:{layer.digest}")
+        return Layer(digest=layer.digest, diff_id=layer.diff_id, size=layer.size, unpacked=size, media_type=layer.media_type)
+
+    def _pieces(self, layer: Layer) -> Iterator[bytes]:
+        for piece in self._client.blob(layer.digest, layer.size):
+            if self._stopped.is_set():
+                raise _StoppedError
+            with self._lock:
+                self._received += len(piece)
+            self._count(len(piece))
+            yield piece
+
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            news = Progress(
+                stage=STAGE,
+                message=f"pulling from {self._client.repository}",
+                done=float(self._done),
+                total=float(self._total),
+                unit="bytes",
+            )
+            self._on_progress(news)
+
+    def _json(self, content: bytes) -> Mapping[str, Any]:
+        try:
+            told = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise self._unknown(f"a document is no JSON ({error})") from error
+        if not isinstance(told, dict):
+            raise self._unknown("a document is no JSON object")
+        return told
+
+    def _unknown(self, why: str) -> PublishError:
+        return PublishError(
+            f"What {self._client.repository} gives is no image that envbuild reads: {why}.",
+            code="unknown-format",
+            hint="`docker pull` may read it.",
+        )
+
+
+class _StoppedError(Exception):
+    """Another layer failed, or Ctrl-C was pressed."""
+
+
+def _blob(told: Mapping[str, Any]) -> tuple[str, int]:
+    digest, size = str(told["digest"]).removeprefix("sha256:"), int(told["size"])
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef") or size < 0:
+        raise ValueError(f"{told['digest']!r} with {size} bytes is no blob")
+    return digest, size
+
+
+def _layer(kind: str, blob: tuple[str, int], diff_id: str) -> Layer:
+    return Layer(digest=blob[0], diff_id=diff_id, size=blob[1], unpacked=0, media_type=kind)
+
+
+def _differs(repository: Repository, wanted: str) -> PublishError:
+    return PublishError(
+        f"What {repository} gives for {wanted} has another digest.",
+        code="digest-differs",
+        hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
+    )

@@ -1,0 +1,149 @@
+"""``pull``: images from registries, in the engine or in files."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from envbuild import codec, files
+from envbuild.errors import PublishError
+from envbuild.pipeline import rendering
+from envbuild.pipeline.publishing import Target
+from envbuild.pipeline.stored_locks import Locked, read_locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.compose.outputs.pull import Pulled
+    from envbuild.compose.store import LayerStore
+
+_REPOSITORY = "envbuild"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fetched:
+    """``image`` is the id. ``tags`` are the names in the engine, none if files were written. ``ours`` is true if this checkout
+    builds the same image: then it was verified and recorded as if it had been built here.
+    """
+
+    pulled: Pulled
+    image: str
+    tag: str
+    tags: tuple[str, ...]
+    ours: bool
+
+
+def pull(tools: Tools, name: str, repository: str, tag: str, target: Target | None) -> Fetched:
+    """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
+
+    Without ``tag``, the image whose inputs are those of this checkout is pulled. In the engine such an image is verified before
+    any name moves to it. Raises :class:`PublishError`, and the errors of the engine and of the verification.
+    """
+    from envbuild.compose import engine_image
+    from envbuild.compose.outputs import engine as engine_output
+    from envbuild.compose.outputs import pull as registry
+    from envbuild.compose.store import LayerStore
+    from envbuild.pipeline import image_checks, publishing
+
+    store = LayerStore(tools.workspace.layers)
+    own = _own(tools, name)
+    pulled, wanted = _pulled(tools, name, repository, tag or (own.fixed if own else ""), store, is_asked=bool(tag))
+    if own and wanted != own.fixed and registry.digest_of(repository, own.fixed) != pulled.digest:
+        own = None
+    if target is not None:
+        image = publishing.write(pulled.image, store, target, (f"{_REPOSITORY}:{wanted}",), tools.on_progress)
+        return Fetched(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
+    tags = own.tags if own else (f"{_REPOSITORY}:{wanted.replace(':', '-')}",)
+    unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"
+    image = engine_output.load(tools.engine, pulled.image, store, [unverified], tools.on_progress)
+    try:
+        if own:
+            image_checks.verify_image(tools, own.locked.lock, own.locked.digest, image, replay=True)
+        for each in tags:
+            tools.engine.tag(image, each)
+    finally:
+        tools.engine.remove_unused(unverified)
+    engine_image.remember(tools.workspace.composed_images, pulled.image)
+    if own:
+        _record(tools, own, image, f"{repository}@{pulled.digest}")
+    return Fetched(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Own:
+    """What this checkout would build: its lock, rendering and inputs, and the tags of its image."""
+
+    locked: Locked
+    rendering: Mapping[str, str]
+    inputs: str
+    tags: tuple[str, ...]
+
+    @property
+    def fixed(self) -> str:
+        """The tag that names the image with these inputs and never moves."""
+        return self.tags[2].rpartition(":")[2]
+
+
+def _own(tools: Tools, name: str) -> _Own | None:
+    """What this checkout builds as ``name``; None if it has no lock."""
+    from envbuild import build, image_inputs
+
+    locked = read_locked(tools, name)
+    if locked is None:
+        return None
+    texts = rendering.render_text(tools, locked.lock)
+    inputs = image_inputs.inputs_digest(tools.workspace, locked.lock, tools.recipes, texts)
+    return _Own(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
+
+
+def _pulled(tools: Tools, name: str, repository: str, tag: str, store: LayerStore, *, is_asked: bool) -> tuple[Pulled, str]:
+    """The image and its tag."""
+    from envbuild.compose.outputs import pull as registry
+
+    hint = f"`--tag {name.replace('+', '_')}` takes the image that was pushed last."
+    if not tag:
+        raise PublishError(
+            f"{name} has no lock here, which would say which of its images is meant.", code="not-in-registry", hint=hint
+        )
+    try:
+        return registry.pull(repository, tag, store, tools.on_progress), tag
+    except PublishError as error:
+        if error.code != "not-in-registry" or is_asked:
+            raise
+        raise PublishError(
+            f"{repository} has no image of {name} with the inputs of this checkout ({tag}).",
+            code="not-in-registry",
+            hint=hint,
+        ) from error
+
+
+def _record(tools: Tools, own: _Own, image: str, place: str) -> None:
+    """Record the image as if it had been built here, so that `verify`, `smoke`, `save` and `push` find it."""
+    from envbuild import build, image_inputs
+
+    lock = own.locked.lock
+    found = tools.engine.image(image)
+    texts = {path: text.encode() for path, text in own.rendering.items()}
+    record = build.BuildRecord(
+        name=lock.environment.name,
+        lock=own.locked.digest,
+        inputs=own.inputs,
+        image=image,
+        tags=own.tags,
+        base=build.BaseRecord(reference=lock.base.image, image="", how="pulled", digest=lock.base.digest or "", notes=()),
+        engine=tools.engine_name,
+        built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seconds=0.0,
+        steps=0,
+        cached=0,
+        size=found.size if found else 0,
+        kept=False,
+        layers=found.layers if found else (),
+        dated=True,
+        rendering=image_inputs.rendering_digest(tools.workspace, lock, texts),
+        guest=image_inputs.guest_digest(tools.workspace, lock, tools.recipes),
+        builder=build.PULLED,
+        pushed=(place,),
+    )
+    files.write_atomic(tools.workspace.build_record(record.name), codec.dumps(record))

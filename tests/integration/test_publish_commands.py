@@ -1,0 +1,87 @@
+"""`envbuild push` and `envbuild pull` as a user runs them, without an engine: images of a few bytes, a registry on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import composed
+import pytest
+from program import Program, fresh_root
+from stand_in_registry import Registry, serve
+
+from envbuild import codec, files
+from envbuild.build import BaseRecord, BuildRecord
+from envbuild.compose import engine_image
+from envbuild.compose.model import ComposedImage
+from envbuild.compose.store import LayerStore
+from envbuild.workspace import Workspace
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+LOCK, INPUTS = "a" * 64, "b" * 64
+FIXED = f"{NAME}-aaaaaaaa-bbbbbbbb"
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve(Registry()) as served:
+        yield served
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    nowhere = {"DOCKER_HOST": "unix:///nowhere.sock", "DOCKER_CONFIG": str(tmp_path), "NO_PROXY": "127.0.0.1"}
+    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment=nowhere)
+
+
+@pytest.fixture
+def space(program: Program) -> Workspace:
+    return Workspace(root=program.root, output=program.root / "images", home=program.home)
+
+
+@pytest.fixture
+def image(space: Workspace) -> ComposedImage:
+    """An image that was composed here: its layers, what is remembered of it, and the record of the build."""
+    store = LayerStore(space.layers)
+    made = composed.image([composed.add(store, word) for word in ("base", "wheels")])
+    engine_image.remember(space.composed_images, made)
+    base = BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=())
+    record = BuildRecord(
+        name=NAME, lock=LOCK, inputs=INPUTS, image=f"sha256:{hashlib.sha256(made.config).hexdigest()}",
+        tags=(f"envbuild:{NAME}", f"envbuild:{NAME}-aaaaaaaa", f"envbuild:{FIXED}"), base=base, engine="e", built_at="t",
+        seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",
+    )  # fmt: skip
+    files.write_atomic(space.build_record(NAME), codec.dumps(record))
+    return made
+
+
+def test_an_image_is_pushed_on_without_its_layers_and_pulled_as_files(program, space, image, registry, tmp_path):
+    """Every layer is in the registry, so that neither wheels nor layers need to be here to push it to another repository."""
+    (told,) = program.run("push", NAME, "--to", f"{registry.host}/lab/one", "--json").expect(0).document["images"]
+    assert (told["present"], told["mounted"], told["tags"][-1]) == (0, 0, FIXED)
+    program.run("cache", "prune", "--keep", "0").expect(0)
+    store = LayerStore(space.layers)
+    assert not any(store.has(layer) for layer in image.layers)
+    (again,) = program.run("push", NAME, "--to", f"{registry.host}/lab/two", "--json").expect(0).document["images"]
+    assert (again["sent_bytes"], again["mounted"], again["digest"]) == (0, 2, told["digest"])
+    target = tmp_path / "layout"
+    argv = ["pull", NAME, "--from", f"{registry.host}/lab/two", "--tag", FIXED, "--to", f"oci:{target}", "--json"]
+    (pulled,) = program.run(*argv).expect(0).document["images"]
+    assert (pulled["digest"], pulled["tag"], pulled["present"]) == (told["digest"], FIXED, 0)
+    assert pulled["received_bytes"] == sum(layer.size for layer in image.layers) and not pulled["same_inputs"]
+    for layer in image.layers:
+        assert hashlib.sha256((target / "blobs/sha256" / layer.digest).read_bytes()).hexdigest() == layer.digest
+    (kept,) = program.run(*argv).expect(0).document["images"]
+    assert (kept["received_bytes"], kept["present"]) == (0, 2)
+
+
+def test_without_a_lock_a_tag_is_asked_for(program, registry):
+    error = program.run("pull", NAME, "--from", f"{registry.host}/lab/one", "--json").expect(11).document["error"]
+    assert error["code"] == "not-in-registry" and f"--tag {NAME}" in error["hint"]
+
+
+def test_a_tag_that_is_not_there_is_named(program, registry):
+    argv = ["pull", NAME, "--from", f"{registry.host}/lab/one", "--tag", "v9", "--json"]
+    error = program.run(*argv).expect(11).document["error"]
+    assert error["code"] == "not-in-registry" and "v9" in error["message"]

@@ -1,0 +1,240 @@
+"""Pulling from registries: what is fetched, compared and refused; from one that breaks off, and from a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import composed
+import pytest
+from stand_in_registry import Registry, serve
+
+from envbuild.compose.model import ComposedImage
+from envbuild.compose.outputs import manifest
+from envbuild.compose.outputs.pull import Pulled, digest_of, pull
+from envbuild.compose.outputs.registry import Tags, push
+from envbuild.compose.store import LayerStore
+from envbuild.errors import PublishError
+from envbuild.model import Progress, ignore_progress
+
+MEGABYTE = bytes(range(256)) * 4096
+
+
+@pytest.fixture(autouse=True)
+def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody is logged in anywhere; proxies are not asked for what is on loopback."""
+    (tmp_path / "docker").mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    return tmp_path / "docker/config.json"
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve(Registry()) as served:
+        yield served
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> LayerStore:
+    """The store of whoever pushed."""
+    return LayerStore(tmp_path / "there")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> LayerStore:
+    """The store of whoever pulls."""
+    return LayerStore(tmp_path / "here")
+
+
+@pytest.fixture
+def image(there: LayerStore) -> ComposedImage:
+    layers = [composed.add(there, "base"), composed.add(there, "plain", gzipped=False)]
+    return composed.image([*layers, composed.add(there, "top"), layers[0]])
+
+
+def share(image: ComposedImage, store: LayerStore, registry: Registry) -> str:
+    """Push the image; returns its digest."""
+    return push(image, store, f"{registry.host}/lab/env", Tags(moving=["v1"]), ignore_progress).digest
+
+
+def pulled(
+    registry: Registry,
+    store: LayerStore,
+    tag: str = "v1",
+    on_progress: Callable[[Progress], object] = ignore_progress,
+) -> Pulled:
+    return pull(f"{registry.host}/lab/env", tag, store, on_progress, pause=lambda _seconds: None)
+
+
+def require_whole(store: LayerStore, image: ComposedImage) -> None:
+    for layer in image.layers:
+        assert b"".join(store.read(layer))
+
+
+def test_what_was_pushed_comes_back_byte_for_byte(registry, there, here, image):
+    digest = share(image, there, registry)
+    news: list[Progress] = []
+    told = pulled(registry, here, on_progress=news.append)
+    assert told == Pulled(image=image, digest=digest, received=sum(layer.size for layer in image.layers[:3]), present=0)
+    assert news[-1].done == news[-1].total == told.received
+    assert manifest.manifest(told.image).digest == digest.removeprefix("sha256:"), "it can be pushed on under its digest"
+    require_whole(here, told.image)
+    assert digest_of(f"{registry.host}/lab/env", "v1") == digest
+    assert digest_of(f"{registry.host}/lab/env", "v2") == ""
+    assert pulled(registry, LayerStore(here.folder / "other"), digest).image == image, "by its digest, too"
+
+
+def test_layers_that_are_here_are_not_fetched(registry, there, here, image):
+    share(image, there, registry)
+    composed.add(here, "base")
+    registry.asked.clear()
+    told = pulled(registry, here)
+    assert (told.present, told.received) == (1, image.layers[1].size + image.layers[2].size)
+    assert registry.count("GET", "/blobs/") == 2 + 1, "two layers and the configuration"
+    again = pulled(registry, here)
+    assert (again.present, again.received, again.image) == (3, 0, image)
+    assert pulled(registry, there).received == 0, "whoever made the layers has them under other keys"
+
+
+def test_a_layer_whose_file_was_lost_is_fetched_again(registry, there, here, image):
+    share(image, there, registry)
+    pulled(registry, here)
+    here.blob(image.layers[2].digest).unlink()
+    assert pulled(registry, here).received == image.layers[2].size
+    require_whole(here, image)
+
+
+@pytest.mark.parametrize("knows_ranges", [True, False])
+def test_what_breaks_off_goes_on_where_it_was(registry, there, here, knows_ranges):
+    image = composed.image([composed.add(there, "large", {"large": MEGABYTE}, gzipped=False)])
+    share(image, there, registry)
+    registry.break_downloads, registry.knows_ranges, registry.sent = 4, knows_ranges, 0
+    told = pulled(registry, here)
+    assert told.image == image
+    require_whole(here, image)
+    if knows_ranges:
+        assert registry.sent < image.layers[0].size * 1.25, "without ranges it would be twice as much"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_failures_that_pass_are_tried_again(registry, there, here, image, status):
+    share(image, there, registry)
+    registry.faults["GET"] = [status, status]
+    assert pulled(registry, here).image == image
+
+
+def test_a_failure_that_stays_ends_with_one_error_and_keeps_what_arrived(registry, there, here, image):
+    share(image, there, registry)
+    lost = f"sha256:{image.layers[2].digest}"
+    content = registry.blobs["lab/env"].pop(lost)
+    with pytest.raises(PublishError, match="404") as caught:
+        pulled(registry, here)
+    assert caught.value.code == "registry-refused" and not here.has(image.layers[2])
+    registry.blobs["lab/env"][lost] = content
+    assert pulled(registry, here).image == image
+
+
+@pytest.mark.parametrize("harm", ["other bytes", "longer", "cut", "empty"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_layer_with_another_digest_never_gets_into_the_store(registry, there, here, image, harm, number):
+    share(image, there, registry)
+    layer = image.layers[number]
+    name = f"sha256:{layer.digest}"
+    content = registry.blobs["lab/env"][name]
+    damaged = {"other bytes": content[:-1] + b"x", "longer": content + b"x", "cut": content[:-1], "empty": b""}
+    registry.blobs["lab/env"][name] = damaged[harm]
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here)
+    assert caught.value.code == ("registry-unreachable" if harm in ("cut", "empty") else "digest-differs")
+    assert not here.has(layer) and layer.digest not in here.blob_files()
+
+
+def test_a_layer_that_unpacks_to_something_else_is_refused(registry, there, here):
+    layer = composed.add(there, "one")
+    lying = json.dumps({"rootfs": {"diff_ids": [f"sha256:{'0' * 64}"]}}).encode()
+    share(ComposedImage(config=lying, layers=(layer,)), there, registry)
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here)
+    assert caught.value.code == "digest-differs" and layer.digest not in here.blob_files()
+
+
+def test_a_manifest_with_another_digest_is_refused(registry, there, here, image):
+    digest = share(image, there, registry)
+    registry.manifests[f"lab/env:{digest}"] = registry.manifests["lab/env:v1"] + b" "
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here, digest)
+    assert caught.value.code == "digest-differs"
+
+
+@pytest.mark.parametrize("change", [
+    {"config": None}, {"config": {"digest": "sha256:../../x", "size": 3}}, {"layers": 5}, {"layers": []},
+    {"layers": [{"mediaType": "application/x-strange", "digest": f"sha256:{'a' * 64}", "size": 3}] * 4},
+    {"manifests": [{"platform": {"os": "linux", "architecture": "arm64"}, "digest": "sha256:x"}]}, {"manifests": [{}]},
+])  # fmt: skip
+def test_what_is_no_image_is_refused(registry, there, here, image, change):
+    share(image, there, registry)
+    told = {**json.loads(registry.manifests["lab/env:v1"]), **change}
+    registry.manifests["lab/env:v1"] = json.dumps(told).encode()
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here)
+    assert caught.value.code == "unknown-format"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+def test_a_manifest_that_is_no_json_is_refused(registry, here, content):
+    registry.manifests["lab/env:v1"] = content
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here)
+    assert caught.value.code == "unknown-format"
+
+
+def test_of_an_index_the_image_for_this_kind_of_machine_is_taken(registry, there, here, image):
+    digest = share(image, there, registry)
+    registry.manifests[f"lab/env:{digest}"] = registry.manifests["lab/env:v1"]
+    entries = [
+        {"digest": f"sha256:{'0' * 64}", "platform": {"os": "linux", "architecture": "arm64"}},
+        {"digest": digest, "platform": {"os": "linux", "architecture": "amd64"}},
+    ]
+    registry.manifests["lab/env:v1"] = json.dumps({"schemaVersion": 2, "manifests": entries}).encode()
+    assert pulled(registry, here).image == image
+
+
+def test_dockers_names_for_layers_are_understood(registry, there, here, image):
+    share(image, there, registry)
+    told = registry.manifests["lab/env:v1"].decode()
+    docker = told.replace("oci.image.layer.v1.tar+gzip", "docker.image.rootfs.diff.tar.gzip")
+    registry.manifests["lab/env:v1"] = docker.encode()
+    assert pulled(registry, here).image == image
+
+
+def test_a_tag_that_is_not_there_is_named(registry, here):
+    with pytest.raises(PublishError, match="has no image v1") as caught:
+        pulled(registry, here)
+    assert caught.value.code == "not-in-registry"
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_only_the_right_to_read_is_asked_for(registry, there, here, image, docker_config, allowed):
+    share(image, there, registry)
+    registry.token = "t0ken"
+    if not allowed:
+        registry.basic = "Basic of somebody else"
+        with pytest.raises(PublishError, match="does not let this user pull from") as caught:
+            pulled(registry, here)
+        assert caught.value.code == "denied"
+        return
+    assert pulled(registry, here).image == image
+    assert registry.scopes == [["repository:lab/env:pull"]]
+
+
+def test_ctrl_c_ends_a_pull(registry, there, here, image):
+    share(image, there, registry)
+
+    def news(_each: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull(f"{registry.host}/lab/env", "v1", here, news)
+    assert not [path for path in (here.folder / "blobs/sha256").iterdir() if not path.name.startswith(".")]
