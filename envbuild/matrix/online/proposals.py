@@ -129,6 +129,7 @@ def _insert(source: Source, framework: FrameworkTable, text: str, version: str, 
     own = next((block for block in blocks if _belongs(number, Version(block.name))), None)
     older = [block for block in blocks if Version(block.name) < number] or blocks[-1:]
     like = own or max(older, key=lambda block: Version(block.name))
+    own = own or (like if _holds_minors(like, number) else None)
     model = grown.get(like.name, like.name)
     row = new_row.row(source, framework, model, version)
     lines = text.splitlines(keepends=True)
@@ -142,6 +143,12 @@ def _insert(source: Source, framework: FrameworkTable, text: str, version: str, 
 
 def _belongs(version: Version, series: Version) -> bool:
     return version.release[: len(series.release)] == series.release
+
+
+def _holds_minors(block: _Block, version: Version) -> bool:
+    """Whether the series has several minor versions of this major version, as 4.0 has 4.0 to 4.5: the next one joins it."""
+    series = Version(block.name)
+    return version.major == series.major and any(not _belongs(each, series) for each, _, _ in block.releases)
 
 
 def _series_name(version: Version, like: _Block) -> str:

@@ -147,6 +147,24 @@ def test_two_releases_of_a_new_minor_share_its_series() -> None:
     assert proposal(index, dict(found.after)).diff == ""
 
 
+def test_a_new_minor_joins_a_series_that_has_several() -> None:
+    first = '      - {version: "1.4.0", released: "2017-11-02"}\n'
+    files = {**SOURCES, WIDGET: SOURCES[WIDGET].replace(first, first + '      - {version: "1.5.0", released: "2018-01-02"}\n')}
+    index = whole_index()
+    days = {"1.5.0": "2018-01-02", "1.5.1": "2018-03-03", "1.6.0": "2018-05-05"}
+    index["widget-gpu"] += [
+        file(f.filename.replace("-1.4.0-", f"-{version}-"), day)
+        for version, day in days.items()
+        for f in index["widget-gpu"]
+        if "-1.4.0-" in f.filename
+    ]
+    found = proposal(index, files)
+    after = compile_matrix({name: text.encode() for name, text in found.after.items()})
+    table = next(row for row in after.frameworks if row.name == "widget")
+    assert {release.version for release in table.releases if release.series == "1.4"} == {"1.4.0", "1.5.0", "1.5.1", "1.6.0"}
+    assert matrix.check(after) == []
+
+
 def test_what_would_not_agree_with_the_rest_is_left_to_a_person() -> None:
     index = whole_index()
     index["widget"] += widgets("1.12.8", pythons=("316",))  # a Python that is in no row
