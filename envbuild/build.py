@@ -119,7 +119,9 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         # Compute the digest before the context reads the files: if one is edited meanwhile, the next run builds again.
         inputs = inputs_digest(workspace, lock, recipes, rendering)
         tags = tags_of(lock, inputs, aliases, repository)
-        rendered = rendering_digest(workspace, lock, {path: text.encode() for path, text in rendering.items()})
+        rendered = rendering_digest(
+            workspace, lock.environment.custom, {path: text.encode() for path, text in rendering.items()}
+        )
         guest = guest_digest(workspace, lock, recipes)
         kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
         if kept is not None:

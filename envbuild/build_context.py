@@ -95,7 +95,7 @@ def assemble(  # noqa: PLR0917 - the parts of a context
         for path, source in _sources(workspace, lock, on_progress).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(0o644)
-        for path, source in users_files(workspace, lock).items():
+        for path, source in users_files(workspace, lock.environment.custom).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(mode_of(source))
         _put_packages(part, workspace, lock)

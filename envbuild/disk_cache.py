@@ -1,7 +1,8 @@
 """Cache answers between runs, and compute stamps of files. An answer is used only if its checksum is right.
 
-Each answer is one JSON file (JSON cannot execute anything): a line that names the program and input, then the answer in parts,
-which are read on demand. A file that is damaged, or made by another program, counts as absent.
+Each answer is one JSON file (JSON cannot execute anything): a line that names the program, the input and the length and hash of
+each part, then the parts, which are checked and decoded on demand. A file of another length, or made by another program, counts
+as absent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 from envbuild import files
 from envbuild.errors import EnvbuildError
 
-FORMAT = 3
+FORMAT = 4
+# Two changes within one tick of a file system's clock have the same time: a stamp with a newer file than this proves nothing.
+SETTLED_NS = 2 * 10**9
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # for other checkouts and overlays; older ones are removed
 
@@ -25,16 +28,21 @@ _KEPT = 16  # for other checkouts and overlays; older ones are removed
 class Kept:
     """The parts of a cached answer, by number; :attr:`about` is additional data."""
 
-    def __init__(self, about: Any, parts: Sequence[bytes]) -> None:
+    def __init__(self, about: Any, content: bytes, places: Sequence[tuple[int, int, str]]) -> None:
         self.about = about
-        self._parts = parts
+        self._content = content
+        self._places = places
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._places)
 
     def part(self, number: int) -> Any:
-        """Decode one part."""
-        return json.loads(self._parts[number])
+        """Decode one part. Raises ValueError if it is damaged."""
+        begin, end, digest = self._places[number]
+        part = self._content[begin:end]
+        if hashlib.sha256(part).hexdigest() != digest:
+            raise ValueError("the cached answer is damaged")
+        return json.loads(part)
 
 
 def program(*sources: Path) -> str:
@@ -46,19 +54,23 @@ def program(*sources: Path) -> str:
 def recall(path: Path, made_by: str) -> Kept | None:
     """Return what :func:`keep` wrote to ``path`` for the same ``made_by``, or None if there is no intact answer."""
     try:
-        head, *parts = files.read_bytes(path, _LARGEST).split(b"\n")
-        header = json.loads(head)
-        if header["made_by"] != made_by or header["payload"] != _digest(parts):
-            return None
-        return Kept(header["about"], parts)
+        content = files.read_bytes(path, _LARGEST)
+        begin = content.index(b"\n")
+        header = json.loads(content[:begin])
+        places = []
+        for length, digest in header["parts"]:
+            places.append((begin + 1, begin + 1 + length, digest))
+            begin += 1 + length
+        return Kept(header["about"], content, places) if header["made_by"] == made_by and begin == len(content) else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
-def keep(path: Path, made_by: str, parts: Iterable[Any], about: Any = None) -> None:
-    """Write an answer atomically; ignore errors, such as a cache folder that is not writable."""
-    payload = [json.dumps(part, separators=(",", ":")).encode() for part in parts]
-    header = {"made_by": made_by, "payload": _digest(payload), "about": about}
+def keep(path: Path, made_by: str, answer: Iterable[Any], about: Any = None) -> None:
+    """Write the parts of an answer atomically; ignore errors, such as a cache folder that is not writable."""
+    payload = [json.dumps(part, separators=(",", ":")).encode() for part in answer]
+    parts = [(len(part), hashlib.sha256(part).hexdigest()) for part in payload]
+    header = {"made_by": made_by, "about": about, "parts": parts}
     try:
         files.write_atomic(path, b"\n".join([json.dumps(header).encode(), *payload]))
         others = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
@@ -91,11 +103,3 @@ def _files(places: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
         except OSError:
             continue
         yield path, status
-
-
-def _digest(parts: Iterable[bytes]) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(part)
-        whole.update(b"\n")
-    return whole.hexdigest()

@@ -7,12 +7,10 @@ An error says, in this order: *what* happened, *where*, *why*, and what to do *n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conflict:
+class Conflict(NamedTuple):
     """One fact that contradicts a request: the matrix row, its reason, and the public document with the fact.
 
     If the row comes from a user's overlay, ``overlaid`` is its file and line; otherwise it is empty.
@@ -30,16 +28,14 @@ class Conflict:
         return f"{self.reason}{document}" + (f" (from your overlay: {self.overlaid})" if self.overlaid else "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative:
+class Alternative(NamedTuple):
     """A request that would work, and how it differs from the original one. In lists, the smallest change comes first."""
 
     name: str
     changes: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One problem in an input file. ``line`` is 1-based, or 0 if the problem has no single line."""
 
     where: str
@@ -87,9 +83,9 @@ class EnvbuildError(Exception):
             "exit_code": self.exit_code,
             "message": self.message,
             "hint": self.hint,
-            "conflicts": [asdict(c) for c in self.conflicts],
-            "alternatives": [asdict(a) for a in self.alternatives],
-            "problems": [asdict(p) for p in self.problems],
+            "conflicts": [c._asdict() for c in self.conflicts],
+            "alternatives": [a._asdict() for a in self.alternatives],
+            "problems": [p._asdict() for p in self.problems],
             "details": list(self.details),
         }
 

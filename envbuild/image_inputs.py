@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import files
-from envbuild.lock import lock_file
-from envbuild.model.lock import Lock
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
+    from envbuild.model import Custom
+    from envbuild.model.lock import Lock
     from envbuild.recipes import Recipe
+
+LOCK = "lock.json"
 
 
 def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:
@@ -22,13 +24,15 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
     The files of the build's tools (uv, pip) are left out, since the lock names them by hash. So is the bill of materials, which
     says in another form what the lock says.
     """
+    from envbuild.lock import lock_file
+
     whole = hashlib.sha256()
     parts = {path: text.encode() for path, text in rendering.items()}
-    parts["lock.json"] = lock_file.dumps(lock).encode()
+    parts[LOCK] = lock_file.dumps(lock).encode()
     parts |= contents({**guest_files(workspace, lock, recipes), **step_files(workspace)})
     for path, content in sorted(parts.items()):
         whole.update(f"{path}\0{hashlib.sha256(content).hexdigest()}\n".encode())
-    for path, source in users_files(workspace, lock).items():
+    for path, source in users_files(workspace, lock.environment.custom).items():
         whole.update(f"{path}\0{files.sha256_of(source)} {mode_of(source):o}\n".encode())
     return whole.hexdigest()
 
@@ -38,12 +42,19 @@ def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]
     return _digest(contents(guest_files(workspace, lock, recipes)))
 
 
-def rendering_digest(workspace: Workspace, lock: Lock, rendering: Mapping[str, bytes]) -> str:
-    """One sha256 over the rendered files, the scripts that run their steps, and the user's own files that they copy."""
+def rendering_digest(workspace: Workspace, custom: Custom | None, rendering: Mapping[str, bytes]) -> str:
+    """One sha256 over the rendered files, the scripts that run their steps, and the files of ``custom`` that they copy."""
     users = {
-        path: f"{files.sha256_of(source)} {mode_of(source):o}".encode() for path, source in users_files(workspace, lock).items()
+        path: f"{files.sha256_of(source)} {mode_of(source):o}".encode()
+        for path, source in users_files(workspace, custom).items()
     }
     return _digest({**rendering, **contents(step_files(workspace)), **users})
+
+
+def rendered_files(folder: Path) -> dict[str, bytes]:
+    """The rendered files in ``folder``: everything but the lock. Empty if the folder is not there."""
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: files.read_bytes(path) for name, path in found.items() if name != LOCK}
 
 
 def contents(sources: Mapping[str, Path]) -> dict[str, bytes]:
@@ -84,9 +95,9 @@ def step_files(workspace: Workspace) -> dict[str, Path]:
     return {f"step/{path.name}": path for path in sorted(workspace.partials.glob("*.sh"))}
 
 
-def users_files(workspace: Workspace, lock: Lock) -> dict[str, Path]:
+def users_files(workspace: Workspace, custom: Custom | None) -> dict[str, Path]:
     """What a user's own recipe copies into the image: path in the context → file here."""
-    custom, recipe = lock.environment.custom, workspace.user_recipe
+    recipe = workspace.user_recipe
     if custom is None or recipe is None:
         return {}
     from envbuild.custom import copying

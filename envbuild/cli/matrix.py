@@ -62,7 +62,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
         )
     unused = matrix.unused(facts)
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
-    document["unused"] = [asdict(row) for row in unused]
+    document["unused"] = [row._asdict() for row in unused]
     if online:
         findings = _ask(session, _only(facts, framework)).findings
         wrong = [finding for finding in findings if finding.wrong]

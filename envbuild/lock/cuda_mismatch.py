@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from envbuild.model.lock import Artifact, Lock
+if TYPE_CHECKING:
+    from envbuild.model.lock import Artifact, Lock
 
 # NVIDIA's wheels with the version numbers of their toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have other
 # numbers, and so has cuBLAS outside CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
-_NUMBERED = re.compile(r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-cu\d+)?|cublas-cu12)")
+_NUMBERED = r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-cu\d+)?|cublas-cu12)"
+
+
+def is_possible(content: bytes) -> bool:
+    """Whether the text of a lock names one of these packages. Most do not, and decoding takes long."""
+    return re.search(f'"{_NUMBERED}"'.encode(), content) is not None
 
 
 def other_cuda(lock: Lock) -> tuple[str, ...]:
@@ -35,5 +42,5 @@ def other_cuda(lock: Lock) -> tuple[str, ...]:
 
 def _others(artifacts: tuple[Artifact, ...], cuda: str) -> Iterator[Artifact]:
     for artifact in artifacts:
-        if _NUMBERED.fullmatch(artifact.name) and ".".join(artifact.version.split(".")[:2]) != cuda:
+        if re.fullmatch(_NUMBERED, artifact.name) and ".".join(artifact.version.split(".")[:2]) != cuda:
             yield artifact

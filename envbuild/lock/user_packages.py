@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -91,5 +90,5 @@ def _names(environment: Environment) -> str:
 def _owned(conflict: Conflict, guilty: Sequence[Requirement]) -> Conflict:
     """Return the same conflict as an error about the user's file, if the user requested the package."""
     if conflict.row == "requirements" and conflict.reason in {f"ask for {each.name}{each.specifier}" for each in guilty}:
-        return replace(conflict, row="envbuild.yaml pip", reason=conflict.reason.replace("ask", "asks", 1))
+        return conflict._replace(row="envbuild.yaml pip", reason=conflict.reason.replace("ask", "asks", 1))
     return conflict

@@ -1,7 +1,7 @@
 """Load the matrix, from a compiled copy if one exists that the same program made from the same bytes.
 
-The copy is believed only if every source file still has the recorded hash. Each table, and each framework's releases, are read
-from it when they are first looked at: most requests look at a few tables and at one or two frameworks, however many there are.
+The copy is believed only if the source files have the recorded stamp, or the recorded hashes. Each table, and each framework's
+releases, are read from it when they are first used: most requests use a few tables, and the releases of one or two frameworks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
     from envbuild.matrix.types import Matrix
+
+_DAMAGES = (ValueError, LookupError, TypeError, AttributeError)
 
 
 @functools.cache
@@ -43,14 +46,24 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
     """
     overlays = [*workspace.overlays, *overlays]
     cache, program = _copy_of(workspace, overlays)
-    copy = _believed(cache, workspace.matrix, program)
-    found = _unpacked(copy) if copy is not None else None
-    if found is None:
+
+    @functools.cache
+    def compiled() -> Matrix:
+        began = time.time_ns()
         found, sources = _compile(workspace.matrix, overlays)
         _require_sound(found, overlays)
         hashes = {name: _digest(content) for name, content in sources.items()}
-        disk_cache.keep(cache, program, _parts(found), {"fingerprint": found.fingerprint, "sources": hashes})
-    return found
+        stamp, newest = disk_cache.stamp(_paths(workspace.matrix, sources))
+        about = {
+            "fingerprint": found.fingerprint,
+            "sources": hashes,
+            "stamp": stamp if newest < began - disk_cache.SETTLED_NS else None,
+        }
+        disk_cache.keep(cache, program, _parts(found), about)
+        return found
+
+    copy = _believed(cache, workspace.matrix, program)
+    return (_unpacked(copy, compiled) if copy is not None else None) or compiled()
 
 
 def fingerprint(workspace: Workspace) -> str:
@@ -112,22 +125,34 @@ def _believed(cache: Path, entry: Path, program: str) -> Kept | None:
     if found is None:
         return None
     try:
-        sources = found.about["sources"].items()
-        is_current = all(_digest(files.read_bytes(entry.parent / name)) == digest for name, digest in sources)
+        sources = found.about["sources"]
+        paths = _paths(entry, sources)
+        is_current = found.about["stamp"] == disk_cache.stamp(paths)[0] or all(
+            _digest(files.read_bytes(path)) == digest for path, digest in zip(paths, sources.values(), strict=True)
+        )
     except (OSError, LookupError, TypeError, AttributeError):
         return None
     return found if is_current else None
 
 
-def _unpacked(found: Kept) -> Matrix | None:
-    """Return the matrix of a compiled copy, or None if the copy is damaged."""
+def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:
+    return [entry.parent / name for name in sources]
+
+
+def _unpacked(found: Kept, compiled: Callable[[], Matrix]) -> Matrix | None:
+    """Return the matrix of a copy, or None if the copy is damaged. If only a table of it is, ``compiled`` gives the rows."""
     try:
         matrix: Matrix = unpack(found.part(0))
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except _DAMAGES:
         return None
 
     def rows(number: int) -> tuple[Any, ...]:
-        read: tuple[Any, ...] = unpack(found.part(number))
+        try:
+            read: tuple[Any, ...] = unpack(found.part(number))
+        except _DAMAGES:
+            whole = compiled()
+            tables = [*(getattr(whole, name) for name in _tables(whole)), *(table.releases for table in whole.frameworks)]
+            read = tuple(tables[number - 1])
         return read
 
     numbers = itertools.count(1)
@@ -170,12 +195,13 @@ def unpack(objects: list[Any]) -> Any:
     built: list[Any] = []
 
     def restore(item: Any) -> Any:
-        if type(item) is list:
-            return tuple([restore(part) for part in item])
-        return built[item[""]] if type(item) is dict else item
+        if type(item) is dict:
+            return built[item[""]]
+        return tuple([restore(part) if type(part) in nested else part for part in item])
 
+    nested = {list, dict}
     makers = [kind._make for kind in _classes()]
     *rows, (_, whole) = objects
     for index, *fields in rows:
-        built.append(makers[index]([restore(each) if type(each) in (list, dict) else each for each in fields]))
+        built.append(makers[index]([restore(each) if type(each) in nested else each for each in fields]))
     return restore(whole)

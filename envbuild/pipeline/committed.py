@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envbuild import files, yaml_reader
+from envbuild import files, image_inputs, yaml_reader
 from envbuild.errors import EnvbuildError, InvalidInputError, Problem
 from envbuild.pipeline import evidence, proofs, rendering
 from envbuild.pipeline.locking import require_lock
@@ -77,7 +77,7 @@ def _folders(tools: Tools) -> list[Path]:
 
 
 def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
-    path = folder / rendering.LOCK
+    path = folder / image_inputs.LOCK
     if not path.is_file():
         return [Difference(kind="orphan", path=folder, note="it has no lock")]
     try:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constraints:
+class Constraints(NamedTuple):
     """The values that the user forces in addition to the request; None means that the matrix decides."""
 
     driver: str | None = None
@@ -18,4 +17,4 @@ class Constraints:
 
     def any(self) -> bool:
         """Whether there is any constraint."""
-        return any(value is not None for value in asdict(self).values())
+        return any(value is not None for value in self)

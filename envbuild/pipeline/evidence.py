@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from envbuild import codec, files
 from envbuild.pipeline import stage_cache
@@ -30,8 +30,7 @@ RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
 _LATER: Any = {"left_out_if_default": True}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """The hashes (sha256) on which proofs depend: of the lock, the rendered files, and the environment's guest."""
 
     lock: str

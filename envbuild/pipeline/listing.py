@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     program = disk_cache.program(*_PROGRAM)
     known = disk_cache.recall(path, program)
     if known is not None:
-        return [dict(zip(known.about, values, strict=True)) for values in known.part(0)]
+        with contextlib.suppress(ValueError):  # damaged: made again
+            return [dict(zip(known.about, values, strict=True)) for values in known.part(0)]
     rows = _rows(tools, filters)
     if rows:
         disk_cache.keep(path, program, [[list(row.values()) for row in rows]], list(rows[0]))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import EnvbuildError
 from envbuild.model import Progress
-from envbuild.pipeline import evidence, rendering
+from envbuild.pipeline import evidence
 from envbuild.pipeline.evidence import Evidence, Kind, Subject, Unchecked
+from envbuild.pipeline.stored_locks import read_lock
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
     """Return the current subject of proofs of ``name``: hashes of its lock, rendering and guest. None without a lock.
 
-    Finding the guest takes reading all recipes: ``with_guest=False`` leaves it empty.
-    Raises :class:`InvalidInputError` for a lock that cannot be read.
+    Finding the guest takes reading all recipes: ``with_guest=False`` leaves it empty. Only the guest and a user's recipe take
+    reading the lock: its hash is that of its bytes. Raises :class:`InvalidInputError` for a lock that was read and is damaged.
     """
     from envbuild import image_inputs
-    from envbuild.lock.lock_file import read
 
     path = tools.workspace.lock_file(name)
     if not path.exists():
         return None
-    lock = read(path)
-    written = rendering.read(tools.workspace.rendering(name))
+    lock = read_lock(path) if with_guest or tools.workspace.user_recipe is not None else None
+    written = image_inputs.rendered_files(tools.workspace.rendering(name))
     try:
-        rendered = image_inputs.rendering_digest(tools.workspace, lock, written) if written else ""
+        custom = lock.environment.custom if lock is not None else None
+        rendered = image_inputs.rendering_digest(tools.workspace, custom, written) if written else ""
     except EnvbuildError:
         rendered = ""  # a file of the user's own that the image copies is gone: what rests on it is stale
     return Subject(
         lock=files.sha256_of(path),
         rendering=rendered,
-        guest=image_inputs.guest_digest(tools.workspace, lock, tools.recipes) if with_guest else "",
+        guest=image_inputs.guest_digest(tools.workspace, lock, tools.recipes) if with_guest and lock is not None else "",
     )
 
 
@@ -74,7 +75,8 @@ def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, st
     """Record that the files ``written`` were rendered from ``lock``, whose digest is given."""
     from envbuild import image_inputs
 
-    found = image_inputs.rendering_digest(tools.workspace, lock, {path: text.encode() for path, text in written.items()})
+    contents = {path: text.encode() for path, text in written.items()}
+    found = image_inputs.rendering_digest(tools.workspace, lock.environment.custom, contents)
     _record(tools, lock.environment.name, "rendered", Subject(lock=digest, rendering=found, guest=""), engine="")
 
 

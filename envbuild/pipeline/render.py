@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 _PROGRAM = Path(__file__).parent.parent
 _LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these could give other results
 _OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
-SETTLED_NS = (
-    2 * 10**9
-)  # two changes within one tick of the file system's clock have the same time, so newer files are not trusted
 
 
 def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
@@ -114,7 +111,7 @@ class Watch:
 
     def _note(self, done: Rendering, text: str) -> None:
         inputs, newest = self._inputs((done.name, text), self._sources)
-        if newest > self._began - SETTLED_NS:
+        if newest > self._began - disk_cache.SETTLED_NS:
             return
         result = {
             "name": done.name,

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from envbuild import files
+from envbuild.image_inputs import LOCK
 
 if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.tools import Tools
-
-LOCK = "lock.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +55,6 @@ def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
         if path.is_file() and str(path.relative_to(folder)) not in {LOCK, *rendering}:
             found.append(Difference(kind="orphan", path=path, note="nothing renders to it"))
     return found
-
-
-def read(folder: Path) -> dict[str, bytes]:
-    """The rendered files in ``folder``: everything but the lock. Empty if the folder is not there."""
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return {name: files.read_bytes(path) for name, path in found.items() if name != LOCK}
 
 
 def write(folder: Path, rendering: Mapping[str, str]) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Environment, Resolution
 from envbuild.pipeline import stack_requests, user_recipe
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.stored_locks import Locked, read_lock, read_locked
+from envbuild.pipeline.stored_locks import read_lock, read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
@@ -31,7 +31,7 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     its lock, unless ``anew`` is true. Raises :class:`ConflictError` and :class:`UnknownNameError` with alternatives.
     """
     resolution = _resolve_request(tools, texts, constraints, anew=anew)
-    return _with_remarks(resolution, partial(read_locked, tools))
+    return _with_remarks(tools, resolution)
 
 
 def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Resolution:
@@ -118,7 +118,7 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """Explain why ``texts`` resolve as they do, or why they do not, by the matrix only, without locks."""
     if tools.user_recipe is None:
         found = _explain_words(tools, texts, constraints)
-        return replace(found, resolution=found.resolution and _with_remarks(found.resolution, partial(read_locked, tools)))
+        return replace(found, resolution=found.resolution and _with_remarks(tools, found.resolution))
     user_recipe.require_alone(tools.user_recipe, insisted=constraints.any())
     found = _explain_words(tools, tools.user_recipe.request, Constraints(**tools.user_recipe.insists))
     return replace(found, resolution=found.resolution and user_recipe.named(found.resolution, tools.user_recipe))
@@ -138,7 +138,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
     from envbuild.resolve.request.parser import parse
 
     try:
-        return parse(texts, matrix=tools.matrix, **asdict(constraints))
+        return parse(texts, matrix=tools.matrix, **constraints._asdict())
     except UnknownNameError as error:
         error.alternatives = tuple(each for each in error.alternatives if _resolves(tools, each.name, constraints))
         raise stack_requests.suggested(tools, texts, error) from error
@@ -150,7 +150,7 @@ def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
     from envbuild.resolve.resolution import resolve
 
     try:
-        resolve(tools.matrix, parse([text], matrix=tools.matrix, **asdict(constraints)))
+        resolve(tools.matrix, parse([text], matrix=tools.matrix, **constraints._asdict()))
     except EnvbuildError:
         return False
     return True
@@ -169,15 +169,15 @@ def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constra
         return None
 
 
-def _with_remarks(resolution: Resolution, read: Callable[[str], Locked | None]) -> Resolution:
-    """Return ``resolution`` with a warning for locked libraries of another CUDA; ``read`` returns the lock, if any."""
-    try:
-        held = read(resolution.environment.name)
-    except EnvbuildError:
-        return resolution  # whoever needs the lock says what is wrong with it
-    if held is None:
-        return resolution
+def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
+    """Return ``resolution`` with a warning for libraries of another CUDA in its lock, if it has one."""
     from envbuild.lock import cuda_mismatch
 
-    remarks = cuda_mismatch.other_cuda(held.lock)
+    path = tools.workspace.lock_file(resolution.environment.name)
+    try:
+        if not cuda_mismatch.is_possible(files.read_bytes(path)):
+            return resolution
+        remarks = cuda_mismatch.other_cuda(read_lock(path))
+    except (EnvbuildError, OSError):
+        return resolution  # no lock, or a damaged one: whoever needs it says what is wrong with it
     return replace(resolution, warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))

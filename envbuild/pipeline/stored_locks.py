@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from envbuild.model.lock import Lock
 from envbuild.pipeline.tools import Tools
 
+if TYPE_CHECKING:
+    from envbuild.model.lock import Lock
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Locked:
+
+class Locked(NamedTuple):
     """A lock on disk. ``kept`` is true if it was found, false if it was made or completed now."""
 
     lock: Lock

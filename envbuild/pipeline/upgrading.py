@@ -73,7 +73,7 @@ def upgrade_environment(
         locking.write_lock(tools, tools.workspace.written_lock(environment.name), lock)
     return Upgraded(
         before=before,
-        after=replace(before, lock=lock, digest=lock_file.digest(lock), path=tools.workspace.written_lock(environment.name)),
+        after=before._replace(lock=lock, digest=lock_file.digest(lock), path=tools.workspace.written_lock(environment.name)),
         difference=difference,
         base_kept=base.kept,
         outdated=() if difference.empty else proved,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, Problem, UsageError
 from envbuild.model import Custom, Environment, Resolution
-from envbuild.model.lock import Lock
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
+    from envbuild.model.lock import Lock
     from envbuild.pipeline.tools import Tools
 
 # Keys that a lock depends on, with their names in the file. Other keys can change without a package index.

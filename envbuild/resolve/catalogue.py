@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 from envbuild.errors import EnvbuildError
@@ -101,7 +101,7 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
             system=filters.system or None,
         )
         refuse_unsupported(matrix, request)
-        yield from (replace(request, wanted=(wanted,)) for wanted in request.wanted)
+        yield from (request._replace(wanted=(wanted,)) for wanted in request.wanted)
 
 
 def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[Row]:

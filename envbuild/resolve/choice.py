@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.environment import environment_of
 from envbuild.resolve.request.model import Request, Wanted
@@ -40,7 +38,7 @@ def choose(search: Search) -> Candidate | None:
         return None
     wanted = tuple(_exact(each) for each in request.wanted)
     if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
-        again = Search(search.lookup, replace(request, wanted=wanted))
+        again = Search(search.lookup, request._replace(wanted=wanted))
         exact = again.first()
         if exact is not None and environment_of(search.lookup, request, exact).name.lower() == request.text.lower():
             return exact
@@ -51,4 +49,4 @@ def _exact(wanted: Wanted) -> Wanted:
     """With the version itself, if a release has just the version that was named."""
     version = wanted.version.removeprefix("==")
     known = any(release.version == version for release in wanted.framework.releases)
-    return replace(wanted, version=f"==={version}") if known else wanted
+    return wanted._replace(version=f"==={version}") if known else wanted

@@ -94,7 +94,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     if explanation.resolution is not None:
         found["decision"] = answer_json(explanation.resolution, ())
         found["choices"] = [asdict(rival) for rival in explanation.choices]
-        found["passed_over"] = [asdict(conflict) for conflict in explanation.passed_over]
+        found["passed_over"] = [conflict._asdict() for conflict in explanation.passed_over]
     if explanation.error is not None:
         found["error"] = explanation.error.to_json()
     return found

@@ -100,7 +100,7 @@ class Grouping:
                 builds = [tuple(itertools.islice(rest, len(group.wanted))) for group in groups]
                 yield (
                     tuple(
-                        Candidate(builds=each, place=replace(place, python=python))
+                        Candidate(builds=each, place=place._replace(python=python))
                         for each, python in zip(builds, pythons, strict=True)
                     ),
                     place,
@@ -172,10 +172,10 @@ class Grouping:
     def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
         """The request for some frameworks alone. Where none of them is for GPUs, nothing of GPUs is asked for."""
         text = f"{self._stack.name} ({', '.join(each.framework.name for each in wanted)})"
-        request = replace(self._search.request, text=text, wanted=wanted, python=python and f"=={python}", cudnn="", nccl="")
+        request = self._search.request._replace(text=text, wanted=wanted, python=python and f"=={python}", cudnn="", nccl="")
         if any(option.build.variant.cuda for each in wanted for option in self._search.options(each)):
             return request
-        return replace(request, device="", cuda="", driver="", gpus=())
+        return request._replace(device="", cuda="", driver="", gpus=())
 
     def _refusal(self, groups: Sequence[Group], member: Member, wanted: Wanted) -> ConflictError:
         """Why a framework fits nowhere: for reasons of its own, else of what the image has for the others."""

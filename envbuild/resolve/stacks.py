@@ -99,7 +99,7 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
     request = parse(
         words, matrix=matrix, system=stack.system, driver=driver or stack.driver or None, gpu=gpu or stack.gpus or None
     )
-    return replace(request, text=stack.name)
+    return request._replace(text=stack.name)
 
 
 def _check_names(matrix: Matrix, stack: Stack) -> None:
@@ -195,7 +195,7 @@ def _reasons(lookup: Lookup, request: Request, shares: Shares, environment: Envi
     for index, (group, candidate) in enumerate(zip(shares.groups, shares.candidates, strict=True)):
         prefix = f"{names[index]}: " if len(names) > 1 else ""
         variant = together([build.variant for build in candidate.builds])
-        python = reasons.of_python(lookup, replace(request, python=f"=={group.python}"), candidate, variant)
+        python = reasons.of_python(lookup, request._replace(python=f"=={group.python}"), candidate, variant)
         dependencies = reasons.of_dependencies(candidate)
         yield replace(python, choice=f"{prefix}{python.choice}")
         yield replace(dependencies, choice=f"{prefix}{dependencies.choice}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_show_and_resolve_agree_on_every_gpu_and_cuda(facts: Matrix) -> None:
         shown = window(facts, architecture)
         served = {*shown["cuda"], *shown["cuda_by_code_for_earlier_gpus"]}
         for row, variant in builds(facts):
-            against = hardware_objections(look_up, replace(request, gpus=(gpu,)), row, variant)
+            against = hardware_objections(look_up, request._replace(gpus=(gpu,)), row, variant)
             if not against and variant.cuda not in served:
                 wrong.append(f"{row} (CUDA {variant.cuda}) is accepted for {board.name}, whose CUDA are {sorted(served)}")
             code = code_for(variant, capability)

@@ -114,10 +114,13 @@ def test_proofs_of_an_image_rest_on_the_scripts_that_built_it_and_those_of_the_g
     place.partials.mkdir()
     script = place.partials / "step.sh"
     script.write_text("one\n")
-    rendered, guest = image_inputs.rendering_digest(place, lock, {}), image_inputs.guest_digest(place, lock, {})
+    rendered, guest = (
+        image_inputs.rendering_digest(place, lock.environment.custom, {}),
+        image_inputs.guest_digest(place, lock, {}),
+    )
     inputs = image_inputs.inputs_digest(place, lock, {}, {})
     script.write_text("another\n")
-    assert image_inputs.rendering_digest(place, lock, {}) != rendered
+    assert image_inputs.rendering_digest(place, lock.environment.custom, {}) != rendered
     assert image_inputs.inputs_digest(place, lock, {}, {}) != inputs
     assert image_inputs.guest_digest(place, lock, {}) == guest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from envbuild.errors import Alternative
@@ -71,8 +71,8 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
         found = sorted([*found, *nearest.of(changed)], key=lambda near: near.rank)
     made: dict[str, Alternative] = {}
     for near in found:
-        free = replace(
-            request, base="" if BASE in near.changed else request.base, image="" if BASE in near.changed else request.image
+        free = request._replace(
+            base="" if BASE in near.changed else request.base, image="" if BASE in near.changed else request.image
         )
         name = environment_of(search.lookup, free, near.candidate).name
         made.setdefault(name, Alternative(name=name, changes=_describe(search, near)))
@@ -87,18 +87,17 @@ def _on_cpu(search: Search) -> Alternative | None:
     request = search.request
     if request.device != "gpu":
         return None
-    without_gpu = replace(
-        request,
+    without_gpu = request._replace(
         device="cpu",
         cuda="",
         cudnn="",
         nccl="",
         driver="",
         gpus=(),
-        wanted=tuple(replace(wanted, cuda="") for wanted in request.wanted),
+        wanted=tuple(wanted._replace(cuda="") for wanted in request.wanted),
     )
     # A provider of CUDA is no base for CPUs.
-    for attempt in (without_gpu, replace(without_gpu, base="", image="")):
+    for attempt in (without_gpu, without_gpu._replace(base="", image="")):
         candidate = Search(search.lookup, attempt).first()
         if candidate is not None:
             name = environment_of(search.lookup, attempt, candidate).name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.libraries import describe
@@ -91,7 +90,7 @@ def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Confli
     if best is None:
         return []
     found = [
-        replace(item.conflict, reason=f"{item.conflict.reason}{item.remedy if has_remedy else ''}") for item in best.against
+        item.conflict._replace(reason=f"{item.conflict.reason}{item.remedy if has_remedy else ''}") for item in best.against
     ]
     if len(best.builds) == 1:
         found += _supporting_facts(request, best.builds[0], best.against)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL, PYTHON, PYTHON_FROM, SYSTEM, Part, Request
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
@@ -55,16 +54,14 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
     kept = closed(keep)
     alone = len(request.wanted) == 1
     wanted = [
-        replace(
-            each,
+        each._replace(
             version=each.version if request.part("version", each) in kept else "",
             cuda=each.cuda if request.part("cuda", each) in kept else "",
         )
         for each in request.wanted
         if alone or request.part("framework", each) in kept
     ]
-    found = replace(
-        request,
+    found = request._replace(
         wanted=tuple(wanted),
         cuda=request.cuda if CUDA in kept else "",
         python=request.python if PYTHON in kept else "",
@@ -79,7 +76,7 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
         gpus=request.gpus if GPU in kept else (),
     )
     said = CUDA in kept or any(each.cuda for each in wanted)
-    return found if said else replace(found, device="gpu" if implying_gpu(found) else "")
+    return found if said else found._replace(device="gpu" if implying_gpu(found) else "")
 
 
 def cores(search: Search) -> list[tuple[Part, ...]]:

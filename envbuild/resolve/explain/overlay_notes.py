@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 
 from envbuild.errors import Conflict
 from envbuild.matrix.platform import Provenance
@@ -26,7 +25,7 @@ def marked(matrix: Matrix, conflicts: Iterable[Conflict]) -> tuple[Conflict, ...
     places = {
         name: origin.at for name, origin in _named(matrix, {each.row.partition(" ")[0] for each in found}) if origin.overlaid
     }
-    return tuple(replace(each, overlaid=places.get(each.row, "")) for each in found) if places else found
+    return tuple(each._replace(overlaid=places.get(each.row, "")) for each in found) if places else found
 
 
 def _named(matrix: Matrix, frameworks: Collection[str]) -> Iterator[tuple[str, Provenance]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.libraries import drops
@@ -67,7 +66,7 @@ def nearest_board(lookup: Lookup, request: Request, row: str, variant: Variant, 
         gpu = GpuWanted(text=board.name, capability=board.capability, board=board, architecture=architecture)
         if code_for(variant, board.capability) not in ("native", "unknown"):
             continue
-        if hardware_objections(lookup, replace(request, gpus=(gpu,)), row, variant):
+        if hardware_objections(lookup, request._replace(gpus=(gpu,)), row, variant):
             continue
         if any(library and library.row and drops(library.row, board.capability) for library in (offer.cudnn, offer.nccl)):
             continue

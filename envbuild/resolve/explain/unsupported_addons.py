@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from envbuild.errors import Alternative, Conflict, ConflictError
 from envbuild.matrix.similar_names import nearest_versions
@@ -45,7 +44,7 @@ def _refusal(matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkT
     known = f"the matrix has {other.title} from {versions[-1]} to {versions[0]}"
     supporting = _with_other_release(matrix, request, wanted, other, newest)
     added = Wanted(framework=below, version="", cuda="")
-    both = _resolved(matrix, replace(request, wanted=(*request.wanted, added)))
+    both = _resolved(matrix, request._replace(wanted=(*request.wanted, added)))
     shown = []
     found = []
     if supporting is not None:
@@ -75,9 +74,9 @@ def _with_other_release(
     """The nearest release of the add-on that supports the named framework as it was asked for."""
     near = nearest_versions([release.version for release in other.releases], newest)
     for version in near[:_TRIED]:
-        again = replace(wanted, framework=other, version=f"==={version}")
+        again = wanted._replace(framework=other, version=f"==={version}")
         environment = _resolved(
-            matrix, replace(request, wanted=tuple(again if each is wanted else each for each in request.wanted))
+            matrix, request._replace(wanted=tuple(again if each is wanted else each for each in request.wanted))
         )
         if environment is not None:
             return version, environment

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from envbuild.matrix.platform import Architecture, Gpu
 from envbuild.matrix.types import FrameworkTable, Release
@@ -14,8 +13,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of a request that could be changed: of one framework, or of all if ``framework`` is empty.
 
     The kind ``framework`` is the framework's presence in the request. The only framework of a request is not named.
@@ -34,8 +32,7 @@ CUDA, PYTHON, PYTHON_FROM, SYSTEM = Part("cuda"), Part("python"), Part("python-f
 BASE, CUDNN, NCCL, DRIVER, GPU = Part("base"), Part("cudnn"), Part("nccl"), Part("driver"), Part("gpu")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuWanted:
+class GpuWanted(NamedTuple):
     """A GPU of the request. ``capability`` is empty for a board that the matrix does not know; so is what follows from it."""
 
     text: str
@@ -44,8 +41,7 @@ class GpuWanted:
     architecture: Architecture | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty if the request's own holds.
 
     ``said`` is the name that the request has for it, if that is another framework's.
@@ -61,8 +57,7 @@ class Wanted:
         return version_matches(release.version, self.version)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """The parts that were asked for; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;

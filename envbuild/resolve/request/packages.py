@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageError
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
@@ -20,8 +20,7 @@ _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
 _SEPARATOR = r"[@:_=]?v?"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Distribution:
+class Distribution(NamedTuple):
     """What a distribution name says of a framework: which one, for which device, and for which CUDA (clauses)."""
 
     framework: FrameworkTable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Literal
 
 from envbuild.errors import Alternative, UsageError
@@ -39,7 +38,7 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
         warnings = ["A CPU environment uses no GPU: the driver and the GPU that were named were not checked."]
     return Request(
         text=draft.text,
-        wanted=tuple(replace(each, cuda="") if each.cuda == cuda else each for each in asked),
+        wanted=tuple(each._replace(cuda="") if each.cuda == cuda else each for each in asked),
         device=device,
         cuda=cuda,
         cudnn=draft.get("cudnn"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from envbuild.matrix.pairs import pairs_with, source_of, upon, word_of
 from envbuild.matrix.types import FrameworkTable, Matrix, Pairs, Release, Variant
@@ -121,7 +120,7 @@ def with_bases(matrix: Matrix, request: Request) -> Request | None:
     if not missing:
         return None
     more = tuple(Wanted(framework=table, version="", cuda="") for table in missing.values())
-    return replace(request, wanted=(*request.wanted, *more))
+    return request._replace(wanted=(*request.wanted, *more))
 
 
 def _release(matrix: Matrix, name: str, version: str) -> Release | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.matrix.versions import within
 from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL, PYTHON, PYTHON_FROM, SYSTEM, Part, Request
@@ -17,8 +17,7 @@ from envbuild.resolve.search.placement import Place
 IMPLY_GPU = (DRIVER, GPU, CUDNN, NCCL)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One complete choice: a build of each framework, in the order of the request."""
 
     builds: tuple[Build, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from envbuild.matrix.gpu_code import code_for, oldest_for_ptx
 from envbuild.matrix.platform import (
@@ -56,7 +55,7 @@ def _driver_objections(lookup: Lookup, request: Request, variant: Variant) -> It
         least = rule.driver_min if rule is not None and numbers(rule.driver_min) < numbers(row.driver_min) else row.driver_min
         source = rule.origin.source if rule is not None and least == rule.driver_min else row.origin.source_of("driver_min")
         reason = f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
-        yield replace(objection(DRIVER, row.key, reason, source, "cuda"), remedy=_forward(request, row))
+        yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(request, row))
 
 
 def _forward(request: Request, row: CudaRow) -> str:
@@ -106,7 +105,7 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
             f"its binaries have only PTX for {_gpu(gpu)}; driver {request.driver} is older than CUDA {cuda.version} "
             f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone"
         )
-        yield replace(objection(DRIVER, row, reason, variant.origin.source_of("capabilities")), other_part=GPU)
+        yield objection(DRIVER, row, reason, variant.origin.source_of("capabilities"))._replace(other_part=GPU)
 
 
 def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
@@ -135,12 +134,12 @@ def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: 
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
         reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
-        yield replace(objection(DRIVER, architecture.key, reason, origin.source_of("last_driver_branch")), other_part=GPU)
+        yield objection(DRIVER, architecture.key, reason, origin.source_of("last_driver_branch"))._replace(other_part=GPU)
     first = lookup.first_branch(architecture)
     if request.driver and first and numbers(request.driver)[0] < int(first):
         came = f"came with CUDA {architecture.first_cuda} and branch {first}"
         reason = f"driver {request.driver} does not know {_gpu(gpu)}, which {came}"
-        yield replace(objection(DRIVER, architecture.key, reason, origin.source_of("first_cuda")), other_part=GPU)
+        yield objection(DRIVER, architecture.key, reason, origin.source_of("first_cuda"))._replace(other_part=GPU)
 
 
 def _gpu(gpu: GpuWanted) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from envbuild.errors import Conflict
 from envbuild.matrix.platform import Provenance
@@ -13,8 +12,7 @@ from envbuild.resolve.request.model import Part
 SupportingField = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
+class Objection(NamedTuple):
     """What one row holds against a choice, and the part of the request to change (None: no change of the request helps).
 
     ``supporting_field`` names the field of the framework's own row that the objection of another row rests on.

@@ -6,9 +6,8 @@ The same functions find possible places and explain impossible ones. The rules t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from envbuild.matrix.libraries import accepted_releases, accepts, describe, drops
 from envbuild.matrix.placement import (
@@ -34,8 +33,7 @@ Asked = tuple[str, str]
 NOT_ASKED: Asked = ("", "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class Library(NamedTuple):
     """A chosen cuDNN or NCCL. ``row`` is None for what is inside the framework; ``package`` if apt installs it."""
 
     version: str
@@ -43,8 +41,7 @@ class Library:
     package: LibraryPackage | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """A provider on one system, with the libraries that it would bring. ``deleted``: its image is gone upstream."""
 
     provider: Provider
@@ -63,8 +60,7 @@ class Offer:
         return self.row.preference if self.row else 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A possible place, in the matrix's order of choice."""
 
     system: SystemRow

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from lock_universe import environment, framework
 
-from envbuild.lock import cuda_mismatch
+from envbuild.lock import cuda_mismatch, lock_file
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 
 
@@ -43,6 +43,13 @@ def held(cuda, *packages):
     ],
 )
 def test_libraries_of_another_cuda_are_named(cuda, package, version, is_other):
-    told = cuda_mismatch.other_cuda(held(cuda, (package, version), ("numpy", "2.0")))
+    lock = held(cuda, (package, version), ("numpy", "2.0"))
+    told = cuda_mismatch.other_cuda(lock)
     assert bool(told) == is_other
     assert not is_other or (f"{package} {version}" in told[0] and f"CUDA {cuda}" in told[0] and "numpy" not in told[0])
+    assert not is_other or cuda_mismatch.is_possible(lock_file.dumps(lock).encode())
+
+
+def test_a_lock_without_such_libraries_is_not_decoded():
+    lock = held("12.5", ("nvidia-cudnn-cu12", "9.3.0.75"), ("numpy", "2.0"))
+    assert not cuda_mismatch.is_possible(lock_file.dumps(lock).encode())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from envbuild import disk_cache, matrix
+from envbuild import disk_cache, files, matrix
 from envbuild.errors import InvalidInputError
 from envbuild.matrix import cache
 from envbuild.matrix.reading import loader
@@ -89,6 +90,38 @@ def test_any_changed_source_is_noticed(workspace: Workspace, reads: list[int]) -
     (workspace.root / SYSTEMS).unlink()
     with pytest.raises(InvalidInputError, match="cannot be read"):
         matrix.load(workspace)
+
+
+def test_sources_are_read_again_only_if_their_stamp_is_new(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, read = files.read_bytes, []
+    monkeypatch.setattr(files, "read_bytes", lambda path, *rest: read.append(path.suffix) or original(path, *rest))
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # nobody edits while this test looks
+    matrix.load(workspace)
+    read.clear()
+    assert matrix.load(workspace) == TOY
+    assert ".yaml" not in read
+    (workspace.root / CUDA).touch()  # another stamp, the same bytes
+    assert matrix.load(workspace) == TOY
+    assert read.count(".yaml") == len(SOURCES)
+
+
+def test_a_stamp_of_files_that_changed_just_now_is_not_trusted(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_cache, "stamp", lambda _places: ("same", time.time_ns()))  # as of a clock that stands still
+    matrix.load(workspace)
+    path = workspace.root / CUDA
+    path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))
+    assert next(row for row in matrix.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
+
+
+def test_a_table_that_is_damaged_later_is_read_from_the_sources(workspace: Workspace, reads: list[int]) -> None:
+    matrix.load(workspace)
+    (copy,) = copies(workspace)
+    copy.write_bytes(copy.read_bytes().replace(b"384.81", b"384.80"))
+    found = matrix.load(workspace)
+    assert (tuple(found.gpus), len(reads)) == (TOY.gpus, 1)
+    assert (tuple(found.cuda), len(reads)) == (TOY.cuda, 2)
+    assert tuple(matrix.load(workspace).cuda) == TOY.cuda
+    assert len(reads) == 2  # the copy was written again
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "header", "foreign", "directory"])

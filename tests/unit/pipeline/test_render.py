@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import widget_world
 
+from envbuild import disk_cache
 from envbuild.cli import frame
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model import Resolution
@@ -34,7 +35,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tool
     base = BaseLock(image="plain:1", digest="sha256:" + "1" * 64, bootstrap=None)
     real = locking.lock_inputs
     monkeypatch.setattr(locking, "lock_inputs", lambda *each: {**real(*each), "pin_base": lambda _: base})
-    monkeypatch.setattr(render, "SETTLED_NS", 0)  # nobody edits while these tests look
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # nobody edits while these tests look
 
     def make(*overlays: Path) -> Tools:
         fresh = Tools(replace(workspace, overlays=overlays))
@@ -170,7 +171,7 @@ def test_an_overlay_counts_as_a_change_and_so_does_its_absence(tools, checks, tm
 
 
 def test_what_was_changed_a_moment_ago_is_not_trusted(tools, checks, monkeypatch):
-    monkeypatch.setattr(render, "SETTLED_NS", 3600 * 10**9)
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 3600 * 10**9)
     _rewritten(tools().workspace.root / "images/recipes/widget/install.j2")
     for _ in range(2):
         rendered(tools())
