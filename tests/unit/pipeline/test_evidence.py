@@ -57,7 +57,7 @@ def test_a_proof_names_what_its_kind_rests_on_and_no_more():
 def test_what_rests_on_a_part_is_stale_as_soon_as_it_changes(part, left):
     held = with_all(*map(proof, evidence.KINDS))
     assert evidence.kinds(evidence.current(held, NOW)) == evidence.KINDS
-    changed = dataclasses.replace(NOW, **{part: "d" * 64})
+    changed = NOW._replace(**{part: "d" * 64})
     assert evidence.kinds(evidence.current(held, changed)) == left
     assert {each.kind for each in evidence.current(held, changed).proofs} == set(left)
 
@@ -108,7 +108,7 @@ def test_what_could_not_be_proved_is_told_until_it_is():
     assert evidence.with_unproved(held, dataclasses.replace(unproved, date="2027-01-01")) == held
     assert evidence.joined(held, with_all(proof("downloaded"))).unproved == ()
     assert evidence.with_proof(held, proof("downloaded")).unproved == ()
-    assert evidence.current(held, dataclasses.replace(NOW, lock="d" * 64)).unproved == ()
+    assert evidence.current(held, NOW._replace(lock="d" * 64)).unproved == ()
 
 
 def test_evidence_is_written_when_it_changes_and_gone_when_there_is_none(tmp_path):

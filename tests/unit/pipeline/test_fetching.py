@@ -146,7 +146,7 @@ def test_a_network_that_is_down_contradicts_no_evidence(world):
 def test_a_lock_without_its_framework_is_no_evidence(world, monkeypatch):
     locked = locking.require_lock(world, "small")
     bare = replace(locked.lock, prefixes=(replace(locked.lock.prefixes[0], frameworks=()),))
-    monkeypatch.setattr(locking, "require_lock", lambda _, __: replace(locked, lock=bare))
+    monkeypatch.setattr(locking, "require_lock", lambda _, __: locked._replace(lock=bare))
     fetching.fetch(world, ["small"])
     assert proved(world, "small") == ()
 
