@@ -141,7 +141,7 @@ def _record(tools: Tools, own: _Own, image: str, place: str) -> None:
         kept=False,
         layers=found.layers if found else (),
         dated=True,
-        rendering=image_inputs.rendering_digest(tools.workspace, lock, texts),
+        rendering=image_inputs.rendering_digest(tools.workspace, lock.environment.custom, texts),
         guest=image_inputs.guest_digest(tools.workspace, lock, tools.recipes),
         builder=build.PULLED,
         pushed=(place,),
