@@ -44,9 +44,8 @@ def command(session: Session, /, folder: Path, force: bool, **wishes: str | tupl
     path = str(started.path) if started.path.is_absolute() else f"./{started.path}"
     session.out(f"{path} written: {started.environment.name} to begin with")
     if started.unchecked:
-        session.err(
-            f"warning: whether its packages go together was not checked: {started.unchecked}. `envbuild lock {path}` will."
-        )
+        reason = started.unchecked.rstrip(".")
+        session.err(f"warning: whether its packages go together was not checked: {reason}. `envbuild lock {path}` will.")
     session.err(f"Edit it, then: envbuild make {path}")
     session.document(
         {

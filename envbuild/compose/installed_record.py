@@ -25,6 +25,11 @@ class _Row:
     hash: str
     size: str
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it names a folder, as some wheels do against the specification: uv leaves such rows out, pip keeps them."""
+        return self.path.endswith("/")
+
     def key(self) -> str:
         return posixpath.normpath(self.path.lstrip("/"))
 
@@ -81,6 +86,8 @@ class InstalledRecord:
             raise bad_wheel(self._file, f"{self._path} cannot be read ({error})") from None
         self._installed = {self._path: self._path}
         self._at: dict[str, _Row] = {}
+        if self._is_uv:
+            self._rows = [row for row in self._rows if not row.is_folder]
         for row in self._rows:
             self._at.setdefault(row.key(), row)
         self._check()
@@ -158,6 +165,8 @@ class InstalledRecord:
     def _check(self) -> None:
         """Compare each row with its member. A member may lack one: publishers forget some. It has a CRC all the same."""
         for row in self._rows:
+            if row.is_folder:
+                continue
             member = self._members.get(row.key())
             if member is None:
                 raise bad_wheel(self._file, f"{self._path} lists {row.path!r}, which is not in the wheel")

@@ -62,6 +62,11 @@ PATTERNS: tuple[Pattern, ...] = (
         "artifact-malformed", r"ERROR: (.* has an invalid wheel, .*)", "ERROR: six has an invalid wheel, multiple .dist-info"
     ),
     Pattern(
+        "artifact-malformed",
+        r"(The wheel of \S+ lacks files that its RECORD lists: .*)",
+        "The wheel of six==1.16.0 lacks files that its RECORD lists: `six/more.py`",
+    ),
+    Pattern(
         "index-unreachable", r"Temporary failure (?:in name resolution|resolving)", "Err:1 Temporary failure resolving 'a.b'"
     ),
     Pattern("index-unreachable", r"Could not resolve(?: host)?[: ]", "curl: (6) Could not resolve host: index.example"),

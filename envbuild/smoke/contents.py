@@ -164,13 +164,13 @@ def is_pointed_here(row, prefix):
     return base64.urlsafe_b64encode(calculated.digest()).decode('ascii').rstrip('=') == wanted.rstrip('=') and size in ('', str(len(shipped)))
 
 
-def is_another_s(row, claims, quick):
-    """Wheels that bring the same file (docs/conf.py, tests/__init__.py) overwrite each other: it is as one of them recorded it."""
-    for other in claims:
+def replaced_by(row, claims, quick):
+    """The package whose RECORD this file matches instead, or ''. Wheels with the same path (docs/conf.py) overwrite each other."""
+    for name, other in claims:
         state, size = glance(other, quick)
         if other != row and other[1] and not state and (size is None or not hashed_state(other, Progress(1 << 62))):
-            return True
-    return False
+            return name
+    return ''
 
 
 def is_compiled_again(path, known):
@@ -194,33 +194,33 @@ def examine(prefix, quick, recorded=None):
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
     claims = {}
-    for one in found:
-        for row in one['rows']:
-            claims.setdefault(row[0], []).append(row)
+    for name, row in ((one['name'], row) for one in found for row in one['rows']):
+        claims.setdefault(row[0], []).append((name, row))
     known = set(claims)
     if recorded is not None:
         recorded.update(known)
     for one in found:
         one['looks'] = [(row, glance(row, quick)) for row in one['rows'] if not is_compiled_again(row[0], known)]
     progress = Progress(sum(size or 0 for one in found for _, (_, size) in one['looks']))
-    answer = {'sites': sites, 'distributions': [], 'missing': [], 'modified': [], 'unreadable': [], 'unrecorded': [], 'unhashed': []}
+    answer = {key: [] for key in ('distributions', 'missing', 'modified', 'replaced', 'unreadable', 'unhashed')}
     for one in found:
         hashed, info = 0, os.path.join(one['site'], one['folder'], '')
         for row, (state, size) in one['looks']:
             if size is not None:
                 state = hashed_state(row, progress)
                 hashed += 1
-            if state == 'modified' and (is_pointed_here(row, prefix) or is_another_s(row, claims[row[0]], quick)):
-                state = ''
+            if state == 'modified':
+                other = replaced_by(row, claims[row[0]], quick)
+                state = '' if other or is_pointed_here(row, prefix) else state
+                answer['replaced'] += [{'path': row[0], 'of': one['name'], 'by': other}] if other else []
             # Installers add to RECORD what a wheel's own one conceals. In .dist-info publishers leave copies, which nothing imports.
-            if not state and one['kind'] == 'wheel' and not row[0].startswith(info) and not any(HASHED.match(each[1]) for each in claims[row[0]]):
+            if not state and one['kind'] == 'wheel' and not row[0].startswith(info) and not any(HASHED.match(each[1]) for _, each in claims[row[0]]):
                 state = 'unhashed'
             if state:
                 answer[state].append({'path': row[0], 'of': one['name']})
-        about = {key: one[key] for key in ('name', 'version', 'folder', 'kind')}
-        answer['distributions'].append(dict(about, files=len(one['rows']), hashed=hashed))
-    answer['unrecorded'] = unrecorded(prefix, sites, known, [os.path.join(one['site'], one['folder']) for one in found])
-    answer['bytes'] = progress.done
+        answer['distributions'].append(dict({key: one[key] for key in ('name', 'version', 'folder', 'kind')}, files=len(one['rows']), hashed=hashed))
+    owned = [os.path.join(one['site'], one['folder']) for one in found]
+    answer.update(sites=sites, bytes=progress.done, unrecorded=unrecorded(prefix, sites, known, owned))
     return answer
 
 

@@ -101,6 +101,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
     for name in sorted({item["of"] for item in told["unhashed"]}):  # no difference: publishers forget hundreds
         paths = [item["path"] for item in told["unhashed"] if item["of"] == name]
         found.notes.append(f"{len(paths)} files of {name} have no hash in its RECORD and were not compared, such as {paths[0]}")
+    found.notes.extend(_overwritten(told["replaced"]))
     found.files("missing", told["missing"], prefix.path)
     found.files("cannot be read", told["unreadable"], prefix.path)
     found.files("belongs to no package", [{"path": path} for path in told["unrecorded"]], prefix.path)
@@ -113,6 +114,19 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
         found.notes.append(
             f"built from source, so compared by version and by the record of their own build: {', '.join(built)}"
         )
+
+
+def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note for each pair of packages that have files at the same paths with different contents."""
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for item in replaced:
+        if item["of"] != item["by"]:  # a RECORD may list a file twice
+            pairs.setdefault((item["of"], item["by"]), []).append(item["path"])
+    return [
+        f"{name} and {winner} have different files at the same path: the image has those of {winner} "
+        f"({len(paths)} in all, such as {paths[0]})"
+        for (name, winner), paths in sorted(pairs.items())
+    ]
 
 
 def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]]:

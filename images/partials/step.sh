@@ -185,7 +185,7 @@ make-venv() {
 pip-install() {
   local prefix=$1
   shift
-  installer "${prefix}" --no-deps --require-hashes --only-binary :all: "$@" -r /mnt/requirements.txt
+  install_in_order "${prefix}" --no-deps --require-hashes --only-binary :all: "$@" -r /mnt/requirements.txt
   compile "${prefix}"
 }
 
@@ -198,7 +198,7 @@ pip-install-built() {
     IFS=- read -r name version _ <<< "${file##*/}"
     wanted+=("${name}==${version}")
   done
-  installer "$1" --no-index --find-links /mnt/wheels --no-deps "${wanted[@]}"
+  install_in_order "$1" --no-index --find-links /mnt/wheels --no-deps "${wanted[@]}"
   find "$1" -path '*.dist-info/uv_cache.json' | while read -r record; do
     sed -i '/[.]dist-info\/uv_cache[.]json,/d' "${record%/*}/RECORD"
     rm "${record}"
@@ -254,6 +254,37 @@ uuid.uuid4 = lambda: uuid.UUID(int=next(numbers), version=4)
 END
 }
 
+# Runs the installer. If two packages have a file at the same path with different contents, the last package by name wins. uv
+# writes both at the same time, so the winner would differ between builds.
+install_in_order() {
+  local prefix=$1 names name
+  installer "$@"
+  names="$(list_overlapping "${prefix}")"
+  for name in ${names}; do
+    if [[ -e /mnt/tools/pip.whl ]]; then
+      "${prefix}/bin/python" /mnt/tools/pip.whl/pip uninstall -y "${name}"
+    else
+      /mnt/tools/uv pip uninstall --python "${prefix}/bin/python" "${name}"
+    fi
+    installer "$@"
+  done
+}
+
+# Prints, in order, the names of the packages of this step that share a path with another one and do not agree on its content.
+list_overlapping() {
+  # shellcheck disable=SC2016 # the variables are awk's
+  find "$1" -path '*.dist-info/RECORD' -cnewer "${scratch}/begun" -print0 | xargs -0 -r awk -F, '
+    NF > 2 {
+      hash = $(NF - 1)
+      path = substr($0, 1, length($0) - length(hash) - length($NF) - 2)
+      if (path in owners && (hash == "" || hash != hashes[path])) differs[path] = 1
+      owners[path] = owners[path] "\n" FILENAME
+      hashes[path] = hash
+    }
+    END { for (path in differs) print owners[path] }' \
+    | sed -n 's#.*/\([^/]*\)-[^/]*[.]dist-info/RECORD$#\1#p' | tr 'A-Z_.' 'a-z--' | LC_ALL=C sort -u
+}
+
 # Runs the locked uv, or the locked pip if the Python is too old for uv.
 installer() {
   local python="$1/bin/python"
@@ -262,8 +293,27 @@ installer() {
     "${python}" /mnt/tools/pip.whl/pip --cache-dir="${cache}/pip" --no-python-version-warning install --no-compile "$@"
   else
     export UV_CACHE_DIR="${cache}/uv" UV_LINK_MODE=copy UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never
-    /mnt/tools/uv pip install --python "${python}" "$@"
+    RUST_LOG=uv_install_wheel=debug /mnt/tools/uv pip install --python "${python}" "$@" 2>&1 | tee "${scratch}/said"
+    refuse_incomplete_wheels
   fi
+}
+
+# Fails if a wheel lacks files that its RECORD lists. uv removes them from RECORD and says so in its log, but only when it unpacks
+# the wheel. Therefore the wheel must leave the cache. Folders, which end with a slash, do not count: some wheels list them.
+refuse_incomplete_wheels() {
+  local lines line package
+  lines="$(grep -E '[^/]`(,| are listed) .*missing from the wheel archive for' "${scratch}/said" || true)"
+  if [[ -z "${lines}" ]]; then
+    return 0
+  fi
+  while IFS= read -r line; do
+    package="${line##*archive for \`}"
+    package="${package%%\`*}"
+    line="${line%% are listed in *}"
+    echo "The wheel of ${package} lacks files that its RECORD lists: ${line#*Files }" >&2
+    /mnt/tools/uv cache clean "${package%%[ =]*}"
+  done <<< "${lines}"
+  return 1
 }
 
 # Compiles the modules that this step installed, because importing a framework without bytecode takes twice as long. From Python

@@ -23,6 +23,7 @@ from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 FILE = "honest-1.0-py3-none-any.whl"
+SHARED = [f"shared/{number}.py" for number in range(40)]
 SITE = "/opt/env/lib/python3.11/site-packages"
 METADATA = "Metadata-Version: 2.1\nName: honest\nVersion: 1.0\n"
 RULES = verify.load_rules(smoke_toy.ROOT / "images")
@@ -49,41 +50,54 @@ def record_line(path: str, text: str) -> str:
 
 
 class IndexWith(Index):
-    """The host's index and one more wheel, which the build gets in its secret: no layer holds that."""
+    """The host's index and more wheels, which the build gets in its secret: no layer holds that."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, wheels: Mapping[str, bytes]) -> None:
         super().__init__()
-        self.content = content
+        self.wheels = wheels
 
     def build_secrets(self) -> dict[str, bytes]:
         secrets = super().build_secrets()
         folder = "/dev/shm/wheels"
+        copies = "\n".join(
+            f"echo {base64.b64encode(content).decode()} | base64 -d > {folder}/{file}" for file, content in self.wheels.items()
+        )
         lines = f"""
 mkdir -p {folder}
-echo {base64.b64encode(self.content).decode()} | base64 -d > {folder}/{FILE}
+{copies}
 export UV_FIND_LINKS="{folder}${{UV_FIND_LINKS:+,${{UV_FIND_LINKS}}}}"
 """
         secrets["envbuild-env"] = secrets.get("envbuild-env", b"") + lines.encode()
         return secrets
 
 
-def build(engine: Engine, workspace: Workspace, folder: Path, content: bytes) -> None:
-    """The toy with this wheel, verified before it gets a tag, as `envbuild build` does it."""
+def build(engine: Engine, workspace: Workspace, folder: Path, content: bytes, more: Mapping[str, bytes] | None = None) -> None:
+    """The toy with this wheel, verified before it gets a tag, as `envbuild build` does it. ``more`` are further wheels."""
+    wheels = {FILE: content} | dict(more or {})
 
     def locked(lock: Lock) -> Lock:
-        artifact = Artifact(
-            name="honest", version="1.0", filename=FILE, sha256=hashlib.sha256(content).hexdigest(), index="default",
-            project="honest", size=len(content),
-        )  # fmt: skip
+        artifacts = [
+            Artifact(
+                name=file.partition("-")[0], version="1.0", filename=file, sha256=hashlib.sha256(content).hexdigest(),
+                index="default", project=file.partition("-")[0], size=len(content),
+            )
+            for file, content in wheels.items()
+        ]  # fmt: skip
         (prefix,) = lock.prefixes
-        return dataclasses.replace(lock, prefixes=(dataclasses.replace(prefix, artifacts=(*prefix.artifacts, artifact)),))
+        return dataclasses.replace(lock, prefixes=(dataclasses.replace(prefix, artifacts=(*prefix.artifacts, *artifacts)),))
 
     def check(lock: Lock, image: str, base: str) -> None:
         report = verify.verify(engine, lock, image, base=base, rules=RULES)
         assert any(note.startswith("4 files of honest have no hash") for note in report.notes)
+        shared = [note for note in report.notes if "same path" in note]
+        assert shared == [
+            f"{name} and shared-c have different files at the same path: the image has those of shared-c "
+            f"({len(SHARED)} in all, such as {SITE}/{SHARED[0]})"
+            for name in ("shared-a", "shared-b")
+        ]
         report.require()
 
-    smoke_toy.make(engine, workspace, folder, locked, index=IndexWith(content), check=check)
+    smoke_toy.make(engine, workspace, folder, locked, index=IndexWith(wheels), check=check)
 
 
 def test_what_a_wheel_says_wrongly_or_requires_in_vain_is_a_difference(
@@ -101,7 +115,7 @@ def test_what_a_wheel_says_wrongly_or_requires_in_vain_is_a_difference(
     metadata = f"{METADATA}Requires-Dist: numpy<1\nRequires-Dist: pickled-cucumber\nRequires-Python: >=3.14\n"
     content = wheel(metadata=metadata, files=files | {outside: "x"}, lines=lines, info="liar-1.0")
     with pytest.raises(VerifyError) as refused:
-        build(engine, workspace, tmp_path / "lies", content)
+        build(engine, workspace, tmp_path / "lies", content, sharing())
     assert refused.value.exit_code == 8
     found = {(each.where, re.sub(r"3\.11\.\d+", "3.11.N", each.message)) for each in refused.value.problems}
     assert found == {
@@ -112,6 +126,33 @@ def test_what_a_wheel_says_wrongly_or_requires_in_vain_is_a_difference(
         ("/opt/env: honest 1.0", "requires Python >=3.14, and 3.11.N is installed"),
     }
     assert not engine.client.images.list("envbuild-test-lies")
+
+
+def sharing() -> dict[str, bytes]:
+    """Three packages with different files at the same paths, of which uv writes any. Their RECORDs list a folder."""
+    return {
+        f"shared_{name}-1.0-py3-none-any.whl": wheel(
+            metadata=METADATA.replace("honest", f"shared-{name}"),
+            files={path: f"name = '{name}'\n" for path in SHARED},
+            lines={"shared/": "shared/,,"},
+            info=f"shared_{name}-1.0",
+        )
+        for name in "cab"
+    }
+
+
+def test_a_record_that_lists_files_which_the_wheel_lacks_stops_every_build(
+    engine: Engine, workspace: Workspace, tmp_path: Path
+) -> None:
+    """uv tells of it when it unpacks a wheel. The second build must not find it unpacked."""
+    content = wheel(files={"right.py": ""}, lines={name: f"{name},," for name in ("folder/", "ghost.py", "more/ghost.py")})
+    for name in ("first", "second"):
+        with pytest.raises(BuildError) as refused:
+            build(engine, workspace, tmp_path / name, content)
+        assert (refused.value.exit_code, refused.value.code) == (7, "artifact-malformed")
+        assert "The wheel of honest==1.0 lacks files that its RECORD lists" in refused.value.message
+        assert "ghost.py" in refused.value.message
+        assert not engine.client.images.list(f"envbuild-test-{name}")
 
 
 @pytest.mark.parametrize("lie", ["Name: liar", pytest.param("Version: 2.0", marks=pytest.mark.prove)])

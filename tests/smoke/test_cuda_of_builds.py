@@ -48,6 +48,8 @@ def plugin(**versions):
     sys.modules['jax._src.lib'].cuda_versions = Fake(**versions) if versions else None
 
 
+torch7 = sys.modules[adapters.load('torch7').__module__]
+torch7.CUDA_LIBRARY = os.path.join(site, 'libTHC.so')
 keras, told = framework('keras'), {}
 runtime = framework('cupy', cuda=Fake(runtime=Fake(runtimeGetVersion=lambda: 12090)))
 for build in ('cpu', 'cuda'):
@@ -56,16 +58,23 @@ for build in ('cpu', 'cuda'):
     plugin(**(dict(cuda_runtime_build_version=lambda: 12080, cudnn_build_version=lambda: 90800) if with_cuda else {}))
     sys.modules['pygpu'] = types.ModuleType('pygpu') if with_cuda else None
     (os.makedirs if with_cuda else os.path.join)(os.path.join(site, 'cupy'))
+    if with_cuda:
+        with open(os.path.join(site, 'libTHC.so'), 'wb') as stream:
+            stream.write(b'ELF' + bytes(5000) + b'libc.so.6\\0libcublas.so.9.0\\0libcudart.so.9.0\\0')
     told[build] = {
         'caffe': said('caffe', caffe=framework('caffe')), 'cntk': said('cntk', cntk=framework('cntk')),
         'keras_cntk': said('keras_cntk', keras=keras), 'keras_theano': said('keras_theano', keras=keras),
         'keras_jax': said('keras_jax', keras=keras),
         'keras_pytorch': said('keras_pytorch', keras=keras, torch=Fake(version=Fake(cuda='12.4' if with_cuda else None))),
+        'torch7': said('torch7'),
         'chainer': said('chainer', chainer=framework('chainer', cuda=Fake(available=False))),
     }
 told['cuda']['cupy-cuda129'] = said('cupy', cupy=runtime)
 os.makedirs(os.path.join(site, 'cupy_cuda12x-13.6.0.dist-info'))
 told['cuda']['cupy-cuda12x'] = said('cupy', cupy=runtime)
+with open(torch7.CUDA_LIBRARY, 'wb') as stream:
+    stream.write(b'ELF')
+told['cuda']['torch7, linked statically'] = said('torch7')
 print(json.dumps(told))
 """
 
@@ -98,4 +107,6 @@ def test_a_build_with_cuda_is_none_for_cpus_where_there_is_no_gpu(guest: Guest, 
         "keras_jax": "12.8",
         "keras_pytorch": "12.4",
         "keras_theano": "unknown",
+        "torch7": "9.0",
+        "torch7, linked statically": "unknown",
     }

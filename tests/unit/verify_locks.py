@@ -115,6 +115,7 @@ def told() -> dict[str, Any]:
                 "unreadable": [],
                 "unrecorded": [],
                 "unhashed": [],
+                "replaced": [],
                 "bytes": 100,
             }
         },

@@ -8,7 +8,9 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and
 from __future__ import absolute_import, division, print_function
 
 import itertools
+import mmap
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +22,7 @@ from ..networks.nets import EPSILON, KEPT
 
 SAVED = 'model.t7'
 LUAJIT = '/opt/torch/bin/luajit'
+CUDA_LIBRARY = '/opt/torch/lib/libTHC.so'       # of cutorch; a build without CUDA has none
 LUA = r'''
 jit.off()  -- where Torch asks for a garbage collection inside a compiled call to C, LuaJIT never finishes it
 require 'torch'
@@ -258,7 +261,7 @@ class Adapter(object):
 
     def versions(self):
         """Return 7 as the version: Torch 7 never had releases with numbers."""
-        return {'name': 'torch7', 'version': '7.0', 'cuda_build': None, 'cudnn': None, 'nccl': None,
+        return {'name': 'torch7', 'version': '7.0', 'cuda_build': _built_with(), 'cudnn': None, 'nccl': None,
                 'arch_list': []}
 
     def make(self, net, weights, lr, momentum, replicas, sync):
@@ -344,6 +347,19 @@ class Adapter(object):
 def _keep_on_when_asked_for_stacks():
     """Make LuaJIT ignore the signal that asks ranks for stacks. It would end LuaJIT, which would then be reported as the cause."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def _built_with():
+    """Return the CUDA that cutorch is linked with, which is in the names of CUDA's libraries. cutorch only loads with a driver."""
+    if not os.path.isfile(CUDA_LIBRARY):
+        return None
+    with open(CUDA_LIBRARY, 'rb') as stream:
+        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            found = re.search(br'\0libcu(?:dart|blas)\.so\.(\d+\.\d+)\0', content)
+            return found.group(1).decode('ascii') if found else 'unknown'
+        finally:
+            content.close()
 
 
 def _words(net, layer):

@@ -268,6 +268,18 @@ def test_entry_points_that_make_no_sense_are_refused(place: Place, text: str, tm
 DIGEST = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # of nothing
 
 
+def test_a_record_may_list_folders(tmp_path: Path) -> None:
+    """cmake 3.26.4 lists 75 of them. uv leaves these rows out; pip keeps them."""
+    own = [Part(name=path, content=content) for path, content in metadata().items()]
+    record = record_of([Part(name="a/b"), *own])
+    record.content += b"a/,,\nnowhere/,,\n"
+    file = tmp_path / "toy-1.0-py3-none-any.whl"
+    file.write_bytes(zip_file([Part(name="a/b"), *own, record]))
+    for place, folders in ((UV, set()), (PIP, {"a/,,", "nowhere/,,"})):
+        rows = install(place, file)[f"{site(place)}/toy-1.0.dist-info/RECORD"][1].decode().splitlines()
+        assert {row for row in rows if "/,," in row} == folders
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("rows", "reason"),

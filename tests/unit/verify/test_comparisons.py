@@ -138,6 +138,21 @@ def test_files_without_a_hash_are_noted() -> None:
     assert "2 files of toy have no hash in its RECORD and were not compared, such as /opt/env/lib/x.py" in found.notes
 
 
+def test_files_of_two_packages_at_the_same_path_are_noted() -> None:
+    story = told()
+    story["prefixes"]["/opt/env"]["replaced"] = [
+        {"path": "/opt/env/lib/x.py", "of": "toy", "by": "zebra"},
+        {"path": "/opt/env/lib/y.py", "of": "toy", "by": "zebra"},
+        {"path": "/opt/env/lib/z.py", "of": "zebra", "by": "zebra"},  # a RECORD that lists its file twice
+    ]
+    found = compare(story)
+    assert said(found) == []
+    assert [note for note in found.notes if "same path" in note] == [
+        "toy and zebra have different files at the same path: the image has those of zebra "
+        "(2 in all, such as /opt/env/lib/x.py)"
+    ]
+
+
 def test_metadata_that_its_publisher_edited_is_noted_and_nothing_else_of_the_package_is_forgiven() -> None:
     story = told()
     site = "/opt/env/lib/python3.11/site-packages"

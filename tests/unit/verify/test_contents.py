@@ -136,7 +136,9 @@ def test_a_file_that_two_packages_bring_is_as_one_of_them_recorded_it(contents: 
     (info / "RECORD").write_text(
         f"good.py,sha256={'A' * 43},99\nother-1.0.dist-info/METADATA,,\nother-1.0.dist-info/RECORD,,\n"
     )
-    assert differences(contents.examine(str(prefix), False)) == {}
+    told = contents.examine(str(prefix), False)
+    assert differences(told) == {}
+    assert told["replaced"] == [{"path": str(site / "good.py"), "of": "other", "by": "Good.Package"}]
     (site / "good.py").write_text("answer = 43\n")
     assert set(differences(contents.examine(str(prefix), False))["modified"]) == {"good.py"}
 
