@@ -2,59 +2,110 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import shlex
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-from envbuild import guard
+from envbuild.compose import wheel_layer
 from envbuild.compose.layer import EPOCH
+from envbuild.compose.members import PartOfFile
+from envbuild.compose.model import Place
 from envbuild.engine.client import Engine
+from envbuild.engine.containers import Workshop
 from envbuild.errors import BuildError
 from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Prefix
 
-_SOURCES = "/envbuild-sources.tar"
+_LIST = "envbuild-list"
 _BYTECODE = "/envbuild-bytecode.tar"
+_BLOCK = 512
+_PIECE = 1 << 20
 # The same as `compile` of step.sh, for the same reasons. A file that cannot be compiled is no error, so `find` tells what was.
+# What one run leaves is removed, so that the next one begins with the prefix as it was.
 _SCRIPT = """
 set -eu
 export LC_ALL=C.UTF-8
-: > {marker}
-tar -xf {sources} -C /
+: > /envbuild-begun
 {python} -c 'import compileall'
-{{ tar --list --file={sources} | sed 's#^#/#' | sort \\
-  | SOURCE_DATE_EPOCH={epoch} PYTHONHASHSEED=0 {python} -m compileall -qq {jobs} -i -; }} || true
-find {prefix} -name '*.pyc' -newer {marker} > /envbuild-list
-tar -cf {bytecode} -T /envbuild-list
+SOURCE_DATE_EPOCH={epoch} PYTHONHASHSEED=0 xargs -a /{list} -r -d '\\n' -n 400 -P "$(nproc)" {python} -m compileall -qq || true
+find {prefix} -name '*.pyc' -newer /envbuild-begun > /envbuild-made
+tar -cf {bytecode} -T /envbuild-made
+cat /{list} /envbuild-made | xargs -r -d '\\n' rm -f
 """
 
 
-def compiled(
-    engine: Engine, image: str, prefix: Prefix, wheels: Sequence[Mapping[str, bytes]], on_progress: OnProgress
-) -> list[dict[str, bytes]]:
-    """The bytecode of each of ``wheels``, which are modules by their absolute paths in the image; paths as well.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiler:
+    """Compiles for ``prefix`` in ``workshop``, a container with the interpreter and the empty prefix.
 
-    ``image`` holds the interpreter and the empty prefix. Two wheels that hold the same path are compiled one after the other.
-    Raises :class:`BuildError` (``no-bytecode``) if the container fails.
+    ``folder`` gets large files, to which the results refer.
     """
-    results: list[dict[str, bytes]] = [{} for _ in wheels]
-    for batch in batches(wheels):
-        owners = {path: number for number in batch for path in wheels[number]}
-        count = len(owners)
-        if not count:
-            continue
-        on_progress(Progress(stage="build", message=f"compiling the bytecode of {count} modules"))
-        for path, content in _compile(engine, image, prefix, {path: wheels[owner][path] for path, owner in owners.items()}):
-            owner = owners.get(source_of(path))
-            if owner is not None:
-                results[owner][path] = content
-    return results
+
+    workshop: Workshop
+    prefix: Prefix
+    place: Place
+    folder: Path
+    on_progress: OnProgress
+
+    def compiled(self, wheels: Sequence[Path]) -> list[dict[str, PartOfFile]]:
+        """The bytecode of each of ``wheels``, by its absolute path in the image.
+
+        Two wheels that hold the same path are compiled one after the other. Raises :class:`BuildError` (``no-bytecode``) if the
+        container fails.
+        """
+        number = sum(1 for _ in self.folder.iterdir())
+        archives = [self.folder / f"{number + each}-sources.tar" for each in range(len(wheels))]
+        modules = [_archive(wheel, self.place, archive) for wheel, archive in zip(wheels, archives, strict=True)]
+        results: list[dict[str, PartOfFile]] = [{} for _ in wheels]
+        for batch in batches(modules):
+            owners = {path: which for which in batch for path in modules[which]}
+            if not owners:
+                continue
+            self.on_progress(Progress(stage="build", message=f"compiling the bytecode of {len(owners)} modules"))
+            made = self.folder / f"{number + batch[0]}-bytecode.tar"
+            for path, content in self._compile(sorted(owners), [archives[which] for which in batch], made):
+                owner = owners.get(source_of(path))
+                if owner is not None:
+                    results[owner][path] = content
+        for archive in archives:
+            archive.write_bytes(b"")
+        return results
+
+    def _compile(self, paths: Sequence[str], archives: Sequence[Path], made: Path) -> Iterator[tuple[str, PartOfFile]]:
+        prefix = self.prefix
+        script = _SCRIPT.format(
+            list=_LIST,
+            bytecode=_BYTECODE,
+            epoch=EPOCH,
+            python=shlex.quote(f"{prefix.path}/bin/python") + (" -S" if prefix.backend == "uv" else ""),
+            prefix=shlex.quote(prefix.path),
+        )
+        self.workshop.deliver(_joined("".join(f"{path}\n" for path in paths).encode(), archives))
+        code, output = self.workshop.run(["sh", "-c", script])
+        if code != 0:
+            raise BuildError(
+                f"The bytecode of the packages in {prefix.path} could not be compiled (exit code {code}).",
+                code="no-bytecode",
+                hint="`--builder docker` builds the image by its Dockerfile.",
+                details=tuple(output.splitlines()[-20:]),
+            )
+        self.workshop.take(_BYTECODE, made)
+        yield from _parts(made)
 
 
-def batches(wheels: Sequence[Mapping[str, bytes]]) -> list[list[int]]:
-    """The numbers of the wheels, in groups within which no path comes twice."""
+@contextlib.contextmanager
+def compiler(engine: Engine, image: str, prefix: Prefix, folder: Path, on_progress: OnProgress) -> Iterator[Compiler]:
+    """What compiles for ``prefix`` of ``image`` within the block, with ``folder`` for its files."""
+    place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
+    with engine.workshop(image) as workshop:
+        yield Compiler(workshop=workshop, prefix=prefix, place=place, folder=folder, on_progress=on_progress)
+
+
+def batches(wheels: Sequence[Collection[str]]) -> list[list[int]]:
+    """The numbers of the wheels, whose modules' paths these are, in groups within which no path comes twice."""
     groups: list[tuple[list[int], set[str]]] = []
     for number, sources in enumerate(wheels):
         fitting = next((group for group in groups if group[1].isdisjoint(sources)), None)
@@ -79,35 +130,41 @@ def _dotted(path: PurePosixPath) -> str:
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
-def _compile(engine: Engine, image: str, prefix: Prefix, sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    script = _SCRIPT.format(
-        sources=_SOURCES,
-        bytecode=_BYTECODE,
-        epoch=EPOCH,
-        python=shlex.quote(f"{prefix.path}/bin/python") + (" -S" if prefix.backend == "uv" else ""),
-        prefix=shlex.quote(prefix.path),
-        jobs="-j 0" if prefix.backend == "uv" else "",
-        marker="/envbuild-begun",
-    )
-    with guard.temporary_folder("envbuild-bytecode-") as folder:
-        file = folder / "sources.tar"
-        with tarfile.open(file, "w") as archive:
-            for path, content in sorted(sources.items()):
-                entry = tarfile.TarInfo(path.lstrip("/"))
-                entry.size, entry.mtime = len(content), EPOCH
-                archive.addfile(entry, io.BytesIO(content))
-        done = engine.run(
-            image, ["sh", "-c", script], entrypoint=[], user="0", network="none", deliver={_SOURCES: file}, collect=[_BYTECODE]
-        )
-    if done.code != 0 or _BYTECODE not in done.files:
-        raise BuildError(
-            f"The bytecode of the packages in {prefix.path} could not be compiled (exit code {done.code}).",
-            code="no-bytecode",
-            hint="`--builder docker` builds the image by its Dockerfile.",
-            details=tuple(done.output.splitlines()[-20:]),
-        )
-    with tarfile.open(fileobj=io.BytesIO(done.files[_BYTECODE])) as archive:
-        for found in archive:
-            stream = archive.extractfile(found)
-            if stream is not None:
-                yield f"/{found.name.lstrip('/')}", stream.read()
+def _archive(wheel: Path, place: Place, archive: Path) -> list[str]:
+    """Write the modules of ``wheel`` to ``archive``, a tar without its end, and return their paths."""
+    paths = []
+    with archive.open("wb") as stream:
+        for path, content in wheel_layer.sources(wheel, place):
+            stream.write(_header(path, len(content)))
+            stream.write(content)
+            stream.write(bytes(-len(content) % _BLOCK))
+            paths.append(path)
+    return paths
+
+
+def _header(path: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(path.lstrip("/"))
+    entry.size, entry.mtime = size, EPOCH
+    return entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def _joined(names: bytes, archives: Sequence[Path]) -> Iterator[bytes]:
+    """One tar of the list of files and of all archives."""
+    yield _header(_LIST, len(names)) + names + bytes(-len(names) % _BLOCK)
+    for archive in archives:
+        with archive.open("rb") as stream:
+            while piece := stream.read(_PIECE):
+                yield piece
+    yield bytes(2 * _BLOCK)
+
+
+def _parts(made: Path) -> Iterator[tuple[str, PartOfFile]]:
+    """The files of the tar that lies in the tar ``made``."""
+    with made.open("rb") as stream:
+        with tarfile.open(fileobj=stream) as outer:
+            begin = next(iter(outer)).offset_data
+        stream.seek(begin)
+        with tarfile.open(fileobj=stream) as archive:
+            for found in archive:
+                if found.isreg():
+                    yield f"/{found.name.lstrip('/')}", PartOfFile(made, found.offset_data, found.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,9 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild import files
-from envbuild.compose import bytecode, engine_image, image, plan, skeleton, wheel_layer
-from envbuild.compose.model import ComposedImage, Layer, Place
+from envbuild import files, guard
+from envbuild.compose import bytecode, engine_image, image, layer_jobs, plan, skeleton
+from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
@@ -63,27 +64,35 @@ class Composer:
         ``build``, ``fetch`` and the engine raise, and :class:`BuildError` (``no-bytecode``, ``bad-wheel``).
         """
         self._begin_downloads()
-        foundation = self.build(skeleton.BELOW)
-        below = [engine_image.unpacked_layer(diff_id) for diff_id in skeleton.diff_ids(self.engine, foundation.id)]
-        planned = [layer for prefix in self.lock.prefixes for layer in self._planned(prefix, foundation.id)]
-        jobs = self._begin_layers([layer for layer in planned if self.store.find(layer.key) is None], foundation.id)
-        whole = skeleton.skeleton(self.engine, foundation.id, self.build("").id)
-        above = engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
-        for layer in below:
-            self.on_layer(layer)
+        foundation = self.build(skeleton.BELOW).id
+        upper = DaemonPool(1).submit(self._upper, foundation)
+        below = [engine_image.unpacked_layer(diff_id) for diff_id in skeleton.diff_ids(self.engine, foundation)]
+        planned = [layer for prefix in self.lock.prefixes for layer in self._planned(prefix, foundation)]
+        lacking = [layer for layer in planned if self.store.find(layer.key) is None]
+        with contextlib.ExitStack() as stack:
+            jobs = self._begin_layers(lacking, foundation, stack)
+            for layer in below:
+                self.on_layer(layer)
+            of_wheels = list(self._finished(planned, jobs))
+            whole, above = result_of(upper)
         layers = [
             *((layer, "the Dockerfile, below its wheels") for layer in below),
-            *zip(self._finished(planned, jobs), (layer.title for layer in planned), strict=True),
+            *zip(of_wheels, (layer.title for layer in planned), strict=True),
             *((above[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
         ]
         composed = image.image(layers, whole.settings, architecture=whole.architecture, created=self.created)
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
+    def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
+        """The skeleton, and its layers above the wheels by their diff ids."""
+        whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
+        return whole, engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
+
     def _finished(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> Iterator[Layer]:
         """The layers of the wheels, lowest first, each told to ``on_layer`` as soon as it and those below it are there."""
         for count, layer in enumerate(planned, 1):
             made = result_of(jobs[layer.key]) if layer.key in jobs else self._stored(layer.key)
-            self.on_progress(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
+            self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
             self.on_layer(made)
             yield made
 
@@ -151,35 +160,33 @@ class Composer:
             self._downloads[sha256] = future
         return found
 
-    def _begin_layers(self, lacking: Sequence[WheelLayer], foundation: str) -> dict[str, Future[Layer]]:
-        """Start to write layers, and return them by key. Those of one prefix share a container that compiles their bytecode."""
-        pool = DaemonPool(_CONVERTERS)
-        jobs: dict[str, Future[Layer]] = {}
-        for prefix in self.lock.prefixes:
+    def _begin_layers(
+        self, lacking: Sequence[WheelLayer], foundation: str, stack: contextlib.ExitStack
+    ) -> dict[str, Future[Layer]]:
+        """Start to make layers, and return them by key. What they need until they are made ends with ``stack``."""
+        writers = DaemonPool(_CONVERTERS)
+        jobs: dict[str, Future[Layer]] = {layer.key: Future() for layer in lacking}
+        for number, prefix in enumerate(self.lock.prefixes):
             layers = [layer for layer in lacking if layer.prefix == prefix]
             if not layers:
                 continue
-            place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
-            wheels = list(dict.fromkeys(wheel for layer in layers for wheel in layer.wheels))
-            paths = {wheel: result_of(self._downloads[wheel.sha256]) for wheel in wheels}
-            modules = [dict(wheel_layer.sources(paths[wheel], place)) for wheel in wheels]
-            compiled = bytecode.compiled(self.engine, foundation, prefix, modules, self.on_progress)
-            of_wheel = dict(zip(wheels, compiled, strict=True))
-            for layer in layers:
-                files_of_layer = [paths[wheel] for wheel in layer.wheels]
-                jobs[layer.key] = pool.submit(self._write, layer, files_of_layer, place, _merged(of_wheel, layer))
+            folder = stack.enter_context(guard.temporary_folder(f"envbuild-bytecode-{number}-"))
+            making = layer_jobs.LayerJobs(
+                layers={layer.key: layer for layer in layers},
+                downloads={wheel: self._downloads[wheel.sha256] for layer in layers for wheel in layer.wheels},
+                jobs=jobs,
+                writers=writers,
+                store=self.store,
+            )
+            making.begin_files()
+            if making.needs_compiler:
+                compiler = bytecode.compiler(self.engine, foundation, prefix, folder, self._tell)
+                DaemonPool(1).submit(making.compile_all, stack.enter_context(compiler))
         return jobs
 
-    def _write(self, layer: WheelLayer, wheels: Sequence[Path], place: Place, code: Mapping[str, bytes]) -> Layer:
-        return self.store.add(
-            layer.key,
-            lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code),
-            about=layer.title,
-        )
-
-
-def _merged(of_wheel: Mapping[Wheel, Mapping[str, bytes]], layer: WheelLayer) -> dict[str, bytes]:
-    return {path: content for wheel in layer.wheels for path, content in of_wheel[wheel].items()}
+    def _tell(self, news: Progress) -> None:
+        with self._said:
+            self.on_progress(news)
 
 
 def _wheel(artifact: Artifact) -> Wheel:

@@ -88,8 +88,34 @@ class OnDisk:
                 packed(compressed(piece))
                 unpacked(piece)
             if left or os.fstat(stream.fileno()).st_size != self.size:
-                raise BuildError(
-                    f"{self.path} changed while it was read.",
-                    code="file-changed",
-                    hint="Another program writes to it. Run the command again when that has ended.",
-                )
+                raise _changed(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfFile:
+    """Content that lies somewhere in a file, which nobody may change meanwhile."""
+
+    path: Path
+    begin: int
+    size: int
+
+    def copy(self, packed: Sink, unpacked: Sink) -> None:
+        """Hand it over, a piece a member. Raises :class:`BuildError` if the file is too short."""
+        left = self.size
+        with self.path.open("rb") as stream:
+            stream.seek(self.begin)
+            while left:
+                piece = stream.read(min(left, PIECE))
+                if not piece:
+                    raise _changed(self.path)
+                left -= len(piece)
+                packed(compressed(piece))
+                unpacked(piece)
+
+
+def _changed(path: Path) -> BuildError:
+    return BuildError(
+        f"{path} changed while it was read.",
+        code="file-changed",
+        hint="Another program writes to it. Run the command again when that has ended.",
+    )

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from envbuild.compose.wheel_layer import RULES
 from envbuild.model.lock import Lock, Prefix
@@ -14,6 +15,9 @@ from envbuild.model.lock import Lock, Prefix
 # A larger wheel has a layer of its own, which every image that installs it shares. The small ones of a prefix share one layer:
 # engines take about as long for a layer as for a megabyte.
 _LARGE = 1_000_000
+# The bytecode of wheels that are larger still is in a layer of its own: their files are converted and loaded while it is
+# compiled, and stay as they are when the interpreter changes.
+_HUGE = 50_000_000
 _MOST = 80  # layers of wheels in an image; engines take 127 layers in all
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
 
@@ -27,32 +31,48 @@ class Wheel:
     size: int
 
 
+Holds = Literal["all", "files", "bytecode"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
-    """A layer with ``wheels``, installed in ``prefix``. ``key`` is a sha256 (hex) of everything that decides its bytes."""
+    """A layer of what ``wheels`` install in ``prefix``: their files, their bytecode or both.
+
+    ``key`` is a sha256 (hex) of everything that decides its bytes.
+    """
 
     prefix: Prefix
     wheels: tuple[Wheel, ...]
+    holds: Holds
     key: str
 
     @property
     def title(self) -> str:
         """What the history of an image says of it."""
         names = [wheel.filename.removesuffix(".whl") for wheel in self.wheels]
-        return names[0] if len(names) == 1 else f"{len(names)} small packages of {self.prefix.path}"
+        told = names[0] if len(names) == 1 else f"{len(names)} small packages of {self.prefix.path}"
+        return told if self.holds != "bytecode" else f"the bytecode of {', '.join(names)}"
 
 
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
-    """The layers of ``wheels``, lowest first: each large one alone, in the given order, then all small ones.
+    """The layers of ``wheels``, lowest first: each large one alone, in the given order, the huge ones last; the bytecode of the
+    huge ones; all small ones.
 
     ``python`` identifies the interpreter, which makes the bytecode.
     """
     sizes = sorted((wheel.size for wheel in wheels), reverse=True)
     limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE
-    alone = [wheel for wheel in wheels if wheel.size > limit]
-    small = [wheel for wheel in wheels if wheel.size <= limit]
-    groups = [(wheel,) for wheel in alone] + ([tuple(small)] if small else [])
-    return tuple(WheelLayer(prefix=prefix, wheels=group, key=_key(prefix, group, python)) for group in groups)
+    huge = tuple(wheel for wheel in wheels if wheel.size > max(limit, _HUGE))
+    large = [wheel for wheel in wheels if wheel.size > limit and wheel not in huge]
+    small = tuple(wheel for wheel in wheels if wheel.size <= limit)
+    groups: list[tuple[tuple[Wheel, ...], Holds]] = [((wheel,), "all") for wheel in large]
+    groups += [((wheel,), "files") for wheel in huge]
+    groups += [(huge, "bytecode"), (small, "all")]
+    return tuple(
+        WheelLayer(prefix=prefix, wheels=group, holds=holds, key=_key(prefix, group, holds, python))
+        for group, holds in groups
+        if group
+    )
 
 
 def interpreter(lock: Lock, prefix: Prefix) -> str | None:
@@ -66,12 +86,13 @@ def interpreter(lock: Lock, prefix: Prefix) -> str | None:
     return hashlib.sha256(" ".join([python.executable, *pins]).encode()).hexdigest() if pins else None
 
 
-def _key(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> str:
+def _key(prefix: Prefix, wheels: Sequence[Wheel], holds: Holds, python: str) -> str:
     parts = {
         "rules": RULES,
         "wheels": [wheel.sha256 for wheel in wheels],
         "prefix": prefix.path,
-        "python": [prefix.python.version, python],
+        "holds": holds,
+        "python": [prefix.python.version, "" if holds == "files" else python],
         "installer": prefix.backend,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from envbuild.compose.layer import LayerWriter
-from envbuild.compose.members import COMPRESSOR, InMemory, OnDisk
+from envbuild.compose.members import COMPRESSOR, Content, InMemory, OnDisk
 from envbuild.compose.model import Layer, Place
 from envbuild.compose.wheel import Entry, read_entries
 from envbuild.compose.wheel_zip import WheelZip
@@ -17,13 +17,15 @@ from envbuild.errors import BuildError
 # Belongs to the key of every layer: increase the number with each change that gives the same wheel another layer.
 RULES = f"2, {COMPRESSOR}"
 
+Bytecode = Mapping[str, bytes | Path | Content]  # absolute paths in the image, and the content there
 
-def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Mapping[str, bytes | Path]) -> Layer:
+
+def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Bytecode) -> Layer:
     """Write one layer of all ``wheels`` (each with whether a user asked for it by name), of which a later one wins.
 
-    ``bytecode``: absolute paths in the image, and the content there. It replaces what wheels have at the same paths. The same
-    arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; what was
-    written to ``stream`` until then is no layer.
+    ``bytecode`` replaces what wheels have at the same paths. Without wheels, the layer holds bytecode only. The same arguments
+    give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; what was written to
+    ``stream`` until then is no layer.
     """
     with ExitStack() as stack:
         found: dict[str, Entry] = {}
@@ -32,7 +34,7 @@ def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, b
             for entry in read_entries(wheel, place, is_requested=is_requested):
                 _add(found, entry, file.name)
         for path, content in bytecode.items():
-            found[path] = Entry(path, InMemory(content) if isinstance(content, bytes) else OnDisk.of(content))
+            found[path] = Entry(path, _content(content))
         _add_parents(found, ", ".join(file.name for file, _ in wheels))
         writer = LayerWriter(stream)
         for path in sorted(found):
@@ -52,6 +54,12 @@ def sources(wheel: Path, place: Place) -> Iterator[tuple[str, bytes]]:
                 content = bytearray()
                 entry.content.copy(lambda _: None, content.extend)
                 yield entry.path, bytes(content)
+
+
+def _content(content: bytes | Path | Content) -> Content:
+    if isinstance(content, bytes):
+        return InMemory(content)
+    return OnDisk.of(content) if isinstance(content, Path) else content
 
 
 def _add(found: dict[str, Entry], entry: Entry, name: str) -> None:

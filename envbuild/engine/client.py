@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import shutil
@@ -212,6 +213,16 @@ class Engine:
             ),
             on_line,
         )
+
+    @contextlib.contextmanager
+    def workshop(self, image: str) -> Iterator[containers.Workshop]:
+        """A container of ``image`` without a network, in which root runs any number of commands until the block ends.
+
+        Raises :class:`EngineError` if it does not start.
+        """
+        containers.remove_if_killed(self.endpoint)
+        with containers.workshop(self.client, image) as found:
+            yield found
 
     def tag(self, image: str, reference: str) -> None:
         """Give ``image`` one more name; another image with this name loses it."""

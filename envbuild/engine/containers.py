@@ -105,6 +105,78 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
     )
 
 
+class Workshop:
+    """A running container in which commands run one after the other; make one with :func:`workshop`."""
+
+    def __init__(self, client: DockerClient, container: str) -> None:
+        self._client = client
+        self._container = container
+        self._closing = threading.Lock()
+
+    def start(self) -> None:
+        """Start the container."""
+        self._client.api.start(self._container)
+
+    def deliver(self, archive: Iterator[bytes]) -> None:
+        """Unpack a tar at the root of the container."""
+        self._client.api.put_archive(self._container, "/", archive)
+
+    def run(self, argv: Sequence[str]) -> tuple[int, str]:
+        """Run a command as root; returns its exit code and what it printed."""
+        api: Any = self._client.api
+        made = api.exec_create(self._container, list(argv), user="0")
+        output: bytes = api.exec_start(made["Id"])
+        return int(api.exec_inspect(made["Id"])["ExitCode"]), output.decode(errors="replace")
+
+    def take(self, path: str, into: Path) -> None:
+        """Write a tar that holds the file at ``path`` to the file ``into``."""
+        pieces, _ = self._client.api.get_archive(self._container, path)
+        with into.open("wb") as stream:
+            for piece in pieces:
+                stream.write(piece)
+
+    def close(self) -> None:
+        """Remove the container; nothing if that was done."""
+        with self._closing:
+            container, self._container = self._container, ""
+            if container:
+                _remove(self._client, container)
+
+
+@contextlib.contextmanager
+def workshop(client: DockerClient, image: str) -> Iterator[Workshop]:
+    """Start a container of ``image`` without a network; it is removed at the end of the block."""
+    from docker.errors import APIError
+
+    sweep(client)
+    spec = ContainerSpec(
+        image=image,
+        argv=("sleep", "infinity"),
+        mounts=(),
+        env={},
+        gpus=None,
+        shm_size=None,
+        ulimits={},
+        network="none",
+        user="0",
+        read_only=False,
+        timeout_s=None,
+        stdin=None,
+        entrypoint=(),
+        collect=(),
+    )
+    found: Workshop | None = None
+    try:
+        found = Workshop(client, _create(client, spec))
+        found.start()
+        yield found
+    except APIError as error:
+        raise _refused(spec, error) from error
+    finally:
+        if found is not None:
+            found.close()
+
+
 def sweep(client: DockerClient) -> int:
     """Remove the containers of killed runs on this machine; return their number."""
     from docker.errors import APIError

@@ -320,18 +320,18 @@ refuse_incomplete_wheels() {
 # 3.7 on, SOURCE_DATE_EPOCH makes bytecode refer to its source by hash. Older bytecode contains the source's time, so times are
 # set first. Modules of earlier layers are not compiled again: that would store them twice. Errors are ignored: some packages
 # contain files that do not compile. Without -S, Python imports what .pth files of other packages name, and bytecode depends on
-# what the interpreter has imported.
+# what the interpreter has imported. Each core compiles 400 modules at a time (compileall itself uses one core for a list of
+# files); the bytecode of a module does not depend on which others are compiled with it.
 compile() {
-  local python=("$1/bin/python" -S) jobs=(-j 0)
+  local python=("$1/bin/python" -S)
   if [[ -e /mnt/tools/pip.whl ]]; then
     python=("$1/bin/python") # finds the standard library by its own site.py
-    jobs=()                  # old Pythons do not have this option
   fi
   "${python[@]}" -c 'import compileall'
   rm -f "$1/.lock" # uv's lock file, which everybody may write to
   settle
   { find "$1" -name '*.py' -cnewer "${scratch}/begun" | sort \
-    | SOURCE_DATE_EPOCH="${epoch}" PYTHONHASHSEED=0 "${python[@]}" -m compileall -qq ${jobs[@]+"${jobs[@]}"} -i -; } || true
+    | SOURCE_DATE_EPOCH="${epoch}" PYTHONHASHSEED=0 xargs -r -d '\n' -n 400 -P "$(nproc)" "${python[@]}" -m compileall -qq; } || true
 }
 
 # --- The image itself ---------------------------------------------------------------------------------------------------------

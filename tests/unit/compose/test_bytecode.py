@@ -22,5 +22,4 @@ def test_the_module_of_a_file_of_bytecode(bytecode: str, source: str) -> None:
 
 
 def test_wheels_that_hold_the_same_path_are_compiled_apart() -> None:
-    one, two, three = {"/e/a.py": b"", "/e/tests.py": b"1"}, {"/e/b.py": b""}, {"/e/tests.py": b"2"}
-    assert batches([one, two, three, {}]) == [[0, 1, 3], [2]]
+    assert batches([["/e/a.py", "/e/tests.py"], ["/e/b.py"], ["/e/tests.py"], []]) == [[0, 1, 3], [2]]

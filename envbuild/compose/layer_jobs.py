@@ -1,0 +1,84 @@
+"""Makes the layers of one prefix, each as soon as its wheels are downloaded and their bytecode is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild.compose import wheel_layer
+from envbuild.compose.bytecode import Compiler
+from envbuild.compose.members import PartOfFile
+from envbuild.compose.model import Layer, Place
+from envbuild.compose.plan import Wheel, WheelLayer
+from envbuild.compose.store import LayerStore
+from envbuild.index.thread_pool import DaemonPool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerJobs:
+    """``jobs`` are the results for ``layers``, both by key; ``writers`` write them to ``store``."""
+
+    layers: Mapping[str, WheelLayer]
+    downloads: Mapping[Wheel, Future[Path]]
+    jobs: Mapping[str, Future[Layer]]
+    writers: DaemonPool
+    store: LayerStore
+
+    @property
+    def needs_compiler(self) -> bool:
+        """Whether a layer holds bytecode."""
+        return any(layer.holds != "files" for layer in self.layers.values())
+
+    def begin_files(self) -> None:
+        """Have each layer without bytecode written as soon as its wheels are there."""
+        for layer in self.layers.values():
+            if layer.holds == "files":
+                (wheel,) = layer.wheels
+                self.downloads[wheel].add_done_callback(functools.partial(self._begin, layer, {}))
+
+    def compile_all(self, compiler: Compiler) -> None:
+        """Compile the wheels as they arrive, those that are there together, and have each layer written when it can be."""
+        try:
+            waiting = [layer for layer in self.layers.values() if layer.holds != "files"]
+            left = {self.downloads[wheel]: wheel for layer in waiting for wheel in layer.wheels}
+            code: dict[Wheel, dict[str, PartOfFile]] = {}
+            while left:
+                arrived, _ = wait(left, return_when=FIRST_COMPLETED)
+                batch = [wheel for download, wheel in left.items() if download in arrived]
+                left = {download: wheel for download, wheel in left.items() if download not in arrived}
+                code |= zip(batch, compiler.compiled([self.downloads[wheel].result() for wheel in batch]), strict=True)
+                for layer in [layer for layer in waiting if code.keys() >= set(layer.wheels)]:
+                    waiting.remove(layer)
+                    self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})
+            compiler.workshop.close()
+        except BaseException as error:  # raised again when the result is read
+            for job in self.jobs.values():
+                with contextlib.suppress(InvalidStateError):
+                    job.set_exception(error)
+
+    def _begin(self, layer: WheelLayer, code: wheel_layer.Bytecode, _download: Future[Path] | None = None) -> None:
+        self.writers.submit(self._write, layer, code)
+
+    def _write(self, layer: WheelLayer, code: wheel_layer.Bytecode) -> None:
+        job = self.jobs[layer.key]
+        try:
+            wheels = [] if layer.holds == "bytecode" else [self.downloads[wheel].result() for wheel in layer.wheels]
+            made = self._add(layer, wheels, code)
+            with contextlib.suppress(InvalidStateError):
+                job.set_result(made)
+        except BaseException as error:  # raised again when the result is read
+            with contextlib.suppress(InvalidStateError):
+                job.set_exception(error)
+
+    def _add(self, layer: WheelLayer, wheels: Sequence[Path], code: wheel_layer.Bytecode) -> Layer:
+        prefix = layer.prefix
+        place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
+        return self.store.add(
+            layer.key,
+            lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code),
+            about=layer.title,
+        )
