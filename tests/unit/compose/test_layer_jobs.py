@@ -1,0 +1,123 @@
+"""The layers of a prefix are made as its wheels arrive, and do not depend on the order in which they do."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from wheel_files import Part, make_wheel
+
+from envbuild.compose import layer_jobs
+from envbuild.compose.bytecode import Compiler
+from envbuild.compose.members import PartOfFile
+from envbuild.compose.model import Layer
+from envbuild.compose.plan import Wheel, wheel_layers
+from envbuild.compose.store import LayerStore
+from envbuild.errors import BuildError
+from envbuild.index.thread_pool import DaemonPool, result_of
+from envbuild.lock import lock_file
+from envbuild.model import Prefix
+from envbuild.workspace import find
+
+HUGE, SMALL, OTHER = (
+    Wheel(filename=f"{name}-1.0-py3-none-any.whl", sha256=letter * 64, size=size)
+    for name, letter, size in (("huge", "a", 300_000_000), ("small", "b", 10), ("other", "c", 20))
+)
+
+
+class Container:
+    """In place of the container: closing it does nothing."""
+
+    def close(self) -> None: ...
+
+
+class FromNames:
+    """In place of the compiler: the bytecode of a wheel is its file's name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workshop = Container()
+        self.folder = folder
+
+    def compiled(self, wheels: list[Path]) -> list[dict[str, PartOfFile]]:
+        found = []
+        for wheel in wheels:
+            made = self.folder / f"{wheel.stem}.code"
+            made.write_text(wheel.name)
+            found.append({f"/opt/env/lib/{wheel.stem}.pyc": PartOfFile(made, 0, len(wheel.name))})
+        return found
+
+
+class Failing(FromNames):
+    def compiled(self, wheels: list[Path]) -> list[dict[str, PartOfFile]]:
+        raise BuildError(f"{len(wheels)} wheels cannot be compiled.", code="no-bytecode")
+
+
+@pytest.fixture(scope="module")
+def prefix() -> Prefix:
+    found = lock_file.read(find().lock_file("opencv-5.0.0.93-cpu-py311-debian12")).prefixes[0]
+    return replace(found, path="/opt/env", backend="uv")
+
+
+def begun(prefix: Prefix, folder: Path) -> layer_jobs.LayerJobs:
+    layers = {layer.key: layer for layer in wheel_layers(prefix, [HUGE, SMALL, OTHER], "python")}
+    return layer_jobs.LayerJobs(
+        layers=layers,
+        downloads={wheel: Future() for wheel in (HUGE, SMALL, OTHER)},
+        jobs={key: Future() for key in layers},
+        writers=DaemonPool(2),
+        store=LayerStore(folder),
+    )
+
+
+def made(prefix: Prefix, folder: Path, order: list[Wheel]) -> list[Layer]:
+    """The layers, lowest first, with the wheels arriving in this order."""
+    making = begun(prefix, folder / "store")
+    making.begin_files()
+    compiling = DaemonPool(1).submit(making.compile_all, cast(Compiler, FromNames(folder)))
+    for wheel in order:
+        (folder / wheel.sha256).mkdir()
+        file = make_wheel(folder / wheel.sha256, [Part(name="toy/a.py", content=wheel.filename.encode())])
+        making.downloads[wheel].set_result(file)
+    result_of(compiling)
+    return [result_of(job) for job in making.jobs.values()]
+
+
+def test_layers_do_not_depend_on_the_order_of_arrival(prefix: Prefix, tmp_path: Path) -> None:
+    found = []
+    for number, order in enumerate(([HUGE, SMALL, OTHER], [OTHER, HUGE, SMALL], [SMALL, OTHER, HUGE])):
+        (tmp_path / str(number)).mkdir()
+        found.append(made(prefix, tmp_path / str(number), order))
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0])) == 3
+
+
+def test_the_files_of_a_huge_wheel_do_not_wait_for_the_compiler(prefix: Prefix, tmp_path: Path) -> None:
+    making = begun(prefix, tmp_path / "store")
+    making.begin_files()
+    making.downloads[HUGE].set_result(make_wheel(tmp_path, [Part(name="toy/a.py")]))
+    assert result_of(next(iter(making.jobs.values()))).unpacked > 0
+
+
+def test_a_failed_download_is_the_error_of_the_layer(prefix: Prefix, tmp_path: Path) -> None:
+    making = begun(prefix, tmp_path / "store")
+    making.begin_files()
+    for download in making.downloads.values():
+        download.set_exception(BuildError("The index does not answer.", code="index-unreachable"))
+    making.compile_all(cast(Compiler, FromNames(tmp_path)))
+    for job in making.jobs.values():
+        with pytest.raises(BuildError, match="does not answer"):
+            result_of(job)
+
+
+def test_a_compiler_that_fails_ends_all_layers_that_wait_for_it(prefix: Prefix, tmp_path: Path) -> None:
+    making = begun(prefix, tmp_path / "store")
+    file = make_wheel(tmp_path, [Part(name="toy/a.py")])
+    for download in making.downloads.values():
+        download.set_result(file)
+    making.compile_all(cast(Compiler, Failing(tmp_path)))
+    for job in making.jobs.values():
+        with pytest.raises(BuildError, match="cannot be compiled"):
+            result_of(job)
