@@ -1,36 +1,47 @@
 """How long it takes until the engine has an image: composed, by its Dockerfile, and by Dockerfiles that people write by hand.
 
-    python benchmarks/build.py [--rounds 3] [NAME…]
+    python benchmarks/build.py [--rounds 3] [--registry] [NAME…]
 
 Each round makes each image once in each way, in turn, so that other load meets all of them alike. All ways begin with the same
 image of the system and Python, and nothing else is cached: every wheel is downloaded again. `floor` is the least that any way
 needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how
-many times as long as composing each way takes. Needs an engine (`envbuild engine up`) and a package index.
+many times as long as composing each way takes. Below it stands how long each phase of composing was at work; phases overlap.
+
+With `--registry` each image is pushed, too, to an empty `docker-registry` (Debian's package) on loopback; then one small package
+is left out, and the image is made and pushed again with all that the first time left. Needs an engine (`envbuild engine up`) and
+a package index.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from envbuild import build, build_context, build_secret, render, workspace
-from envbuild.compose import skeleton
+from envbuild.compose import bytecode, engine_image, skeleton, wheel_layer
+from envbuild.compose.outputs import engine as engine_output
+from envbuild.engine import package_check
 from envbuild.engine.client import Engine
+from envbuild.index.client import Index
 from envbuild.lock import lock_file
 from envbuild.model.lock import Lock
-from envbuild.pipeline import composing
+from envbuild.pipeline import composing, publishing
 from envbuild.pipeline.tools import Tools
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cpu-py311-debian12")
@@ -84,29 +95,28 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
     pip = lock.prefixes[0].pip
     assert pip is not None
     shutil.copy(tools.index.fetch_artifact(pip, tools.workspace.downloads), by_hand / "tools/pip.whl")
-    lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in lock.prefixes[0].artifacts]
-    (by_hand / "requirements.txt").write_text("\n".join(lines) + "\n")
     return Case(tools=tools, lock=lock, base=base, context=by_hand, image_of_system=image_of_system)
 
 
-def by_hand(case: Case, way: str) -> None:
+def by_hand(case: Case, way: str) -> list[str]:
     (case.context / "Dockerfile").write_text(DOCKERFILE.format(base=case.base, install=INSTALL[way], scratch=SCRATCH))
+    lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in case.lock.prefixes[0].artifacts]
+    (case.context / "requirements.txt").write_text("\n".join(lines) + "\n")
     tag = f"envbuild-benchmark/{way}:latest"
     secrets = build_secret.joined(case.tools.index.build_secrets())
-    case.engine.build(case.context, tag=tag, secrets=secrets, no_cache=True)
-    case.engine.remove_image(tag)
+    case.engine.build(case.context, tag=tag, secrets=secrets)
+    return [tag]
 
 
-def ours(case: Case, *, compose: bool) -> None:
+def ours(case: Case, *, compose: bool) -> list[str]:
     tools = case.tools
     rendering = render.render(case.lock, tools.recipes, tools.templates)
     make_image = composing.composer(tools, case.lock) if compose else None
     made = build.build(tools.engine, tools.workspace, case.lock, tools.recipes, rendering, tools.index, compose=make_image)
-    for tag in made.tags:
-        tools.engine.remove_image(tag)
+    return list(made.tags)
 
 
-def floor(case: Case) -> None:
+def floor(case: Case) -> list[str]:
     """Download the wheels, and write what is in them once."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(4) as pool:
         wheels = sorted(case.lock.prefixes[0].artifacts, key=lambda each: -(each.size or 0))
@@ -115,15 +125,96 @@ def floor(case: Case) -> None:
                 for name in archive.namelist():
                     with archive.open(name) as member:
                         shutil.copyfileobj(member, out, 1 << 20)
+    return []
 
 
-WAYS: dict[str, Callable[[Case], None]] = {
-    "envbuild, composed": lambda case: ours(case, compose=True),
+COMPOSED = "envbuild, composed"
+WAYS: dict[str, Callable[[Case], list[str]]] = {
+    COMPOSED: lambda case: ours(case, compose=True),
     "envbuild, Dockerfile": lambda case: ours(case, compose=False),
     "pip by hand": lambda case: by_hand(case, "pip"),
     "uv by hand": lambda case: by_hand(case, "uv"),
     "floor": floor,
 }
+
+
+def push(case: Case, tags: list[str], host: str) -> None:
+    """Push by the program that serves the image: ours from the layer store, the engine's for the others."""
+    name = case.lock.environment.name
+    if tags[0].startswith(build.REPOSITORY):
+        publishing.push(case.tools, name, f"{host}/benchmark")
+    elif tags:
+        target = f"{host}/{tags[0]}"
+        case.engine.tag(tags[0], target)
+        docker = [case.engine.cli.path, "--host", case.engine.endpoint, "push", "--quiet", target]
+        subprocess.run(docker, check=True, stdout=subprocess.DEVNULL)
+        tags.append(target)
+
+
+@contextlib.contextmanager
+def registry(scratch: Path) -> Iterator[str]:
+    """An empty registry on loopback: its host and port."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{found.getsockname()[1]}"
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    config = folder / "config.yml"
+    storage = f"storage: {{filesystem: {{rootdirectory: {folder}/data}}}}"
+    config.write_text(f"version: 0.1\nlog: {{level: error}}\n{storage}\nhttp: {{addr: {host}}}\n")
+    program = ["docker-registry", "serve", str(config)]
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(OSError), socket.create_connection(tuple(host.split(":"))):  # type: ignore[arg-type]
+                    break
+            yield host
+        finally:
+            process.terminate()
+    shutil.rmtree(folder)
+
+
+class Phases:
+    """How long each phase was at work: the time in which at least one thread was in it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside: dict[str, int] = {}
+        self._began: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
+
+    def watch(self, owner: Any, name: str, phase: str) -> None:
+        """Count calls of ``owner.name`` to ``phase``."""
+        watched = getattr(owner, name)
+
+        @functools.wraps(watched)
+        def counted(*arguments: Any, **options: Any) -> Any:
+            with self._lock:
+                if not self._inside.setdefault(phase, 0):
+                    self._began[phase] = time.monotonic()
+                self._inside[phase] += 1
+            try:
+                return watched(*arguments, **options)
+            finally:
+                with self._lock:
+                    self._inside[phase] -= 1
+                    if not self._inside[phase]:
+                        took = time.monotonic() - self._began[phase]
+                        self.seconds[phase] = self.seconds.get(phase, 0.0) + took
+
+        setattr(owner, name, counted)
+
+
+def watch_phases() -> Phases:
+    phases = Phases()
+    phases.watch(build, "assemble", "build context")
+    phases.watch(Engine, "build", "the engine builds the skeleton")
+    phases.watch(engine_image, "keep_layers", "the engine saves the skeleton's layers")
+    phases.watch(Index, "fetch_artifact", "download")
+    phases.watch(bytecode.Compiler, "compiled", "bytecode")
+    phases.watch(wheel_layer, "write", "convert wheels to layers")
+    phases.watch(engine_output, "send", "load into the engine")
+    phases.watch(package_check, "require_pinned", "check Debian packages in the image")
+    return phases
 
 
 def forget(case: Case) -> None:
@@ -140,29 +231,81 @@ def forget(case: Case) -> None:
     os.sync()
 
 
+def without_one(case: Case) -> Case:
+    """The same without its smallest package."""
+    prefix, *others = case.lock.prefixes
+    smallest = min(prefix.artifacts, key=lambda each: each.size or 0)
+    left = tuple(each for each in prefix.artifacts if each != smallest)
+    return replace(case, lock=replace(case.lock, prefixes=(replace(prefix, artifacts=left), *others)))
+
+
+def measure(case: Case, way: str, host: str) -> dict[str, float]:
+    """Seconds until the image is in the engine, in the registry, and there again with one package less."""
+    forget(case)
+    tags: list[str] = []
+    try:
+        began = time.monotonic()
+        tags += WAYS[way](case)
+        took = {"engine": time.monotonic() - began}
+        if host and tags:
+            push(case, tags, host)
+            took["registry"] = time.monotonic() - began
+            began = time.monotonic()
+            changed = without_one(case)
+            again = WAYS[way](changed)
+            tags += again
+            push(changed, again, host)
+            took["one less"] = time.monotonic() - began
+    finally:
+        for tag in dict.fromkeys(tags):
+            case.engine.remove_image(tag)
+    print(f"  {case.lock.environment.name}, {way}: " + told(took), file=sys.stderr, flush=True)
+    return took
+
+
+def told(took: dict[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items())
+
+
+def table(rows: dict[str, list[dict[str, float]]]) -> None:
+    """Medians, and how many times as long as composing each way took in the same round."""
+    for goal in rows[COMPOSED][0]:
+        print(f"\n{'seconds':>9} {'ratio':>6}   until it is in the {goal}" if goal != "one less" else "\none package less")
+        for way, rounds in rows.items():
+            taken = [each[goal] for each in rounds if goal in each]
+            if taken:
+                pairs = zip(taken, (each[goal] for each in rows[COMPOSED]), strict=True)
+                ratio = statistics.median(mine / other for mine, other in pairs)
+                print(f"{statistics.median(taken):9.1f} {ratio:6.2f}   {way}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--registry", action="store_true")
     options = parser.parse_args()
     tools = Tools(workspace.find())
-    told: Any = tools.engine.info
-    print(f"{told.name}, {os.cpu_count()} CPUs; medians of {options.rounds} interleaved rounds")
+    about: Any = tools.engine.info
+    phases = watch_phases()
+    print(f"{about.name}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds")
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.names:
             case = prepare(tools, name, Path(scratch))
-            seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+            rows: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+            shares: dict[str, list[float]] = {}
             for _ in range(options.rounds):
-                for way, make in WAYS.items():
-                    forget(case)
-                    began = time.monotonic()
-                    make(case)
-                    seconds[way].append(time.monotonic() - began)
-                    print(f"  {name}, {way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
-            print(f"\n{name}\n{'seconds':>9} {'ratio':>6}   way")
-            for way, taken in seconds.items():
-                ratios = [mine / other for mine, other in zip(taken, seconds["envbuild, composed"], strict=True)]
-                print(f"{statistics.median(taken):9.1f} {statistics.median(ratios):6.2f}   {way}")
+                for way in WAYS:
+                    with registry(Path(scratch)) if options.registry else contextlib.nullcontext("") as host:
+                        phases.seconds.clear()
+                        rows[way].append(measure(case, way, host))
+                    if way == COMPOSED and not options.registry:
+                        for phase, seconds in phases.seconds.items():
+                            shares.setdefault(phase, []).append(seconds / rows[way][-1]["engine"])
+            print(f"\n{name}")
+            table(rows)
+            for phase, found in sorted(shares.items(), key=lambda each: -statistics.median(each[1])):
+                print(f"{statistics.median(found):9.0%}          {phase}")
             tools.engine.remove_image(case.base)
     return 0
 

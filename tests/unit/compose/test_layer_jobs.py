@@ -19,7 +19,7 @@ from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.lock import lock_file
-from envbuild.model import Prefix
+from envbuild.model.lock import Prefix
 from envbuild.workspace import find
 
 HUGE, SMALL, OTHER = (
