@@ -7,9 +7,9 @@ image of the system and Python, and nothing else is cached: every wheel is downl
 needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how
 many times as long as composing each way takes. Below it stands how long each phase of composing was at work; phases overlap.
 
-With `--registry` each image is pushed, too, to an empty `docker-registry` (Debian's package) on loopback; then one small package
-is left out, and the image is made and pushed again with all that the first time left. Needs an engine (`envbuild engine up`) and
-a package index.
+With `--registry` each image is pushed, too, to an empty `docker-registry` (a package of Debian) on loopback; then one small
+package is left out, and the image is made and pushed again with all that the first time left. Needs an engine (`envbuild engine
+up`) and a package index.
 """
 
 from __future__ import annotations
