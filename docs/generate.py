@@ -31,6 +31,7 @@ SCHEMAS = {
     "matrix": ("matrix-fields.md", "Fields of the matrix"),
     "envbuild": ("envbuild-fields.md", "Fields of an envbuild.yaml"),
     "lock": ("lock-fields.md", "Fields of a lock"),
+    "bundle": ("bundle-fields.md", "Fields of a bundle"),
     "smoke-report": ("report-fields.md", "Fields of a smoke report"),
     "resolution": ("resolution-fields.md", "Fields of a resolution"),
     "refusal": ("refusal-fields.md", "Fields of a refusal"),

@@ -103,10 +103,12 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
     repository: str = REPOSITORY,
     check: Check = lambda _image, _base: None,
     compose: MakeImage | None = None,
+    supply: Callable[[], Mapping[str, Path]] = dict,
 ) -> BuildRecord:
     """Build the image of ``lock`` from its ``rendering``, or keep the existing image if all inputs are the same.
 
-    ``compose`` makes the image in place of the engine's builder.
+    ``compose`` makes the image in place of the engine's builder. ``supply`` is called before anything is built; it returns
+    further files of the build context (path in it → file).
     ``aliases`` are further tags, such as the request as it was typed; invalid tags are left out. ``check`` is called for every
     image before a tag moves to it. If it raises, no tag has moved and the record is unchanged.
 
@@ -126,6 +128,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
+        more = supply()
         real, have = provide_base(lock, engine, workspace, on_progress)
         below = engine.image(real.image_id)
         for line in real.notes:
@@ -133,12 +136,11 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         bases.check_repositories(lock.environment)
         have(lock.step_debs())
         try:
-            context = assemble(workspace, lock, recipes, rendering, index, on_progress)
+            context = assemble(workspace, lock, recipes, rendering, index, on_progress, more=more)
         except BuildError as error:
             raise download_errors.of_lock(lock, error) from error
         secrets = build_secret.joined(index.build_secrets() | _apt_secrets(lock, workspace, on_progress))
         before = read_record(workspace, name)
-        moment = time_of(lock)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
         unverified = f"{UNVERIFIED}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         try:
@@ -148,7 +150,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
                     context=context,
                     tag=unverified,
                     secrets=secrets,
-                    build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(moment.timestamp()))},
+                    build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(time_of(lock).timestamp()))},
                     no_cache=no_cache,
                 )
             )
@@ -178,7 +180,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
             size=image.size if image is not None else 0,
             kept=False,
             layers=image.layers if image is not None else (),
-            dated=image is not None and image.created.startswith(moment.isoformat()[:19]),
+            dated=image is not None and image.created.startswith(time_of(lock).isoformat()[:19]),
             rendering=rendered,
             guest=guest,
             builder=_builder(compose),

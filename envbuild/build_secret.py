@@ -16,6 +16,50 @@ _FILES = {"envbuild-ca": "ca", "envbuild-apt": "sources.list", "envbuild-apt-con
 CA = f"{FOLDER}/ca"
 
 
+# Builds without a network: the folder of the files in the build context, as the steps see it.
+OFFLINE = "step/offline"
+_OFFLINE_SCRIPT = """\
+export UV_OFFLINE=1 UV_FIND_LINKS=/mnt/offline/files UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never
+export PIP_NO_INDEX=1 PIP_FIND_LINKS=/mnt/offline/files PIP_CONFIG_FILE=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+eval "locked_$(declare -f installer)"
+# uv notes in each installed package when its local wheel was made. Packages from an index have no such note, and both ways must
+# give the same layers.
+installer() {
+  locked_installer "$@"
+  local record
+  find "$1" -path '*.dist-info/uv_cache.json' | while read -r record; do
+    sed -i '/[.]dist-info\\/uv_cache[.]json,/d' "${record%/*}/RECORD"
+    rm "${record}"
+  done
+}
+# curl -o FILE ... URL: copies the file of the bundle that has this address. The caller checks its hash.
+curl() {
+  local file=
+  while [[ $# -gt 1 ]]; do
+    if [[ "$1" == -o ]]; then
+      file=$2
+    fi
+    shift
+  done
+  cp "/mnt/offline/fetched/$(printf %s "$1" | sha256sum | cut -d' ' -f1)" "${file}"
+}
+"""
+
+
+def offline() -> dict[str, bytes]:
+    """Return the secret of a build whose files are all in ``step/offline`` of its context.
+
+    Python packages are in its folder ``files``. Its folder ``fetched`` has the files that steps would download; each has the
+    name that :func:`fetched_name` gives.
+    """
+    return {VARIABLES: _OFFLINE_SCRIPT.encode()}
+
+
+def fetched_name(url: str) -> str:
+    """Return the name in ``step/offline/fetched`` of the file that a step would download from ``url``."""
+    return hashlib.sha256(url.encode()).hexdigest()
+
+
 def joined(parts: Mapping[str, bytes]) -> dict[str, bytes]:
     """Join the named parts into the single secret. No parts give no secret; an unknown name is an error."""
     if not parts:

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from envbuild import files, guard, procs
+from envbuild import files, guard, network, procs
 from envbuild.errors import BuildError
 from envbuild.model import OnProgress, Progress, as_news
 
@@ -31,11 +31,11 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
     if the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
     :class:`BuildError` (``source-unreachable``; ``hash-differs`` where what was fetched now is not what the lock pins).
     """
-    name = repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
-    target = folder / f"{name}-{hashlib.sha256(f'{repository} {revision}'.encode()).hexdigest()[:12]}.tar"
+    target = archive_path(repository, revision, folder)
     with files.locked(target.with_suffix(".running"), as_news("source", on_progress)):
         if _is_whole(target, sha256):
             return target
+        network.require(f"The source {repository} at {revision}")
         on_progress(Progress(stage="source", message=f"fetching {repository} at {revision}"))
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +51,12 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
         except OSError as error:
             raise files.explain_os_error(error, target) from error
     return target
+
+
+def archive_path(repository: str, revision: str, folder: Path) -> Path:
+    """Return the path of the archive in ``folder``, whether or not it exists."""
+    name = repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    return folder / f"{name}-{hashlib.sha256(f'{repository} {revision}'.encode()).hexdigest()[:12]}.tar"
 
 
 def _note(target: Path) -> Path:

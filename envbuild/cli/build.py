@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 @click.option("--no-cache", is_flag=True, help="Build every layer again, without the engine's cache.")
 @options.builder
 @options.engine
+@options.offline
 @options.constraints
 @options.common
 @click.pass_obj
-def command(
-    session: Session, /, name: str, no_cache: bool, start_engine: bool, builder: Builder, **constraints: str | None
-) -> int:
+def command(session: Session, /, name: str, no_cache: bool, builder: Builder, **values: Any) -> int:
     """Build the image of NAME from its lock and verify it. An image with unchanged inputs is not built again.
 
     The image gets its tags only after it was verified.
@@ -32,12 +31,13 @@ def command(
     from envbuild import codec
     from envbuild.pipeline import building, locking, rendering, resolving
 
+    tools_from = {key: values.pop(key) for key in ("start_engine", "offline")}
     with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
-        resolution = resolving.resolve_buildable(tools, [name], options.chosen(constraints))
+        tools = session.tools([name], on_progress=shown.news, **tools_from)
+        resolution = resolving.resolve_buildable(tools, [name], options.chosen(values))
         locked = locking.require_lock(tools, resolution.environment.name)
         rendered = rendering.render_environment(tools, locked.lock)
-        aliases = options.alias(name, constraints)
+        aliases = options.alias(name, values)
         record, _ = building.build_environment(
             tools, locked, rendered.texts(), aliases=aliases, no_cache=no_cache, builder=builder
         )

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from envbuild.cli import options
+from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
 
 
 @click.command("doctor")
+@click.option(
+    "--offline",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Check this bundle instead of this machine.",
+)
 @options.common
 @click.pass_obj
-def command(session: Session) -> int:
+def command(session: Session, /, offline: Path | None) -> int:
     """Check this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory. Say how to fix each problem.
 
     If there are GPUs, it also shows which are equal and which environments of the matrix run on them. It uses no network. If
     something is missing that building needs, the exit code is 6 and `ok` in the JSON document is false; planning, locking and
     rendering still work.
+
+    With --offline it reads every file of a bundle, and says which environments can be built from it. The exit code is 5 if a
+    file is missing or damaged.
     """
+    return _machine(session) if offline is None else _bundle(session, offline)
+
+
+def _machine(session: Session) -> int:
     from envbuild import codec, matrix
     from envbuild.engine import choice
     from envbuild.errors import EngineError
@@ -39,3 +55,57 @@ def command(session: Session) -> int:
     names = ", ".join(each.title for each in lacking)
     session.out(f"Missing for building: {names}." if lacking else "Everything that building needs is here.")
     return EngineError.exit_code if lacking else 0
+
+
+def _bundle(session: Session, folder: Path) -> int:
+    from envbuild import network
+    from envbuild.errors import InvalidInputError
+    from envbuild.model import Progress
+    from envbuild.pipeline import bundle_contents
+    from envbuild.pipeline.bundle_folder import BundleFolder
+
+    done = 0
+    bundle = BundleFolder(folder)
+    with display(session) as shown, network.forbidden():
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            shown.news(Progress(stage="bundle", message="reading files", done=done, unit="bytes"))
+
+        manifest, found = bundle_contents.check(bundle, tell)
+    ok = bool(found) and all(each.ok for each in found)
+    unneeded = len({*bundle.names()} - {file.sha256 for file in manifest.files})
+    session.document(
+        {
+            "schema": 1,
+            "ok": ok,
+            "folder": str(folder),
+            "made_by": manifest.made_by,
+            "environments": [
+                {
+                    "name": each.name,
+                    "ok": each.ok,
+                    "files": each.files,
+                    "size": each.size,
+                    "lacks": [{"name": lack.name, "sha256": lack.sha256, "fault": lack.fault} for lack in each.lacks],
+                    "error": each.error,
+                }
+                for each in found
+            ],
+            "unneeded": unneeded,
+        }
+    )
+    for each in found:
+        session.out(f"{'ok' if each.ok else 'BROKEN':<8} {each.name}  {each.files} files, {each.size / 1e9:.2f} GB")
+        for why in (*([each.error] if each.error else []), *each.lacks):
+            session.out(f"{'':<8} {why}")
+    if unneeded:
+        session.out(f"-        {unneeded} files in {folder / 'files'} belong to no environment of the bundle")
+    broken = [each.name for each in found if not each.ok]
+    session.out("")
+    if broken:
+        session.out(f"Cannot be built from this bundle: {', '.join(broken)}.")
+    else:
+        session.out("Every environment of this bundle can be built." if found else "This bundle has no environment.")
+    return 0 if ok else InvalidInputError.exit_code

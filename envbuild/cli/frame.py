@@ -47,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "resolve": ("resolve", "Show which environment a request means."),
     "lock": ("lock", "Pin every file of an environment by hash (needs a package index)."),
     "fetch": ("fetch", "Download every file that a lock pins, and check its hash."),
+    "bundle": ("bundle", "Write all that builds need into one folder, for machines without a network."),
     "render": ("render", "Write the Dockerfile and requirements of a locked environment."),
     "build": ("build", "Build the image of a locked environment, and verify it."),
     "save": ("save", "Write a built image as an OCI layout or an archive."),

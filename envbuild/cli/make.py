@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,10 +23,11 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 @options.judging
 @options.builder
 @options.engine
+@options.offline
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, start_engine: bool, builder: Builder, **values: Any) -> int:
+def command(session: Session, /, name: str, start_engine: bool, builder: Builder, offline: Path | None, **values: Any) -> int:
     """Resolve, lock, render, build, verify, smoke-test and report NAME.
 
     Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
@@ -38,7 +40,7 @@ def command(session: Session, /, name: str, start_engine: bool, builder: Builder
     constraints, judging = options.split(values)
     wanted = MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints), builder=builder)
     with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
+        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine, offline=offline)
         made = make.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
     document = {
         "schema": 1,

@@ -131,6 +131,25 @@ def engine(function: F) -> F:
     )
 
 
+def offline(function: F) -> F:
+    """``--offline``: for the whole run the network is forbidden."""
+
+    def forbid(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001 - click's
+        if value is not None:
+            from envbuild import network
+
+            ctx.with_resource(network.forbidden())
+        return value
+
+    return click.option(
+        "--offline",
+        type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+        metavar="FOLDER",
+        callback=forbid,
+        help="Take everything from this bundle (`envbuild bundle`), and use no network.",
+    )(function)
+
+
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
     """Return the short request as a further tag, unless other options were given: the tag would then mislead."""
     from envbuild.custom.paths import path_in

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from envbuild.cli.terminal import plain, plain_json
@@ -40,10 +41,17 @@ class Session:
             self._workspace = workspace.find(self.root, self.overlays, os.environ)
         return self._workspace
 
-    def tools(self, texts: Sequence[str] = (), **options: Any) -> Tools:
-        """Return the tools that the pipeline's stages share in this run, for the environment that ``texts`` name."""
+    def tools(self, texts: Sequence[str] = (), *, offline: Path | None = None, **options: Any) -> Tools:
+        """Return the tools that the pipeline's stages share in this run, for the environment that ``texts`` name.
+
+        ``offline`` is the bundle that takes the network's place.
+        """
         from envbuild.pipeline.tools import Tools
 
+        if offline is not None:
+            from envbuild.pipeline.offline import tools_for
+
+            return tools_for(self.workspace, offline, list(texts), lambda workspace: Tools(workspace, **options))
         return Tools(self.workspace, **options).at(texts)
 
     def out(self, text: str) -> None:

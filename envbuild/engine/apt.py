@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envbuild import guard, procs
+from envbuild import guard, network, procs
 from envbuild.errors import BuildError
 
 CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not one
@@ -162,6 +162,7 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
 
     If it does not, raises :class:`BuildError` (``base-unreachable``) within seconds.
     """
+    network.require("A Debian mirror")
     kept: list[Source] = []
     with folder_in(scratch) as folder:
         for number, source in enumerate(sources):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from envbuild import procs
+from envbuild import network, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError
 from envbuild.model.lock import DebianPackage
@@ -49,6 +49,7 @@ class Archive:
 
         Raises :class:`BuildError` (``base-unreachable``) if they cannot be fetched.
         """
+        network.require("The package list of a Debian mirror")
         answer = procs.run([*self._apt, *_options(*_DATED), "-qq", "update"], timeout_s=300)
         if answer.code != 0 and not dates_matter:
             without = [option.replace("=true", "=false") for option in _DATED]

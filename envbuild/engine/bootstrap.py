@@ -144,6 +144,26 @@ def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
     return _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
 
 
+def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256: str) -> Rootfs:
+    """Cache a copy of ``archive``, a root file system that another machine made of ``wanted``.
+
+    Raises :class:`BuildError` (``base-differs``) if the file changed while it was copied.
+    """
+    work = workspace.bases / "work"
+    with files.locked(workspace.bases / "lock"):
+        discard(work)
+        try:
+            work.mkdir(parents=True)
+            shutil.copyfile(archive, work / "rootfs.tar")
+            if files.sha256_of(work / "rootfs.tar") != archive_sha256:
+                raise BuildError(f"{archive} is not the file that it was.", code="base-differs")
+            return _keep(workspace, wanted, work / "rootfs.tar")
+        except OSError as error:
+            raise files.explain_os_error(error, work) from error
+        finally:
+            discard(work)
+
+
 def is_whole(rootfs: Rootfs) -> bool:
     """Whether the tar file of ``rootfs`` is unchanged. Call it before each use; it takes a moment."""
     return files.sha256_of(rootfs.path) == rootfs.archive_sha256

@@ -32,6 +32,7 @@ class BuildSpec:
     no_cache: bool
     dockerfile: str = "Dockerfile"
     target: str = ""
+    has_network: bool = True
 
 
 def build(
@@ -92,6 +93,8 @@ def build_options(spec: BuildSpec) -> list[str]:
         options.append(f"--file={spec.context / spec.dockerfile}")
     if spec.target:
         options.append(f"--target={spec.target}")
+    if not spec.has_network:
+        options.append("--network=none")
     return [*options, "--no-cache"] if spec.no_cache else options
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from envbuild import network as network_use
 from envbuild.engine import buildkit, containers, docker_program, image_tar, registry, unix_socket
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
@@ -115,6 +116,7 @@ class Engine:
                 no_cache=no_cache,
                 dockerfile=dockerfile,
                 target=target,
+                has_network=not network_use.is_forbidden(),
             ),
             cli=self.cli,
             endpoint=self.endpoint,

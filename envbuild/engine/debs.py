@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from envbuild import files, procs
+from envbuild import files, network, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
 from envbuild.index.thread_pool import DaemonPool, finished
@@ -92,6 +92,7 @@ class Store:
         path = self.path(package)
         if self.holds(package):
             return path
+        network.require(f"The Debian package {package.filename}")
         refused = [f"not in the store {self.folder}"]
         refused += [] if any(not each.is_snapshot for each in servers) else ["no mirror in this machine's apt configuration"]
         for server in (each for each in servers if each.archive == package.path.partition("/")[0]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envbuild import network
 from envbuild.errors import BuildError
 from envbuild.model import OnProgress, Progress
 
@@ -19,6 +20,7 @@ def digest(client: DockerClient, reference: str) -> str:
     from docker.errors import DockerException
     from requests import RequestException
 
+    network.require(f"The digest of the image {reference}")
     before, client.api.timeout = client.api.timeout, _ASK_S
     try:
         api: Any = client.api
@@ -35,6 +37,7 @@ def pull(client: DockerClient, reference: str, on_progress: OnProgress) -> str:
     from docker.errors import DockerException
     from requests import RequestException
 
+    network.require(f"The image {reference}")
     wanted = reference if "@" in reference else f"{reference.partition('@')[0]}@{digest(client, reference)}"
     name = reference.partition("@")[0]
     repository = name.rpartition(":")[0] if ":" in name.rsplit("/", 1)[-1] else name

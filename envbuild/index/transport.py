@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from envbuild import network
 from envbuild.index import limits
 from envbuild.index.deadlines import BrokenOffError, Clock, TookTooLongError, Watch, note_socket, watched
 from envbuild.index.server_errors import refused, unfit, unreachable
@@ -218,6 +219,7 @@ class Transport:
         time.sleep(wait)
 
     def _request(self, method: str, url: str, headers: Mapping[str, str] | None) -> requests.Response:
+        network.require(f"{method} {without_credentials(url)}")
         settings = self._settings
         return self._session.request(
             method,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from envbuild.pipeline import base_alternatives, composing, image_checks, incomplete_locks, proofs
@@ -36,6 +37,9 @@ def build_environment(
     compose = composing.composer(tools, locked.lock) if builder == "compose" else None
     seen: list[Verified] = []
 
+    def supply() -> Mapping[str, Path]:
+        return tools.offline.supply(tools, locked.lock, wheels=builder == "docker") if tools.offline else {}
+
     def check(image: str, base: str) -> None:
         seen.append(image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
 
@@ -52,6 +56,7 @@ def build_environment(
             no_cache=no_cache,
             check=check,
             compose=compose,
+            supply=supply,
         )
     proofs.prove_image(tools, record, record.image, "built", replayed=record.kept)
     if seen:

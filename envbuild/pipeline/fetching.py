@@ -176,19 +176,11 @@ class _Run:
                 files.write_atomic(self._into / pin.filename, path.read_bytes())
             tell(Progress(stage="fetch", message="", done=pin.size))
             return
-        index = self._tools.index
-        for attempt in range(1, _TRIES + 1):
-            try:
-                file = _remote(pin) if pin.artifact is None else index.file_of(pin.artifact)
-                if self._into is None:
-                    index.inspect(file, tell, sha256=pin.sha256)
-                else:
-                    index.download(file, self._into, tell, sha256=pin.sha256)
-                return
-            except BuildError as error:
-                if error.code == "artifact-gone" or attempt == _TRIES or index.is_dead(pin.artifact, pin.url):
-                    raise
-                time.sleep(WAIT_S * attempt)
+        index, into = self._tools.index, self._into
+        if into is None:
+            receive(self._tools, pin, lambda file: index.inspect(file, tell, sha256=pin.sha256))
+        else:
+            receive(self._tools, pin, lambda file: index.download(file, into, tell, sha256=pin.sha256))
 
     def _note(self, pin: Pin, error: BaseException | None) -> None:
         if isinstance(error, EnvbuildError):
@@ -233,6 +225,19 @@ class _Run:
         self._on_done(told)
 
 
+def receive(tools: Tools, pin: Pin, read: Callable[[IndexFile], object]) -> None:
+    """Call ``read`` with the place of a pinned file that is no .deb; again if a download was interrupted."""
+    index = tools.index
+    for attempt in range(1, _TRIES + 1):
+        try:
+            read(remote(pin) if pin.artifact is None else index.file_of(pin.artifact))
+            return
+        except BuildError as error:
+            if error.code == "artifact-gone" or attempt == _TRIES or index.is_dead(pin.artifact, pin.url):
+                raise
+            time.sleep(WAIT_S * attempt)
+
+
 def _unpinned(lock: Lock) -> list[Missing]:
     """What the lock lists as missing of frameworks that it pins no file of."""
     return [gap for gap in lock.missing if gap.what.startswith("the files of ")]
@@ -246,7 +251,8 @@ def _host(pin: Pin) -> str:
     return "" if index == "default" else urlsplit(index).hostname or ""
 
 
-def _remote(pin: Pin) -> IndexFile:
+def remote(pin: Pin) -> IndexFile:
+    """Return the place of a file that is pinned by its own address."""
     from envbuild.index.project_pages import IndexFile
 
     return IndexFile.pinned(pin.url, pin.filename, pin.sha256)

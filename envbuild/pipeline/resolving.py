@@ -93,6 +93,8 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
     Raises :class:`InvalidInputError` (``no-recipe``) if one has none.
     """
     resolution = resolve_request(tools, texts, constraints, anew=anew)
+    if tools.offline is not None:
+        tools.offline.require(resolution.environment.name)
     require_recipes(tools, resolution.environment)
     return resolution
 

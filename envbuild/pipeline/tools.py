@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envbuild.matrix.types import Matrix
     from envbuild.model import OnProgress
     from envbuild.model.lock import Artifact, SourceArchive
+    from envbuild.pipeline.offline import Offline
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
 
@@ -31,6 +32,7 @@ class Tools:
         self.workspace = workspace
         self.on_progress = on_progress
         self._start_engine = start_engine
+        self.offline: Offline | None = None  # the bundle that takes the network's place
 
     def at(self, texts: Sequence[str]) -> Tools:
         """Return the tools for ``texts``: these, or for a user's recipe, tools that write next to the recipe.

@@ -1,0 +1,75 @@
+"""``envbuild bundle NAME…``: all that builds of environments need, in one folder, for machines without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.bundling import Plan
+
+
+@click.command("bundle")
+@options.naming("names", several=True, metavar="NAME…")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+    required=True,
+    metavar="FOLDER",
+    help="The folder to write to. A bundle that is there is extended.",
+)
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, names: tuple[str, ...], output: Path, **constraints: str | None) -> int:
+    """Write all that builds of each NAME need into one folder.
+
+    These are Python packages, Debian packages, the base, tools, other pinned files, the lock, and the files of your own
+    environment. Each file is checked by its hash. A run that was stopped continues where it was.
+    `envbuild make --offline FOLDER NAME` builds from the folder on a machine without a network.
+    """
+    from envbuild import codec
+    from envbuild.pipeline import bundling, resolving
+
+    with display(session) as shown:
+
+        def tell(plan: Plan) -> None:
+            unknown = f", and {plan.unknown} files of unknown size" if plan.unknown else ""
+            shown.line(
+                f"{plan.files} files to add ({plan.size / 1e9:.2f} GB{unknown}), {plan.held} already there; "
+                f"{plan.free / 1e9:.1f} GB free"
+            )
+
+        first = session.tools(on_progress=shown.news)
+        tools = [first.at([name]) for name in names]
+        chosen = [
+            resolving.resolve_buildable(each, [name], options.chosen(constraints)).environment.name
+            for each, name in zip(tools, names, strict=True)
+        ]
+        made = bundling.bundle(tools, chosen, output, tell)
+    for note in made.notes:
+        session.err(f"note: {note}")
+    size = sum(file.size for file in made.manifest.files)
+    session.out(f"{output}: {len(made.manifest.files)} files, {size / 1e9:.2f} GB")
+    for environment in made.manifest.environments:
+        session.out(f"  {environment.name}")
+    session.out("On the other machine: envbuild make --offline FOLDER NAME")
+    session.document(
+        {
+            "schema": 1,
+            "folder": str(output),
+            "environments": [environment.name for environment in made.manifest.environments],
+            "files": len(made.manifest.files),
+            "size": size,
+            "added": codec.encode(made.plan),
+            "notes": list(made.notes),
+        }
+    )
+    return 0

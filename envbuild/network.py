@@ -1,0 +1,75 @@
+"""Whether this process may use the network. ``--offline`` forbids it, and every place that would reach out asks here first."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from envbuild.errors import BuildError
+
+
+class _State:
+    forbidden = False
+    is_watched = False
+
+
+def is_forbidden() -> bool:
+    """Whether the network must not be used."""
+    return _State.forbidden
+
+
+def require(purpose: str) -> None:
+    """Raise :class:`BuildError` (``offline``) if the network must not be used. ``purpose`` begins the message."""
+    if _State.forbidden:
+        raise BuildError(
+            f"{purpose} needs the network, which --offline forbids.",
+            code="offline",
+            hint="`envbuild doctor --offline FOLDER` says whether the bundle is complete.",
+        )
+
+
+@contextlib.contextmanager
+def forbidden() -> Iterator[None]:
+    """Forbid the network inside the block, for all threads.
+
+    Callers of :func:`require` explain what they lack. As a safeguard, connections of this process to other machines and
+    questions to name servers are refused, too.
+    """
+    if not _State.is_watched:  # an audit hook cannot be removed
+        sys.addaudithook(_refuse)
+        _State.is_watched = True
+    before, _State.forbidden = _State.forbidden, True
+    try:
+        yield
+    finally:
+        _State.forbidden = before
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _State.forbidden or event not in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"):
+        return
+    if event in ("socket.connect", "socket.sendto"):
+        connection, address = arguments[:2]
+        host = address[0] if connection.family in (socket.AF_INET, socket.AF_INET6) else None
+    else:
+        host = arguments[0]
+    if host is not None and not _is_here(host):
+        require(f"A connection to {_text(host)}")
+
+
+def _is_here(host: object) -> bool:
+    text = _text(host)
+    if text in ("", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(text.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _text(host: object) -> str:
+    return host.decode("utf-8", "replace") if isinstance(host, bytes) else str(host)

@@ -1,0 +1,130 @@
+"""What a build of a lock needs, and whether a bundle has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from envbuild.errors import EnvbuildError
+from envbuild.model.lock import Lock
+from envbuild.pipeline import fetching, incomplete_locks
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, is_sha256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needed:
+    """One file that a build needs."""
+
+    name: str
+    kind: Kind
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lack:
+    """A needed file that is not as it should be: ``missing``, ``damaged``, or ``not a plain file``."""
+
+    name: str
+    sha256: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.fault} ({self.sha256})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """What was found of one environment. ``error`` is why its lock cannot be used, empty if it can."""
+
+    name: str
+    files: int
+    size: int
+    lacks: tuple[Lack, ...]
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it can be built from the bundle."""
+        return not self.lacks and not self.error
+
+
+def needed(lock: Lock) -> tuple[Needed, ...]:
+    """Every file that a build of ``lock`` takes, beside the base as a tar file, which can be made from Debian packages."""
+    found = [Needed(name=pin.filename, kind=_kind(pin), sha256=pin.sha256) for pin in fetching.pins(lock)]
+    found += [
+        Needed(name=f"{each.repository.rstrip('/').rpartition('/')[2]}.tar", kind="source", sha256=each.sha256)
+        for each in lock.sources
+    ]
+    return tuple({each.sha256: each for each in found}.values())
+
+
+def _kind(pin: fetching.Pin) -> Kind:
+    return "Debian package" if pin.deb is not None else "python package" if pin.artifact is not None else "fetched file"
+
+
+def obstacles(lock: Lock) -> Iterator[str]:
+    """Why a build of ``lock`` would use the network even with all files that the lock pins."""
+    environment = lock.environment
+    yield from (f"{gap.what} is not pinned: {gap.why}" for gap in lock.missing)
+    yield from (f"no file of {each.name} is pinned" for each in incomplete_locks.unpinned_frameworks(lock))
+    if lock.base.bootstrap is None:
+        yield f"its base {lock.base.image} is pulled; only bases that are made of Debian packages can be bundled"
+    elif lock.apt is None:
+        yield "the Debian packages that its build installs are not pinned"
+    if environment.base.build_image:
+        yield f"its build pulls the image {environment.base.build_image}"
+    yield from (f"its build installs packages from the repository {each.url}" for each in environment.base.repositories)
+    pinned = {(each.repository, each.revision) for each in lock.sources}
+    for framework in environment.frameworks:
+        options = framework.options
+        if "repository" in options and (options["repository"], options["revision"]) not in pinned:
+            yield f"the source of {framework.name} at {options['repository']} has no known hash"
+    yield from (f"{each.filename} has no sha256" for each in fetching.pins(lock) if not is_sha256(each.sha256))
+
+
+def lacks(
+    bundle: BundleFolder, wanted: tuple[Needed, ...], on_file: Callable[[Needed], Callable[[int], None]]
+) -> Iterator[Lack]:
+    """Read every file of ``wanted`` and return those that are not as they should be. ``on_file`` returns a counter of bytes."""
+    for each in wanted:
+        if fault := bundle.fault(each.sha256, on_file(each)):
+            yield Lack(name=each.name, sha256=each.sha256, fault=fault)
+
+
+def check(bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[Manifest, tuple[Checked, ...]]:
+    """Read every file that the environments of the bundle need, each once. Raises as :meth:`BundleFolder.manifest`."""
+    manifest = bundle.manifest()
+    sizes = {file.sha256: file.size for file in manifest.files}
+    seen: dict[str, Lack | None] = {}
+
+    def look(each: Needed) -> Lack | None:
+        if each.sha256 not in seen:
+            fault = bundle.fault(each.sha256, on_bytes)
+            seen[each.sha256] = Lack(name=each.name, sha256=each.sha256, fault=fault) if fault else None
+        return seen[each.sha256]
+
+    found = []
+    for environment in manifest.environments:
+        wanted, error = own(environment, manifest), ""
+        try:
+            lock = bundle.lock(environment)
+            wanted += needed(lock)
+            error = "; ".join(obstacles(lock))
+        except EnvbuildError as broken:
+            error = broken.message
+        missing = tuple(lack for each in wanted if (lack := look(each)) is not None)
+        size = sum(sizes.get(each.sha256, 0) for each in wanted)
+        found.append(Checked(name=environment.name, files=len(wanted), size=size, lacks=missing, error=error))
+    return manifest, tuple(found)
+
+
+def own(environment: BundledEnvironment, manifest: Manifest) -> tuple[Needed, ...]:
+    """The files of ``environment`` that no lock names: the lock itself, the base, the user's files, rows of the matrix."""
+    listed = {file.sha256: file for file in manifest.files}
+    wanted = [
+        environment.lock,
+        *([environment.base] if environment.base else []),
+        *(each.sha256 for each in environment.recipe),
+    ]
+    chosen: list[BundledFile] = [listed[sha256] for sha256 in dict.fromkeys([*wanted, *manifest.matrix])]
+    return tuple(Needed(name=file.name, kind=file.kind, sha256=file.sha256) for file in chosen)

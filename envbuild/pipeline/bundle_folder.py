@@ -1,0 +1,257 @@
+"""The folder of a bundle: everything that builds of some environments need, each file under its sha256, and one manifest.
+
+    bundle.json          what is in it: environments and files (``schemas/bundle.json``)
+    files/SHA256         the files
+
+A bundle may come from somebody else. No text of the manifest becomes a path in the folder: files are found by their hash only,
+links are refused, and what an environment needs is read from its lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from envbuild import codec, files
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.lock import lock_file
+from envbuild.model.lock import Lock
+from envbuild.names import is_plain_name
+from envbuild.workspace import can_be_name
+
+MANIFEST = "bundle.json"
+FILES = "files"
+_LARGEST_MANIFEST = 64 * 2**20
+_MOST_PROBLEMS = 50
+_DEEPEST = 32
+
+Kind = Literal["python package", "Debian package", "fetched file", "source", "base", "lock", "recipe", "matrix"]
+Fault = Literal["missing", "damaged", "not a plain file"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundledFile:
+    """One file. ``name`` is for people, and is not the name of the file in the folder; ``size`` in bytes."""
+
+    name: str
+    kind: Kind
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnFile:
+    """A file of a user: ``path`` is relative to the folder of the user's recipe."""
+
+    path: str
+    sha256: str
+    executable: bool = field(default=False, metadata={"left_out_if_default": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundledEnvironment:
+    """One environment: the sha256 of its lock, and of its base as a tar file if the bundle has one.
+
+    ``recipe`` are the files of a user's own environment: first its envbuild.yaml, then what it copies into the image.
+    """
+
+    name: str
+    lock: str
+    base: str = field(default="", metadata={"left_out_if_default": True})
+    recipe: tuple[OwnFile, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """The content of ``bundle.json``. ``matrix`` are files of rows that extend the matrix, in their order."""
+
+    schema: int
+    made_by: str
+    environments: tuple[BundledEnvironment, ...]
+    files: tuple[BundledFile, ...]
+    matrix: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+    def environment(self, name: str) -> BundledEnvironment | None:
+        """The environment of this name."""
+        return next((each for each in self.environments if each.name == name), None)
+
+
+class BundleFolder:
+    """A bundle on disk; nothing is written into it here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, sha256: str) -> Path:
+        """Where the file of this hash lies, whether or not it exists."""
+        return self.folder / FILES / sha256
+
+    def manifest(self) -> Manifest:
+        """Read and check ``bundle.json``.
+
+        Raises :class:`InvalidInputError`: ``no-bundle`` if there is none, ``broken-bundle`` with all that is wrong in it.
+        """
+        path = self.folder / MANIFEST
+        try:
+            if path.is_symlink() or (self.folder / FILES).is_symlink():
+                raise OSError(errno.ELOOP, "it is a link")
+            data = codec.loads(files.read_bytes(path, _LARGEST_MANIFEST))
+            manifest = codec.decode(Manifest, data, MANIFEST)
+        except FileNotFoundError as error:
+            raise InvalidInputError(
+                f"{self.folder} holds no bundle: it has no {MANIFEST}.",
+                code="no-bundle",
+                hint="`envbuild bundle NAME -o FOLDER` makes one. It writes this file last, so an interrupted run leaves none.",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise self._broken(getattr(error, "strerror", None) or str(error)) from error
+        except InvalidInputError as error:
+            raise self._broken("it does not have the form of a bundle's manifest", error.problems) from error
+        if wrong := list(_wrong(manifest))[:_MOST_PROBLEMS]:
+            problems = [Problem(where=str(path), line=0, message=message) for message in wrong]
+            raise self._broken("it says what cannot be", problems)
+        return manifest
+
+    def lock(self, environment: BundledEnvironment) -> Lock:
+        """The lock of ``environment``, checked by its hash and then as every lock.
+
+        Raises :class:`InvalidInputError` (``broken-bundle``, ``broken-lock``).
+        """
+        path = self.path(environment.lock)
+        if fault := self.fault(environment.lock):
+            raise self._broken(f"the lock of {environment.name} ({environment.lock}) is {fault}")
+        lock = lock_file.parse(files.read_bytes(path, lock_file.LARGEST), path)
+        if lock.environment.name != environment.name:
+            raise self._broken(f"the lock of {environment.name} is that of {lock.environment.name}")
+        return lock
+
+    def content(self, sha256: str, what: str) -> bytes:
+        """The bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if it is not whole."""
+        if fault := self.fault(sha256):
+            raise self._broken(f"{what} ({sha256}) is {fault}")
+        return files.read_bytes(self.path(sha256))
+
+    def fault(self, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> Fault | None:
+        """What is wrong with the file of this hash, None if it is whole. All of it is read."""
+        path = self.path(sha256)
+        try:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                return "not a plain file"
+            found = hash_of(path, on_bytes)
+        except FileNotFoundError:
+            return "missing"
+        except OSError as error:
+            return "not a plain file" if error.errno == errno.ELOOP else "damaged"
+        return None if found == sha256 else "damaged"
+
+    def names(self) -> Iterator[str]:
+        """The names in the folder of files."""
+        with os.scandir(self.folder / FILES) as entries:
+            yield from (entry.name for entry in entries)
+
+    def _broken(self, why: str, problems: Iterable[Problem] = ()) -> InvalidInputError:
+        return InvalidInputError(
+            f"The bundle {self.folder} cannot be used: {why}.",
+            code="broken-bundle",
+            hint="Copy it again from where it was made, or make it again. `envbuild doctor --offline FOLDER` reads all of it.",
+            problems=tuple(problems),
+        )
+
+
+def hash_of(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
+    """Return the sha256 of a plain file, which must not be a link; ``on_bytes`` gets the size of each piece. Raises OSError."""
+    import hashlib
+
+    whole = hashlib.sha256()
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        while piece := stream.read(1 << 20):
+            whole.update(piece)
+            on_bytes(len(piece))
+    return whole.hexdigest()
+
+
+def copy(source: Path, target: Path, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> None:
+    """Copy a file to ``target`` and check it meanwhile; it gets its name once all of it is on the disk.
+
+    Raises :class:`InvalidInputError` (``broken-bundle``) if it has another hash, and as :func:`files.write_atomic`.
+    """
+    import hashlib
+
+    whole = hashlib.sha256()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream,
+            files.new_file(target.parent) as new,
+        ):
+            while piece := stream.read(1 << 20):
+                whole.update(piece)
+                new.stream.write(piece)
+                on_bytes(len(piece))
+            if whole.hexdigest() != sha256:
+                raise InvalidInputError(
+                    f"{source} is not the expected file: sha256 {whole.hexdigest()}, not {sha256}.", code="broken-bundle"
+                )
+            new.keep(target)
+    except OSError as error:
+        raise files.explain_os_error(error, target) from error
+
+
+def is_sha256(text: str) -> bool:
+    """Whether ``text`` is a sha256 in lower-case hexadecimal digits."""
+    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
+
+
+def _wrong(manifest: Manifest) -> Iterator[str]:
+    """Return what cannot be true of a manifest, or must not be used."""
+    if manifest.schema != 1:
+        yield f"schema {manifest.schema} is not known to this envbuild; it knows 1"
+    listed = {file.sha256 for file in manifest.files}
+    if len(listed) != len(manifest.files):
+        yield "a sha256 is listed twice"
+    for file in manifest.files:
+        yield from _wrong_file(file)
+    names = [environment.name for environment in manifest.environments]
+    if len({*names}) != len(names):
+        yield "an environment is listed twice"
+    for environment in manifest.environments:
+        if not can_be_name(environment.name):
+            yield f"{environment.name[:80]!r} cannot be the name of an environment"
+        yield from _unlisted(environment.name, [environment.lock, *filter(None, [environment.base])], listed)
+        yield from _wrong_paths(environment, listed)
+    yield from _unlisted("the matrix", manifest.matrix, listed)
+
+
+def _wrong_file(file: BundledFile) -> Iterator[str]:
+    if not is_sha256(file.sha256):
+        yield f"{file.sha256[:80]!r} is not a sha256"
+    if not is_plain_name(file.name):
+        yield f"{file.name[:80]!r} cannot be the name of a file"
+    if file.size < 0:
+        yield f"{file.name[:80]!r} has a size below 0"
+
+
+def _unlisted(owner: str, hashes: Iterable[str], listed: set[str]) -> Iterator[str]:
+    yield from (f"{sha256[:80]!r}, of {owner[:80]}, is not listed among the files" for sha256 in hashes if sha256 not in listed)
+
+
+def _wrong_paths(environment: BundledEnvironment, listed: set[str]) -> Iterator[str]:
+    paths = [own.path for own in environment.recipe]
+    for own in environment.recipe:
+        parts = own.path.split("/")
+        if not 0 < len(parts) <= _DEEPEST or any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts):
+            yield f"{own.path[:80]!r} is not the path of a file below a folder"
+    yield from _unlisted(environment.name, [own.sha256 for own in environment.recipe], listed)
+    below = {parent for path in paths for parent in _parents(path)}
+    if len({*paths}) != len(paths) or below & {*paths}:
+        yield f"two files of {environment.name[:80]} have the same path"
+
+
+def _parents(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts)))

@@ -1,0 +1,396 @@
+"""``bundle``: write everything that builds of some environments need into one folder, for machines without a network.
+
+A file that is there with the right hash is not fetched again, so that an interrupted run goes on where it was, and environments
+share files. The manifest is written last.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import envbuild
+from envbuild import codec, files, git_sources, guard, image_inputs
+from envbuild.engine import bases, bootstrap, debs
+from envbuild.errors import (
+    BuildError,
+    EngineError,
+    EnvbuildError,
+    InterruptedByUserError,
+    InvalidInputError,
+    Problem,
+    UsageError,
+)
+from envbuild.model import Progress, as_news
+from envbuild.model.lock import Lock, SourceArchive
+from envbuild.pipeline import bundle_contents, bundle_folder, fetching, locking
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, OwnFile
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+
+_PARALLEL = 4
+_RESERVE = 64 * 2**20  # bytes that stay free: the manifest, folders, and what others write meanwhile
+_UNPACKED = 4  # bytes of a base for one byte of its Debian packages
+_WORK = "work-"
+_PATIENCE_S = 10.0  # how long an interrupted run waits for downloads to notice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a run adds to the folder. ``unknown`` is the number of files whose size nobody knows."""
+
+    files: int
+    size: int
+    held: int
+    unknown: int
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundled:
+    """The result: the manifest, and notes for the user."""
+
+    folder: Path
+    manifest: Manifest
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[Plan], None]) -> Bundled:
+    """Make ``folder`` a bundle of the environments ``names``, beside those that it already has.
+
+    ``tools`` has for each name the tools that find its lock. ``on_plan`` is told before anything is fetched.
+    Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds use the network in any case,
+    :class:`UsageError` (``folder-in-use``), and :class:`BuildError` (``no-space``, and what fetching raises).
+    """
+    chosen = [(each, locking.require_lock(each, name)) for each, name in zip(tools, names, strict=True)]
+    _require_bundleable([locked.lock for _, locked in chosen])
+    held = _open(folder)
+    with (
+        files.locked(folder / ".lock", as_news("bundle", tools[0].on_progress)),
+        guard.temporary_folder(_WORK, folder) as work,
+    ):
+        for left in folder.glob(f"{_WORK}*"):  # of a run that was killed together with its guard
+            if left != work:
+                shutil.rmtree(left, ignore_errors=True)
+        return _Run(BundleFolder(folder), work, chosen, held).work(on_plan)
+
+
+def _require_bundleable(locks: Sequence[Lock]) -> None:
+    problems = [
+        Problem(where=lock.environment.name, line=0, message=why) for lock in locks for why in bundle_contents.obstacles(lock)
+    ]
+    if problems:
+        names = ", ".join(dict.fromkeys(problem.where for problem in problems))
+        raise InvalidInputError(
+            f"{names} cannot be built without a network, whatever is bundled.",
+            code="not-bundleable",
+            problems=problems,
+            hint="`envbuild lock NAME` pins what can be pinned now. Choose environments whose every file is pinned: "
+            "`envbuild show NAME` says what a lock lacks.",
+        )
+
+
+def _open(folder: Path) -> Manifest | None:
+    """Return the manifest that the folder has; refuse a folder with other files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise files.explain_os_error(error, folder) from error
+    ours = {bundle_folder.MANIFEST, bundle_folder.FILES, ".lock"}
+    if {name for name in names if not name.startswith(_WORK)} - ours or (folder / bundle_folder.FILES).is_symlink():
+        raise UsageError(
+            f"{folder} holds other files than those of a bundle.",
+            code="folder-in-use",
+            hint="Name a folder that is empty, that does not exist, or that holds a bundle.",
+        )
+    return BundleFolder(folder).manifest() if bundle_folder.MANIFEST in names else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """A file, and the function that puts it at a path."""
+
+    name: str
+    kind: Kind
+    sha256: str
+    size: int
+    put: Callable[[Path, Callable[[int], None]], None]
+
+
+class _Run:
+    def __init__(self, target: BundleFolder, work: Path, chosen: Sequence[tuple[Tools, Locked]], held: Manifest | None) -> None:
+        self._target = target
+        self._work = work
+        self._chosen = chosen
+        self._held = held
+        self._tools = chosen[0][0]
+        self._done: dict[str, int] = {}
+        self._notes: list[str] = []
+        self._stopped = False
+
+    def work(self, on_plan: Callable[[Plan], None]) -> Bundled:
+        wanted = {each.sha256: each for tools, locked in self._chosen for each in _pinned(tools, locked.lock)}
+        known = {file.sha256: file for file in self._held.files} if self._held else {}
+        left = [each for each in wanted.values() if not self._holds(each.sha256)]
+        plan = self._plan(left, len(wanted))
+        on_plan(plan)
+        if plan.size + _RESERVE > plan.free:
+            raise BuildError(
+                f"{self._target.folder} needs {plan.size / 1e9:.2f} GB more, and its disk has {plan.free / 1e9:.2f} GB free.",
+                code="no-space",
+                hint="Free some space there, or name a folder on a larger disk. Files that are in the folder already count.",
+            )
+        self._fetch(left)
+        bundled = [self._environment(tools, locked) for tools, locked in self._chosen]
+        matrix = [self._keep(path.read_bytes(), path.name, "matrix") for path in self._tools.workspace.overlays]
+        added = [file for _, files_of in bundled for file in files_of]
+        added += [self._file(each.name, each.kind, each.sha256) for each in wanted.values()]
+        added += matrix
+        listed = known | {file.sha256: file for file in added}
+        environments = {each.name: each for each in (self._held.environments if self._held else ())}
+        environments |= {each.name: each for each, _ in bundled}
+        rows = dict.fromkeys([*(self._held.matrix if self._held else ()), *(file.sha256 for file in matrix)])
+        manifest = Manifest(
+            schema=1,
+            made_by=f"envbuild {envbuild.__version__}",
+            environments=tuple(environments[name] for name in sorted(environments)),
+            files=tuple(sorted(listed.values(), key=lambda file: (file.kind, file.name, file.sha256))),
+            matrix=tuple(rows),
+        )
+        files.write_atomic(self._target.folder / bundle_folder.MANIFEST, codec.dumps(manifest))
+        return Bundled(folder=self._target.folder, manifest=manifest, plan=plan, notes=tuple(self._notes))
+
+    def _holds(self, sha256: str) -> bool:
+        """Whether the file is there and whole; a damaged one is removed."""
+        fault = self._target.fault(sha256, lambda count: self._tell("checking what is there", sha256, count))
+        if fault not in (None, "missing"):
+            path = self._target.path(sha256)
+            try:
+                path.unlink()
+            except OSError as error:
+                raise files.explain_os_error(error, path) from error
+        return fault is None
+
+    def _plan(self, left: Sequence[_Wanted], count: int) -> Plan:
+        device = self._target.folder.stat().st_dev
+        home = next(parent for parent in (self._tools.workspace.home, *self._tools.workspace.home.parents) if parent.exists())
+        # Debian packages and bases also stay in the cache folder, for builds of this machine.
+        cached = {path.stem for path in debs.Store(self._tools.workspace).folder.glob("*.deb")}
+        twice = [each for each in left if each.kind == "Debian package" and each.sha256 not in cached]
+        bases_size = sum(
+            {sha256: size for _, locked in self._chosen for sha256, size in self._base_sizes(locked.lock)}.values()
+        )
+        return Plan(
+            files=len(left),
+            size=sum(each.size for each in (*left, *(twice if home.stat().st_dev == device else ()))) + bases_size,
+            held=count - len(left),
+            unknown=sum(not each.size for each in left),
+            free=shutil.disk_usage(self._target.folder).free,
+        )
+
+    def _base_sizes(self, lock: Lock) -> Iterator[tuple[str, int]]:
+        """Return a key and a size for the base as a tar file, unless the folder has it. An unmade one has a guessed size."""
+        planned = lock.base.bootstrap
+        assert planned is not None
+        rootfs = bootstrap.cached(self._tools.workspace, planned)
+        if rootfs is None:
+            yield bootstrap.key(planned), _UNPACKED * sum(package.size for package in planned.packages)
+        elif not self._target.path(rootfs.archive_sha256).exists():
+            yield rootfs.archive_sha256, rootfs.path.stat().st_size
+
+    def _fetch(self, left: Sequence[_Wanted]) -> None:
+        from concurrent.futures import wait
+
+        from envbuild.index.thread_pool import DaemonPool, finished
+
+        total, self._done = float(sum(each.size for each in left)), {}
+        message = f"{len(left)} files, each checked by its hash"
+        pool = DaemonPool(_PARALLEL)
+        largest_first = sorted(left, key=lambda each: -each.size)
+
+        def counter(sha256: str) -> Callable[[int], None]:
+            def tell(count: int) -> None:
+                self._require_running()
+                self._tell(message, sha256, count, total)
+
+            return tell
+
+        jobs: dict[Future[None], _Wanted] = {pool.submit(self._put, each, counter(each.sha256)): each for each in largest_first}
+        failed: list[tuple[_Wanted, EnvbuildError]] = []
+        try:
+            for job in finished(jobs):
+                error = job.exception()
+                if isinstance(error, EnvbuildError) and error.code not in ("no-space", "not-writable"):
+                    failed.append((jobs[job], error))
+                elif error is not None:
+                    raise error
+        except BaseException:
+            self._stopped = True
+            wait(jobs, timeout=_PATIENCE_S)  # no thread may write into the work folder while it is removed
+            raise
+        if failed:
+            raise BuildError(
+                f"{len(failed)} files could not be fetched. The first: {failed[0][1].message}",
+                code="not-fetched",
+                problems=[Problem(where=each.name, line=0, message=error.message) for each, error in failed],
+                hint="Finished files stay in the folder. Repeat the command when the others can be reached.",
+            )
+
+    def _put(self, wanted: _Wanted, on_bytes: Callable[[int], None]) -> None:
+        """Fetch one file and give it its name in the folder."""
+        folder = self._work / wanted.sha256
+        self._require_running()
+        try:
+            folder.mkdir()
+            part = folder / "file"
+            wanted.put(part, on_bytes)
+            found = bundle_folder.hash_of(part)
+            if found != wanted.sha256:
+                raise BuildError(f"{wanted.name} has the sha256 {found}, not {wanted.sha256}.", code="hash-differs")
+            self._give_name(part, wanted.sha256)
+        except OSError as error:
+            raise files.explain_os_error(error, self._target.path(wanted.sha256)) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _require_running(self) -> None:
+        if self._stopped:
+            raise InterruptedByUserError("Another file could not be written, or the run was interrupted.")
+
+    def _give_name(self, part: Path, sha256: str) -> None:
+        target = self._target.path(sha256)
+        target.parent.mkdir(exist_ok=True)
+        part.chmod(0o644)
+        part.replace(target)
+
+    def _environment(self, tools: Tools, locked: Locked) -> tuple[BundledEnvironment, list[BundledFile]]:
+        from envbuild.lock import lock_file
+
+        name = locked.lock.environment.name
+        lock = self._keep(lock_file.dumps(locked.lock).encode(), f"{name}.lock.json", "lock")
+        base = self._base(tools, locked.lock)
+        recipe: list[OwnFile] = []
+        own: list[BundledFile] = []
+        for path, source in _users_files(tools, locked.lock).items():
+            file = self._keep(source.read_bytes(), source.name, "recipe")
+            executable = path != "envbuild.yaml" and image_inputs.mode_of(source) == 0o755
+            recipe.append(OwnFile(path=path, sha256=file.sha256, executable=executable))
+            own.append(file)
+        environment = BundledEnvironment(name=name, lock=lock.sha256, base=base.sha256 if base else "", recipe=tuple(recipe))
+        return environment, [lock, *([base] if base else []), *own]
+
+    def _base(self, tools: Tools, lock: Lock) -> BundledFile | None:
+        """Add the base as a tar file, for machines without mmdebstrap; None if this machine has no mmdebstrap either."""
+        assert lock.base.bootstrap is not None
+        have = debs.collector(tools.workspace, lock, tools.on_progress)
+        try:
+            rootfs = bases.root_file_system(lock.base.bootstrap, tools.workspace, tools.on_progress, have)
+        except EngineError as error:
+            if error.code != "missing-program":
+                raise
+            self._notes.append(
+                f"{lock.environment.name}: the base is bundled as Debian packages only, as mmdebstrap is not installed here. "
+                "Machines that build from the bundle need it."
+            )
+            return None
+        self._done = {}
+        name, sha256 = f"{bootstrap.reference(rootfs.bootstrap).rpartition(':')[2]}.tar", rootfs.archive_sha256
+        if not self._holds(sha256):
+            size = rootfs.path.stat().st_size
+            self._put(
+                _Wanted(name=name, kind="base", sha256=sha256, size=size, put=_copying(rootfs.path, sha256)),
+                lambda count: self._tell(f"copying {name}", sha256, count, float(size)),
+            )
+        return self._file(name, "base", sha256)
+
+    def _keep(self, content: bytes, name: str, kind: Kind) -> BundledFile:
+        """Add a small file."""
+        import hashlib
+
+        sha256 = hashlib.sha256(content).hexdigest()
+        files.write_atomic(self._target.path(sha256), content)
+        plain = "".join(letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in name)
+        return self._file(plain.lstrip(".-")[:200] or "file", kind, sha256)
+
+    def _file(self, name: str, kind: Kind, sha256: str) -> BundledFile:
+        return BundledFile(name=name, kind=kind, sha256=sha256, size=self._target.path(sha256).stat().st_size)
+
+    def _tell(self, message: str, key: str, count: int, total: float | None = None) -> None:
+        self._done[key] = self._done.get(key, 0) + count
+        done = float(sum(list(self._done.values())))
+        self._tools.on_progress(Progress(stage="bundle", message=message, done=done, total=total or None, unit="bytes"))
+
+
+def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
+    """The user's own recipe and what it copies, by path below its folder; empty without a recipe."""
+    recipe = tools.workspace.user_recipe
+    if recipe is None:
+        return {}
+    copied = image_inputs.users_files(tools.workspace, lock).values()
+    return {"envbuild.yaml": recipe, **{source.relative_to(recipe.parent).as_posix(): source for source in copied}}
+
+
+def _pinned(tools: Tools, lock: Lock) -> Iterator[_Wanted]:
+    """What the lock pins, each with the way to fetch it."""
+    kinds = {each.sha256: each for each in bundle_contents.needed(lock)}
+    for pin in fetching.pins(lock):
+        put = _deb(tools, pin) if pin.deb is not None else _download(tools, pin)
+        yield _Wanted(name=pin.filename, kind=kinds[pin.sha256].kind, sha256=pin.sha256, size=_size(tools, pin), put=put)
+    for source in lock.sources:
+        yield _Wanted(name=kinds[source.sha256].name, kind="source", sha256=source.sha256, size=0, put=_source(tools, source))
+
+
+def _size(tools: Tools, pin: fetching.Pin) -> int:
+    if pin.size or not pin.url:
+        return pin.size
+    try:
+        return tools.index.size_of(fetching.remote(pin)) or 0
+    except EnvbuildError:  # fetching it tells why
+        return 0
+
+
+def _copying(source: Path, sha256: str) -> Callable[[Path, Callable[[int], None]], None]:
+    return lambda target, on_bytes: bundle_folder.copy(source, target, sha256, on_bytes)
+
+
+def _deb(tools: Tools, pin: fetching.Pin) -> Callable[[Path, Callable[[int], None]], None]:
+    def put(target: Path, on_bytes: Callable[[int], None]) -> None:
+        assert pin.deb is not None
+        bundle_folder.copy(debs.Store(tools.workspace).get(pin.deb, pin.origins), target, pin.sha256, on_bytes)
+
+    return put
+
+
+def _download(tools: Tools, pin: fetching.Pin) -> Callable[[Path, Callable[[int], None]], None]:
+    def put(target: Path, on_bytes: Callable[[int], None]) -> None:
+        cached = tools.workspace.downloads / pin.filename
+        if cached.is_file() and files.sha256_of(cached) == pin.sha256:
+            bundle_folder.copy(cached, target, pin.sha256, on_bytes)
+            return
+        seen = 0
+
+        def tell(news: Progress) -> None:
+            nonlocal seen
+            done = int(news.done or 0)
+            on_bytes(done - seen)
+            seen = done
+
+        folder = target.parent / "download"
+        fetching.receive(tools, pin, lambda file: tools.index.download(file, folder, tell, sha256=pin.sha256))
+        (folder / pin.filename).replace(target)
+
+    return put
+
+
+def _source(tools: Tools, source: SourceArchive) -> Callable[[Path, Callable[[int], None]], None]:
+    def put(target: Path, on_bytes: Callable[[int], None]) -> None:
+        folder = tools.workspace.downloads / "sources"
+        made = git_sources.archive(source.repository, source.revision, folder, tools.on_progress, sha256=source.sha256)
+        bundle_folder.copy(made, target, source.sha256, on_bytes)
+
+    return put

@@ -1,0 +1,211 @@
+"""Build from a bundle, without a network: the bundle's locks and files take the place of indexes and mirrors.
+
+The bundle is only read. Its locks are written below the cache folder, and its Debian packages and sources are put into the
+caches that every build uses; Python packages go straight into the build context.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild import build_secret, files, git_sources, procs
+from envbuild.engine import bootstrap, debs
+from envbuild.errors import BuildError, Problem, UsageError
+from envbuild.index.client import Index
+from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model.lock import Artifact, Lock
+from envbuild.pipeline import bundle_contents, bundle_folder, fetching
+from envbuild.pipeline.bundle_contents import Needed
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, Manifest
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.workspace import Workspace
+
+_SHOWN = 3
+
+
+class BundleIndex(Index):
+    """The pinned files of a bundle in place of package indexes. No query is possible, and pip's configuration is not read."""
+
+    def __init__(self, bundle: BundleFolder, on_progress: OnProgress = ignore_progress) -> None:
+        super().__init__(on_progress=on_progress)
+        self._bundle = bundle
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:  # noqa: ARG002
+        """Return the path of a locked file in ``folder``; copy it from the bundle if it is missing."""
+        held = folder / artifact.filename
+        if not (held.is_file() and files.sha256_of(held) == artifact.sha256):
+            bundle_folder.copy(self._bundle.path(artifact.sha256), held, artifact.sha256)
+        return held
+
+    def build_secrets(self) -> dict[str, bytes]:
+        """The secrets of a build that takes its files from the build context."""
+        return build_secret.offline()
+
+
+class Offline:
+    """One bundle in use. Nothing is read before :func:`tools_for` has opened it."""
+
+    def __init__(self, bundle: BundleFolder, manifest: Manifest) -> None:
+        self.bundle = bundle
+        self.manifest = manifest
+
+    def require(self, name: str) -> BundledEnvironment:
+        """Return the environment; raise :class:`BuildError` (``not-in-bundle``) if the bundle does not have it."""
+        found = self.manifest.environment(name)
+        if found is None:
+            held = ", ".join(each.name for each in self.manifest.environments) or "no environment"
+            raise BuildError(
+                f"The bundle {self.bundle.folder} does not have {name}.",
+                code="not-in-bundle",
+                hint=f"It has {held}. `envbuild bundle {name} -o FOLDER` adds an environment where there is a network.",
+            )
+        return found
+
+    def supply(self, tools: Tools, lock: Lock, *, wheels: bool) -> Mapping[str, Path]:
+        """Check every file that a build of ``lock`` needs, and provide it: path in the build context → file.
+
+        ``wheels`` is false if no step of the build installs the wheels. Raises :class:`BuildError` (``not-in-bundle``) that
+        names all files that are missing or damaged; then nothing has been copied.
+        """
+        environment = self.require(lock.environment.name)
+        self._require_buildable(lock)
+        self._check(tools, environment, lock)
+        self._fill_caches(tools, environment, lock)
+        return _context_files(self.bundle, lock, wheels=wheels)
+
+    def _require_buildable(self, lock: Lock) -> None:
+        if why := list(bundle_contents.obstacles(lock)):
+            raise BuildError(
+                f"{lock.environment.name} cannot be built without a network: {'; '.join(why[:_SHOWN])}.",
+                code="not-in-bundle",
+                problems=[Problem(where=lock.environment.name, line=0, message=each) for each in why],
+            )
+
+    def _check(self, tools: Tools, environment: BundledEnvironment, lock: Lock) -> None:
+        wanted = bundle_contents.needed(lock)
+        base = [each for each in bundle_contents.own(environment, self.manifest) if each.sha256 == environment.base]
+        if _needs_base(tools, lock):
+            if not base:
+                raise _no_base(lock)
+            wanted += tuple(base)
+        sizes = {file.sha256: file.size for file in self.manifest.files}
+        total, done = float(sum(sizes.get(each.sha256, 0) for each in wanted)), 0
+
+        def counter(_file: Needed) -> Callable[[int], None]:
+            def tell(count: int) -> None:
+                nonlocal done
+                done += count
+                message = f"checking {len(wanted)} files of the bundle"
+                tools.on_progress(Progress(stage="bundle", message=message, done=done, total=total or None, unit="bytes"))
+
+            return tell
+
+        found = list(bundle_contents.lacks(self.bundle, wanted, counter))
+        if found:
+            told = "; ".join(map(str, found[:_SHOWN])) + (f"; and {len(found) - _SHOWN} more" if found[_SHOWN:] else "")
+            raise BuildError(
+                f"The bundle {self.bundle.folder} is not whole for {environment.name}: {told}. Nothing was built.",
+                code="not-in-bundle",
+                problems=[Problem(where=each.name, line=0, message=f"{each.fault}, sha256 {each.sha256}") for each in found],
+                hint="Copy the bundle again from where it was made, or repeat `envbuild bundle` there: it fetches only what is "
+                "missing or damaged.",
+            )
+
+    def _fill_caches(self, tools: Tools, environment: BundledEnvironment, lock: Lock) -> None:
+        workspace = tools.workspace
+        store = debs.Store(workspace)
+        for package in lock.debs():
+            if not store.holds(package):
+                bundle_folder.copy(self.bundle.path(package.sha256), store.path(package), package.sha256)
+        for source in lock.sources:
+            target = git_sources.archive_path(source.repository, source.revision, workspace.downloads / "sources")
+            if not (target.is_file() and files.sha256_of(target) == source.sha256):
+                bundle_folder.copy(self.bundle.path(source.sha256), target, source.sha256)
+        if lock.base.bootstrap is not None and _needs_base(tools, lock):
+            bootstrap.adopt(workspace, lock.base.bootstrap, self.bundle.path(environment.base), environment.base)
+
+
+def _needs_base(tools: Tools, lock: Lock) -> bool:
+    """Whether the base must come as a tar file. With mmdebstrap it is made of the packages, whose hashes the lock has."""
+    planned = lock.base.bootstrap
+    return planned is not None and procs.find("mmdebstrap") is None and bootstrap.cached(tools.workspace, planned) is None
+
+
+def _no_base(lock: Lock) -> BuildError:
+    return BuildError(
+        f"The base of {lock.environment.name} must be made of Debian packages, and mmdebstrap is not installed. The bundle "
+        "does not have the base as a file.",
+        code="not-in-bundle",
+        hint="Install mmdebstrap here, or make the bundle on a machine that has it.",
+    )
+
+
+def _context_files(bundle: BundleFolder, lock: Lock, *, wheels: bool) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for prefix in lock.prefixes:
+        chosen = [*prefix.build_artifacts, *(each for each in prefix.artifacts if wheels or not each.filename.endswith(".whl"))]
+        found |= {f"{build_secret.OFFLINE}/files/{each.filename}": bundle.path(each.sha256) for each in chosen}
+    for pin in fetching.pins(lock):
+        if pin.url:
+            found[f"{build_secret.OFFLINE}/fetched/{build_secret.fetched_name(pin.url)}"] = bundle.path(pin.sha256)
+    return found
+
+
+def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Callable[[Workspace], Tools]) -> Tools:
+    """Return tools that take everything from the bundle in ``folder``. ``tools`` makes tools for a workspace.
+
+    The bundle's locks and the user's own recipes in it are written below the cache folder, so that locks of a checkout stay as
+    they are. Raises :class:`InvalidInputError` for a bundle that cannot be used.
+    """
+    bundle = BundleFolder(folder)
+    manifest = bundle.manifest()
+    offline = Offline(bundle, manifest)
+    home = workspace.home / "offline" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    rows = []
+    for sha256 in manifest.matrix:
+        rows.append(home / "matrix" / f"{sha256}.yaml")
+        _write(rows[-1], bundle.content(sha256, "a file of rows"))
+    placed = replace(workspace, output=home / "images", overlays=tuple(dict.fromkeys((*rows, *workspace.overlays))))
+    made = tools(placed)
+    made.offline = offline
+    made.__dict__["index"] = BundleIndex(bundle, made.on_progress)
+    for environment in manifest.environments:
+        lock = bundle.lock(environment)
+        if not environment.recipe:
+            _write(placed.written_lock(environment.name), _text(lock))
+            continue
+        recipe = _write_recipe(bundle, environment, home / "recipes" / environment.name)
+        beside = placed.beside(recipe)
+        _write(beside.written_lock(environment.name), _text(lock))
+        if texts == [environment.name]:
+            return made.for_recipe(recipe)
+    if any("/" in text or text.endswith((".yaml", ".yml")) for text in texts):
+        raise UsageError(
+            "With --offline, name your own environment by its name, not by its file: the bundle has a copy of the file.",
+            hint=f"It has {', '.join(each.name for each in manifest.environments)}.",
+        )
+    return made
+
+
+def _write_recipe(bundle: BundleFolder, environment: BundledEnvironment, folder: Path) -> Path:
+    for own in environment.recipe:
+        mode = 0o755 if own.executable else 0o644
+        _write(folder / own.path, bundle.content(own.sha256, own.path), mode=mode)
+    return folder / environment.recipe[0].path
+
+
+def _write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    if not (path.is_file() and path.read_bytes() == content and path.stat().st_mode & 0o777 == mode):
+        files.write_atomic(path, content, mode=mode)
+
+
+def _text(lock: Lock) -> bytes:
+    from envbuild.lock import lock_file
+
+    return lock_file.dumps(lock).encode()

@@ -1,0 +1,434 @@
+"""Bundles: what is in one, how it is made, completed and checked, and what of a stranger's is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import verify_locks
+
+from envbuild import build_secret, git_sources, procs
+from envbuild.engine import bootstrap, debs
+from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
+from envbuild.index.client import Index
+from envbuild.lock import lock_file
+from envbuild.model import AptPackage, AptRepository, Progress, RemoteFile
+from envbuild.model.lock import AptLock, AptStep, Artifact, DebianPackage, Lock, Missing, SourceArchive
+from envbuild.pipeline import bundle_contents, bundling, fetching, locking, offline
+from envbuild.pipeline.bundle_folder import BundleFolder
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+URL = "https://files.example/python-3.11.tar.gz"
+REPOSITORY, REVISION = "https://git.example/framework.git", "v1"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class Servers:
+    """Every file that the locks pin, by name; ``fails`` are those that raise, each once for every error it has."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.fails: dict[str, list[BaseException]] = {}
+        self.asked: list[str] = []
+
+    def file_of(self, artifact: Artifact) -> Artifact:
+        return artifact
+
+    def is_dead(self, artifact: object, url: str) -> bool:
+        return False
+
+    def size_of(self, file: Any) -> int:
+        return len(self.contents[file.filename])
+
+    def download(self, file: Any, folder: Path, tell, *, sha256: str) -> Path:
+        self.asked.append(file.filename)
+        if self.fails.get(file.filename):
+            raise self.fails[file.filename].pop()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file.filename).write_bytes(self.contents[file.filename])
+        tell(Progress(stage="download", message="", done=float(len(self.contents[file.filename]))))
+        return folder / file.filename
+
+    def artifact(self, name: str, suffix: str = "-py3-none-any.whl") -> Artifact:
+        content = f"the file of {name}".encode()
+        made = replace(verify_locks.artifact(name, "1.0", suffix), sha256=sha256(content), size=len(content))
+        self.contents[made.filename] = content
+        return made
+
+
+def deb(workspace: Workspace, name: str) -> DebianPackage:
+    """A package whose file is in the store already."""
+    content = f"the package {name}".encode()
+    path = f"debian/pool/{name}_1_all.deb"
+    made = DebianPackage(name=name, version="1", sha256=sha256(content), architecture="all", size=len(content), path=path)
+    store = debs.Store(workspace)
+    store.folder.mkdir(parents=True, exist_ok=True)
+    store.path(made).write_bytes(content)
+    return made
+
+
+def base_tar(path: Path, package: DebianPackage) -> Path:
+    text = f"Package: {package.name}\nStatus: install ok installed\nVersion: {package.version}\n".encode()
+    entry = tarfile.TarInfo("./var/lib/dpkg/status")
+    entry.size = len(text)
+    with tarfile.open(path, "w") as tar:
+        tar.addfile(entry, io.BytesIO(text))
+    return path
+
+
+class World:
+    """Two environments that share a tool and a base; their locks, servers, and a machine that has all Debian packages."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "root/images").mkdir(parents=True)
+        self.workspace = Workspace(root=folder / "root", output=folder / "out", home=folder / "home")
+        self.tools = Tools(self.workspace)
+        self.servers = Servers()
+        self.tools.__dict__["index"] = self.servers
+        self.folder = folder / "bundle"
+        bash, tini = deb(self.workspace, "bash"), deb(self.workspace, "tini")
+        source = git_sources.archive_path(REPOSITORY, REVISION, self.workspace.downloads / "sources")
+        source.parent.mkdir(parents=True)
+        source.write_bytes(b"the source")
+        self.locks = {name: self._lock(name, bash, tini) for name in ("one", "other")}
+        planned = self.locks["one"].base.bootstrap
+        assert planned is not None
+        archive = base_tar(folder / "base.tar", bash)
+        bootstrap.adopt(self.workspace, planned, archive, sha256(archive.read_bytes()))
+        monkeypatch.setattr(locking, "require_lock", lambda _tools, name: self.locked(name))
+        monkeypatch.setattr(fetching, "WAIT_S", 0.0)
+
+    def _lock(self, name: str, bash: DebianPackage, tini: DebianPackage) -> Lock:
+        lock = verify_locks.lock()
+        planned = lock.base.bootstrap
+        assert planned is not None
+        artifacts = (self.servers.artifact(f"{name}-toy"), self.servers.artifact(f"{name}-source", ".tar.gz"))
+        prefix = replace(lock.prefixes[0], artifacts=artifacts, build_artifacts=(self.servers.artifact("builder"),))
+        self.servers.contents["python-3.11.tar.gz"] = b"an interpreter"
+        python = RemoteFile(url=URL, sha256=sha256(b"an interpreter"))
+        environment = replace(
+            lock.environment, name=f"{name}-1.0-cpu", python=replace(lock.environment.python, files=(python,))
+        )
+        return replace(
+            lock,
+            environment=environment,
+            prefixes=(prefix,),
+            base=replace(lock.base, bootstrap=replace(planned, packages=(bash,))),
+            tools=(self.servers.artifact("uv"),),
+            sources=(SourceArchive(repository=REPOSITORY, revision=REVISION, sha256=sha256(b"the source")),),
+            apt=AptLock(snapshots=(), steps=(AptStep(name="os", asked=("tini",), packages=(tini,)),)),
+        )
+
+    def locked(self, name: str) -> Locked:
+        lock = self.locks[name]
+        return Locked(lock=lock, digest=lock_file.digest(lock), path=self.workspace.root, kept=True)
+
+    def bundle(self, *names: str) -> bundling.Plan:
+        plans: list[bundling.Plan] = []
+        bundling.bundle([self.tools] * len(names), names, self.folder, plans.append)
+        return plans[0]
+
+    def manifest(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "bundle.json").read_text()))
+
+    def change(self, **values: Any) -> None:
+        (self.folder / "bundle.json").write_text(json.dumps(self.manifest() | values))
+
+    def names(self) -> set[str]:
+        return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()}
+
+    def elsewhere(self, folder: Path) -> Tools:
+        """The tools of a machine with nothing but this bundle."""
+        place = Workspace(root=self.workspace.root, output=folder / "checkout", home=folder / "home")
+        return offline.tools_for(place, self.folder, [], Tools)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_bundle_holds_every_file_under_its_hash_and_says_so(world: World):
+    plan = world.bundle("one")
+    manifest = world.manifest()
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("bundle.json").read_text(encoding="utf-8"))
+    jsonschema.validate(manifest, schema)
+    assert world.names() == {"bundle.json"} | {f"files/{file['sha256']}" for file in manifest["files"]}
+    for file in manifest["files"]:
+        content = (world.folder / "files" / file["sha256"]).read_bytes()
+        assert (sha256(content), len(content)) == (file["sha256"], file["size"])
+    pinned = {pin.sha256 for pin in fetching.pins(world.locks["one"])}
+    assert pinned < {file["sha256"] for file in manifest["files"]}
+    kinds = [file["kind"] for file in manifest["files"]]
+    assert sorted({*kinds}) == sorted(["python package", "Debian package", "fetched file", "source", "base", "lock"])
+    assert (plan.files, plan.held) == (len(pinned) + 1, 0)
+    _, (checked,) = bundle_contents.check(BundleFolder(world.folder))
+    assert checked.ok
+    assert checked.files == len(manifest["files"])
+
+
+def test_environments_share_files_and_what_is_there_is_not_fetched_again(world: World):
+    world.bundle("one")
+    world.servers.asked.clear()
+    world.bundle("one", "other")
+    assert sorted(world.servers.asked) == ["other-source-1.0.tar.gz", "other-toy-1.0-py3-none-any.whl"]
+    assert [each["name"] for each in world.manifest()["environments"]] == ["one-1.0-cpu", "other-1.0-cpu"]
+    assert sum(file["name"].startswith("uv") for file in world.manifest()["files"]) == 1
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt(), BuildError("gone", code="artifact-gone")])
+def test_an_interrupted_run_leaves_no_manifest_and_goes_on_where_it_was(world: World, trouble: BaseException):
+    last = "one-source-1.0.tar.gz"
+    world.servers.fails[last] = [trouble]
+    with pytest.raises((KeyboardInterrupt, BuildError)):
+        world.bundle("one")
+    assert not (world.folder / "bundle.json").exists()
+    assert not [path for path in world.folder.iterdir() if path.name != "files"], "work folders and locks are removed"
+    held = {path.name for path in world.folder.glob("files/*")}  # perhaps none: it may have been interrupted at once
+    assert all(sha256((world.folder / "files" / name).read_bytes()) == name for name in held)
+    world.servers.asked.clear()
+    plan = world.bundle("one")
+    assert plan.held == len(held)
+    assert last in world.servers.asked
+    assert bundle_contents.check(BundleFolder(world.folder))[1][0].ok
+
+
+def spoil(world: World, how: str) -> str:
+    """Spoil the wheel of ``one`` in the bundle and return its name."""
+    wheel = world.locks["one"].prefixes[0].artifacts[0]
+    path = world.folder / "files" / wheel.sha256
+    content = path.read_bytes()
+    path.unlink()
+    if how == "damaged":
+        path.write_bytes(content[:-1] + b"X")
+    elif how == "not a plain file":
+        (world.folder.parent / "original").write_bytes(content)
+        path.symlink_to(world.folder.parent / "original")
+    return wheel.filename
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "not a plain file"])
+def test_a_file_that_is_not_whole_is_named_before_anything_is_built_and_is_fetched_again(world: World, tmp_path, how: str):
+    world.bundle("one", "other")
+    filename = spoil(world, how)
+    _, (one, other) = bundle_contents.check(BundleFolder(world.folder))
+    assert [(lack.name, lack.fault) for lack in one.lacks] == [(filename, how)]
+    assert other.ok
+    machine = world.elsewhere(tmp_path / "machine")
+    assert machine.offline is not None
+    with pytest.raises(BuildError, match=filename) as caught:
+        machine.offline.supply(machine, world.locks["one"], wheels=True)
+    assert caught.value.code == "not-in-bundle"
+    assert not machine.workspace.downloads.exists(), "nothing was copied"
+    machine.offline.supply(machine, world.locks["other"], wheels=True)
+    world.bundle("one")
+    assert bundle_contents.check(BundleFolder(world.folder))[1][0].ok
+
+
+def test_a_machine_without_anything_gets_all_from_the_bundle_and_changes_nothing_in_it(world, tmp_path, monkeypatch):
+    world.bundle("one")
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in [world.folder, *world.folder.rglob("*")]}
+    monkeypatch.setattr(procs, "find", lambda program: None)  # no mmdebstrap: the base comes from the bundle, too
+    machine, lock = world.elsewhere(tmp_path / "machine"), world.locks["one"]
+    assert lock_file.read(machine.workspace.lock_file("one-1.0-cpu")) == lock
+    assert not (tmp_path / "machine/checkout").exists(), "the locks of a checkout are left alone"
+    context = machine.offline.supply(machine, lock, wheels=True)
+    names = {path.removeprefix(f"{build_secret.OFFLINE}/"): source.read_bytes() for path, source in context.items()}
+    assert names == {
+        "files/one-toy-1.0-py3-none-any.whl": b"the file of one-toy",
+        "files/one-source-1.0.tar.gz": b"the file of one-source",
+        "files/builder-1.0-py3-none-any.whl": b"the file of builder",
+        f"fetched/{build_secret.fetched_name(URL)}": b"an interpreter",
+    }
+    assert all(debs.Store(machine.workspace).holds(package) for package in lock.debs())
+    made = git_sources.archive(
+        REPOSITORY, REVISION, machine.workspace.downloads / "sources", machine.on_progress, sha256=lock.sources[0].sha256
+    )
+    assert made.read_bytes() == b"the source"
+    rootfs = bootstrap.cached(machine.workspace, lock.base.bootstrap)
+    assert rootfs is not None
+    assert bootstrap.is_whole(rootfs)
+    wheel = machine.index.fetch_artifact(lock.tools[0], machine.workspace.downloads)
+    assert wheel.read_bytes() == b"the file of uv"
+    assert isinstance(machine.index, Index)
+    composed = machine.offline.supply(machine, lock, wheels=False)
+    assert {*context} - {*composed} == {f"{build_secret.OFFLINE}/files/one-toy-1.0-py3-none-any.whl"}
+    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in [world.folder, *world.folder.rglob("*")]}
+
+
+def test_without_mmdebstrap_on_either_machine_the_base_is_told_to_be_missing(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(procs, "find", lambda program: None)
+    for made in (world.workspace.home / "bases").rglob("manifest.json"):
+        made.unlink()
+    world.bundle("one")
+    machine = world.elsewhere(tmp_path / "machine")
+    with pytest.raises(BuildError, match="mmdebstrap") as caught:
+        machine.offline.supply(machine, world.locks["one"], wheels=True)
+    assert caught.value.code == "not-in-bundle"
+
+
+def test_an_environment_that_is_not_there_is_told_with_those_that_are(world: World, tmp_path: Path):
+    world.bundle("one")
+    machine = world.elsewhere(tmp_path / "machine")
+    assert machine.offline is not None
+    with pytest.raises(BuildError) as caught:
+        machine.offline.require("other-1.0-cpu")
+    assert (caught.value.code, caught.value.exit_code) == ("not-in-bundle", 7)
+    assert "one-1.0-cpu" in caught.value.hint
+
+
+OTHER = "f" * 64
+HOSTILE: list[tuple[str, dict[str, Any]]] = [
+    ("not a sha256", {"files": [{"name": "a", "kind": "lock", "sha256": "../../etc/passwd", "size": 1}]}),
+    ("not a sha256", {"files": [{"name": "a", "kind": "lock", "sha256": "A" * 64, "size": 1}]}),
+    ("name of a file", {"files": [{"name": "../a", "kind": "lock", "sha256": OTHER, "size": 1}]}),
+    ("name of a file", {"files": [{"name": "/a", "kind": "lock", "sha256": OTHER, "size": 1}]}),
+    ("below 0", {"files": [{"name": "a", "kind": "lock", "sha256": OTHER, "size": -1}]}),
+    ("listed twice", {"files": [{"name": name, "kind": "lock", "sha256": OTHER, "size": 1} for name in "ab"]}),
+    ("name of an environment", {"environments": [{"name": "../one", "lock": OTHER}]}),
+    ("not listed", {"environments": [{"name": "one", "lock": OTHER}]}),
+    ("not listed", {"matrix": [OTHER]}),
+    ("schema 2", {"schema": 2}),
+    ("form", {"more": 1}),
+    ("form", {"files": "all"}),
+]
+
+
+@pytest.mark.parametrize(("why", "values"), HOSTILE)
+def test_a_manifest_that_says_what_cannot_be_is_refused(world: World, why: str, values: dict[str, Any]):
+    world.bundle("one")
+    world.change(**values)
+    with pytest.raises(InvalidInputError) as caught:
+        BundleFolder(world.folder).manifest()
+    assert caught.value.code == "broken-bundle"
+    assert why in caught.value.message + " ".join(map(str, caught.value.problems))
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../up", "a//b", "./a", "", "a\0b", "a/" * 40 + "b", "x" * 300])
+def test_a_path_of_a_users_file_stays_below_its_folder(world: World, path: str):
+    world.bundle("one")
+    (environment,) = world.manifest()["environments"]
+    world.change(environments=[environment | {"recipe": [{"path": path, "sha256": environment["lock"]}]}])
+    with pytest.raises(InvalidInputError) as caught:
+        BundleFolder(world.folder).manifest()
+    assert "below a folder" in str(caught.value.problems[0])
+
+
+def test_users_files_cannot_be_a_file_and_a_folder_at_once(world: World):
+    world.bundle("one")
+    (environment,) = world.manifest()["environments"]
+    twice = [{"path": path, "sha256": environment["lock"]} for path in ("a", "a/b")]
+    world.change(environments=[environment | {"recipe": twice}])
+    with pytest.raises(InvalidInputError, match="cannot be"):
+        BundleFolder(world.folder).manifest()
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "files"])
+def test_links_in_place_of_parts_of_a_bundle_are_refused(world: World, name: str):
+    world.bundle("one")
+    (world.folder / name).rename(world.folder.parent / "moved")
+    (world.folder / name).symlink_to(world.folder.parent / "moved")
+    with pytest.raises(InvalidInputError, match="link"):
+        BundleFolder(world.folder).manifest()
+
+
+def test_the_lock_of_a_bundle_is_read_as_any_lock(world: World):
+    world.bundle("one")
+    (environment,) = world.manifest()["environments"]
+    text = (world.folder / "files" / environment["lock"]).read_text()
+    hostile = text.replace("one-toy-1.0-py3-none-any.whl", "../../one-toy-1.0-py3-none-any.whl").encode()
+    (world.folder / "files" / sha256(hostile)).write_bytes(hostile)
+    files = world.manifest()["files"]
+    added = {"name": "lock.json", "kind": "lock", "sha256": sha256(hostile), "size": len(hostile)}
+    world.change(environments=[environment | {"lock": sha256(hostile)}], files=[*files, added])
+    folder = BundleFolder(world.folder)
+    with pytest.raises(InvalidInputError) as caught:
+        folder.lock(folder.manifest().environments[0])
+    assert caught.value.code == "broken-lock"
+    assert bundle_contents.check(folder)[1][0].error
+    world.change(environments=[environment | {"name": "someone-else"}])
+    with pytest.raises(InvalidInputError, match="is that of one"):
+        folder.lock(folder.manifest().environments[0])
+
+
+def test_too_little_space_is_told_before_anything_is_fetched(world: World, monkeypatch: pytest.MonkeyPatch):
+    class Usage:
+        free = 10
+
+    monkeypatch.setattr(bundling.shutil, "disk_usage", lambda _path: Usage)
+    with pytest.raises(BuildError, match="GB free") as caught:
+        world.bundle("one")
+    assert caught.value.code == "no-space"
+    assert world.servers.asked == []
+
+
+def test_a_folder_with_other_files_is_left_alone(world: World):
+    world.folder.mkdir()
+    (world.folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError) as caught:
+        world.bundle("one")
+    assert caught.value.code == "folder-in-use"
+    assert world.names() == {"thesis.tex"}
+
+
+def test_a_server_that_has_another_file_adds_nothing(world: World):
+    wheel = world.locks["one"].prefixes[0].artifacts[0]
+    world.servers.contents[wheel.filename] = b"another file"
+    with pytest.raises(BuildError) as caught:
+        world.bundle("one")
+    assert caught.value.code == "not-fetched"
+    assert not (world.folder / "files" / wheel.sha256).exists()
+
+
+def obstacle(lock: Lock, **changes: Any) -> str:
+    return " ".join(bundle_contents.obstacles(replace(lock, **changes)))
+
+
+def test_what_a_build_would_fetch_in_any_case_cannot_be_bundled(world: World):
+    lock = world.locks["one"]
+    base = lock.environment.base
+    repository = AptRepository(
+        name="r", url="https://apt.example", suite="/", components="", key_url="https://apt.example/key", key_fingerprint="0"
+    )
+    package = AptPackage(name="p", version="1", repository="", url="https://apt.example/p.deb", sha256="")
+    built = replace(lock.environment.frameworks[0], options={"repository": "https://git.example/b.git", "revision": "v2"})
+    cases = {
+        "pulled": obstacle(lock, base=replace(lock.base, bootstrap=None, digest="sha256:1")),
+        "not pinned": obstacle(lock, apt=None),
+        "gone": obstacle(lock, missing=(Missing(what="x", why="gone"),)),
+        "apt.example": obstacle(lock, environment=replace(lock.environment, base=replace(base, repositories=(repository,)))),
+        "devel": obstacle(lock, environment=replace(lock.environment, base=replace(base, build_image="cuda:devel"))),
+        "no known hash": obstacle(lock, environment=replace(lock.environment, frameworks=(built,))),
+    }
+    for why, told in cases.items():
+        assert why in told
+    assert obstacle(lock) == ""
+    assert package.sha256 == ""
+    world.locks["one"] = replace(lock, apt=None)
+    with pytest.raises(InvalidInputError) as caught:
+        world.bundle("one")
+    assert caught.value.code == "not-bundleable"
+    assert not world.folder.exists()
+
+
+def test_errors_of_one_environment_do_not_hide_the_others(world: World):
+    world.bundle("one", "other")
+    one = next(each for each in world.manifest()["environments"] if each["name"] == "one-1.0-cpu")
+    (world.folder / "files" / one["lock"]).unlink()
+    _, found = bundle_contents.check(BundleFolder(world.folder))
+    assert [each.ok for each in found] == [False, True]
+    with pytest.raises(EnvbuildError):
+        world.elsewhere(world.folder.parent / "machine")
