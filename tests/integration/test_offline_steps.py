@@ -1,4 +1,4 @@
-"""What steps of a build do with the files of a bundle: the functions of step.sh, with the secret of a build without a network."""
+"""Steps of a build with the files of a bundle: the functions of step.sh, with the secret of a build without a network."""
 
 from __future__ import annotations
 
