@@ -16,7 +16,7 @@ _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
 @click.command("doctor")
 @click.option(
     "--offline",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Check this bundle instead of this machine.",
 )

@@ -143,7 +143,7 @@ def offline(function: F) -> F:
 
     return click.option(
         "--offline",
-        type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+        type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
         metavar="FOLDER",
         callback=forbid,
         help="Take everything from this bundle (`envbuild bundle`), and use no network.",
