@@ -331,7 +331,7 @@ def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
     recipe = tools.workspace.user_recipe
     if recipe is None:
         return {}
-    copied = image_inputs.users_files(tools.workspace, lock).values()
+    copied = image_inputs.users_files(tools.workspace, lock.environment.custom).values()
     return {"envbuild.yaml": recipe, **{source.relative_to(recipe.parent).as_posix(): source for source in copied}}
 
 
