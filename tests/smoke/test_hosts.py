@@ -19,10 +19,9 @@ from .conftest import FAULTY, Answer, Guest, compiled
 from .test_run import valid
 
 QUICK = ("--adapter", "numpy", "--phases", "coll,oracle")
-# docs/how-to/cluster.md promises 15 s, of which 10 s are silence. What comes after it takes longer on a busy machine.
-# Without the watch the ranks would wait for 300 s.
-LOST_WITHIN_S = 45
-LONGER = ("raises", "no-exchange")
+# The 15 s that docs/how-to/cluster.md promises are held by check_hosts.Promise, on a clock of its own. Here real
+# hosts are lost on a machine that may be busy: without the watch the ranks would wait for 300 s.
+LOST_WITHIN_S = 150
 
 
 def _free_port() -> int:

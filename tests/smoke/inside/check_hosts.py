@@ -1,6 +1,7 @@
 from __future__ import absolute_import, division, print_function
 
 import os
+import select
 import shutil
 import socket
 import tempfile
@@ -11,9 +12,12 @@ import unittest
 import boot  # noqa: F401
 from envbuild_smoke import plan
 from envbuild_smoke.clock import now
-from envbuild_smoke.launching import agent, hosts, launch, ranks, shipping, wire
+from envbuild_smoke.launching import agent, hosts, launch, ranks, remote, shipping, wire
 from envbuild_smoke.machine import probe
+from envbuild_smoke.rank import heartbeat
 from envbuild_smoke.verdict import check
+
+PROMISED_S = 15         # docs/how-to/cluster.md: from the last sign of life to the end of the launch
 
 
 def hello(rank, name, local=None, slots=1, gpus=(), **changes):
@@ -216,6 +220,143 @@ class Messages(unittest.TestCase):
         here, _raw = self.pair()
         with self.assertRaises(wire.Lost):
             here.wait('answer', 0.3)
+
+
+class Clock(object):
+    """A clock that moves only while somebody waits. It stands in for the modules `select` and `time`, and for the function `now`."""
+
+    error = select.error
+
+    def __init__(self):
+        self.seconds, self._thread = 1000.0, threading.current_thread()
+
+    def now(self):
+        return self.seconds
+
+    def sleep(self, seconds):
+        if threading.current_thread() is not self._thread:
+            return time.sleep(seconds)              # a link's beats: they say what the clock says
+        self.seconds += seconds
+
+    def select(self, reading, writing, other, seconds):
+        found = select.select(reading, writing, other, 0)
+        if not found[0] and seconds:
+            self.seconds += seconds
+            found = select.select(reading, writing, other, 0)
+        return found
+
+
+class FakeProcess(object):
+    """Runs until it is killed."""
+
+    pid, returncode = 0, None
+
+    def poll(self):
+        return self.returncode
+
+
+class Endless(launch.Rank):
+    """A rank here that would wait for ever for the lost one."""
+
+    def signal(self, number):
+        if number == launch.signal.SIGKILL:
+            self.process.returncode = -number
+
+
+class Local(object):
+    """A launch that starts no processes."""
+
+    def _start(self, rank, _argv):
+        log = os.path.join(self.plan['folder'], 'log-%d' % rank)
+        shipping.write(log, b'')
+        self.ranks.append(Endless(rank, self.plan['folder'], FakeProcess(), log))
+
+
+class LocalLaunch(Local, launch.Launch):
+    pass
+
+
+class LocalTeamLaunch(Local, remote.TeamLaunch):
+    pass
+
+
+class Busy(object):
+    """The link of a host that is alive and never answers."""
+
+    def __init__(self, raw):
+        self._raw = raw
+
+    def fileno(self):
+        return self._raw.fileno()
+
+    def receive(self, _seconds=0.0):
+        return []
+
+    def send(self, _message, _blobs=()):
+        pass
+
+
+class Promise(unittest.TestCase):
+    """How long after its last sign of life a lost host ends the launch, by the clock of those who wait: the machine's speed has no part."""
+
+    def setUp(self):
+        self.clock, self.folder = Clock(), tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        for module in (wire, launch, remote, agent, heartbeat):
+            self.stand_in(module, 'now', self.clock.now)
+        self.stand_in(wire, 'select', self.clock)
+        self.stand_in(wire, 'time', self.clock)
+        self.stand_in(launch, 'time', self.clock)
+        self.plan = {'n': 4, 'processes': 4, 'folder': self.folder, 'stall_s': 300, 'stall_first_s': 300, 'places': []}
+
+    def stand_in(self, module, name, value):
+        self.addCleanup(setattr, module, name, getattr(module, name))
+        setattr(module, name, value)
+
+    def silent(self):
+        """A link to a process that says nothing, and never did."""
+        server = wire.listen(0)
+        link = wire.Link(socket.create_connection(('127.0.0.1', server.getsockname()[1])))
+        raw = server.accept()[0]
+        server.close()
+        self.addCleanup(raw.close)
+        self.addCleanup(link.close)
+        return link
+
+    def pipe(self):
+        ours, theirs = socket.socketpair()
+        self.addCleanup(ours.close)
+        self.addCleanup(theirs.close)
+        return ours
+
+    def test_on_the_side_of_rank_0(self):
+        members = [hosts.Member(hello(0, 'ant')), hosts.Member(hello(1, 'cat'), Busy(self.pipe())),
+                   hosts.Member(hello(2, 'bee'), self.silent()), hosts.Member(hello(3, 'bee'), self.silent())]
+        for member in members:
+            member.title = member.name
+        begun = self.clock.now()
+        with LocalTeamLaunch(self.plan, lambda *_: None, members, 1) as launched:
+            outcome = launched.watch(begun + 3600)
+        took = self.clock.now() - begun
+        self.assertEqual((outcome.kind, outcome.blame), ('failed', 2))
+        self.assertIn('its host bee is lost: it said nothing for 10 s', outcome.ranks[2]['state'])
+        self.assertGreater(took, wire.QUIET_S)
+        self.assertLessEqual(took, PROMISED_S)
+        self.assertEqual(launched.ranks[0].process.returncode, -9)
+
+    def test_on_the_other_side(self):
+        begun = self.clock.now()
+        made = agent.Agent(self.silent(), {'interface': 'eth0'})
+        made._launch = LocalLaunch(self.plan, None, [2, 3])
+        made._hearts, made._moved = {2: 0, 3: 0}, {2: begun, 3: begun}
+        with made._launch as launched:
+            with self.assertRaises(wire.Lost):
+                made.work(begun + 3600)
+            made.end()
+        took = self.clock.now() - begun
+        self.assertGreater(took, wire.QUIET_S)
+        self.assertLessEqual(took, PROMISED_S)
+        self.assertEqual([rank.process.returncode for rank in launched.ranks], [-9, -9])
 
 
 class FakeRank(object):
