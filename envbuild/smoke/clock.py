@@ -6,7 +6,9 @@ began elsewhere: `launching.wire` measures how far apart two of them are.
 from __future__ import absolute_import, division, print_function
 
 import ctypes
+import errno
 import os
+import select
 import time
 
 _MONOTONIC = 1              # CLOCK_MONOTONIC of Linux
@@ -35,6 +37,17 @@ def _by_the_c_library():
 
 
 now = getattr(time, 'monotonic', None) or _by_the_c_library()
+
+
+def pause(seconds):
+    """Wait. Not `time.sleep`: from Python 3.11 on it waits until a time of the clock, and libfaketime, which shifts the time of day of a
+    process, gives it a wrong one or an error.
+    """
+    try:
+        select.select([], [], [], seconds)
+    except (select.error, OSError) as error:        # Python 2 does not go on waiting after a signal
+        if error.args[0] != errno.EINTR:
+            raise
 
 
 def utc(seconds=None):

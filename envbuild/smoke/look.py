@@ -13,7 +13,7 @@ import time
 
 from . import adapters, machine, plan
 from . import image as images
-from .clock import now
+from .clock import now, pause
 from .judging import endings
 from .launching.launch import Launch
 from .machine import network, probe
@@ -69,7 +69,7 @@ def _topology():
             process = subprocess.Popen(TOPOLOGY, stdin=nothing, stdout=out, stderr=nothing, close_fds=True)
         until = now() + TOPOLOGY_S
         while process.poll() is None and now() < until:
-            time.sleep(0.05)
+            pause(0.05)
         if process.poll() is None:
             process.kill()
             process.wait()

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 from .. import files
-from ..clock import now
+from ..clock import now, pause
 from . import launch
 
 POLL_S = 0.1
@@ -33,7 +32,7 @@ class Child(object):
         until = now() + seconds
         while self._process.poll() is None and now() < until:
             self._pass_on()
-            time.sleep(POLL_S)
+            pause(POLL_S)
         self._pass_on()
         return self._process.poll()
 

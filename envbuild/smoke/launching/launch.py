@@ -11,10 +11,9 @@ import pwd
 import signal
 import subprocess
 import sys
-import time
 
 from .. import files, plain
-from ..clock import now
+from ..clock import now, pause
 from ..rank.heartbeat import Monitor
 from . import mpi, processes, ranks
 
@@ -182,7 +181,7 @@ class Launch(object):
             rank.signal(signal.SIGKILL)
         until = now() + KILL_S
         while any(rank.is_here and rank.poll() is None for rank in self.ranks) and now() < until:
-            time.sleep(0.01)
+            pause(0.01)
         for pid in processes.with_variable(MARK, self.plan['folder']):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -206,7 +205,7 @@ class Launch(object):
 
     def _pause(self):
         """Let a moment pass before looking again."""
-        time.sleep(POLL_S)
+        pause(POLL_S)
 
     def _patience(self):
         """How long silence is normal: longer before the first step, which may have to be compiled. On half a core of a busy machine
@@ -241,7 +240,7 @@ class Launch(object):
         states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:
             rank.signal(signal.SIGUSR1)
-        time.sleep(STACKS_S)
+        pause(STACKS_S)
         self._read_hearts()
         frozen = [rank.number for rank, state in zip(self.ranks, states) if processes.is_stopped(state)]
         oldest = min(self.ranks, key=lambda rank: rank.monitor.last_time).number

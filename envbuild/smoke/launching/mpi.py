@@ -16,9 +16,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
-from ..clock import now
+from ..clock import now, pause
 
 ALONE = '127.0.0.1'
 WAIT_S = 30
@@ -37,7 +36,7 @@ with open(path + '.new', 'w') as stream:
     json.dump(dict(os.environ), stream)
 os.rename(path + '.new', path)
 while os.getppid() == mpirun:
-    time.sleep(0.2)
+    pause(0.2)
 '''
 
 
@@ -77,7 +76,7 @@ class World(object):
             if self._mpirun.poll() is not None or now() > limit:
                 self.leave()
                 return None, 'mpirun does not start programs here'
-            time.sleep(0.05)
+            pause(0.05)
         return [_of_member(_read(path)) for path in paths], ''
 
     def leave(self):

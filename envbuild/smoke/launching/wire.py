@@ -12,9 +12,8 @@ import select
 import socket
 import struct
 import threading
-import time
 
-from ..clock import now
+from ..clock import now, pause
 
 QUIET_S = 10                # with the beat and the last words of the others, everything is over within 15 s
 BEAT_S = 1.0
@@ -37,7 +36,7 @@ def connect(host, port, until):
         except (socket.error, OSError) as error:
             if now() > until:
                 raise Lost('%s:%d cannot be reached: %s' % (host, port, error))
-            time.sleep(0.1)
+            pause(0.1)
 
 
 def listen(port):
@@ -52,12 +51,12 @@ def listen(port):
 def wait_for_any(links, seconds):
     """Wait until one of the streams has something to read, or until the time in seconds is over."""
     if not links:
-        time.sleep(seconds)
+        pause(seconds)
         return
     try:
         select.select(links, [], [], seconds)
     except (select.error, OSError, ValueError):     # interrupted, or closed: reading tells
-        time.sleep(0.01)
+        pause(0.01)
 
 
 class Link(object):
@@ -90,7 +89,7 @@ class Link(object):
                 self.send({'beat': said, 'echo': their and [their[0], said - their[1]]})
             except Lost:
                 return                          # whoever reads or sends next finds out why
-            time.sleep(BEAT_S)
+            pause(BEAT_S)
 
     def send(self, value, blobs=()):
         """Send a JSON object and, beside it, some bytes."""

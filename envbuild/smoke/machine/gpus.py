@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from .. import files
-from ..clock import now
+from ..clock import now, pause
 
 POLL_S, SAY_S = 0.1, 2.0
 STALL_S = 60                # without news; making the first context may take long
@@ -52,7 +51,7 @@ def _run(argv, folder, path, stall, say):
     doing = ''
     try:
         while process.poll() is None and now() - heard < stall:
-            time.sleep(POLL_S)
+            pause(POLL_S)
             current = files.read_json(path)['doing']
             if current != doing:
                 doing, heard = current, now()

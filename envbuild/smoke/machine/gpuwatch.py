@@ -8,9 +8,8 @@ from __future__ import absolute_import, division, print_function
 import collections
 import ctypes
 import threading
-import time
 
-from ..clock import now
+from ..clock import now, pause
 from . import probe_nvml
 
 EVERY_S = 0.2
@@ -51,7 +50,7 @@ class Watch(object):
             with self._lock:
                 self._seen.append(looks)
                 self._clocks.append((now(), [look and look['sm_clock_mhz'] for look in looks]))
-            time.sleep(EVERY_S)         # not Event.wait: that of Python 2.7 measures by the time of day
+            pause(EVERY_S)         # not Event.wait: that of Python 2.7 measures by the time of day
 
     def clocks(self, since):
         """Of each GPU its SM clocks in MHz at the looks since a time of clock.now(); [] if nothing watches."""

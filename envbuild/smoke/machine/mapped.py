@@ -10,9 +10,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
-from ..clock import now
+from ..clock import now, pause
 
 WATCHED = ('libcuda', 'libcudart', 'libcublas', 'libcudnn', 'libnccl')
 MAPS = '/proc/self/maps'
@@ -52,7 +51,7 @@ def _version(name, path, beside):
                                        close_fds=True, env=environment)
         until = now() + ASK_S
         while process.poll() is None and now() < until:
-            time.sleep(0.02)
+            pause(0.02)
         if process.poll() is None:
             process.kill()
             process.wait()

@@ -4,9 +4,8 @@ from __future__ import absolute_import, division, print_function
 import os
 import sysconfig
 import threading
-import time
 
-from ..clock import now
+from ..clock import now, pause
 
 LONGEST_S = 300         # a C++ compiler on a busy machine takes a minute; silence after this is a hang
 
@@ -37,7 +36,7 @@ def _beat(heart, over):
     until = now() + LONGEST_S
     while now() < until and not over.is_set():
         heart.beat()
-        time.sleep(0.2)         # not Event.wait: that of Python 2.7 measures by the time of day
+        pause(0.2)         # not Event.wait: that of Python 2.7 measures by the time of day
 
 
 def absent(needs):

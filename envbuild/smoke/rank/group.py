@@ -13,12 +13,11 @@ import os
 import select
 import socket
 import struct
-import time
 
 import numpy as np
 
 from .. import files
-from ..clock import now
+from ..clock import now, pause
 
 _HEAD = struct.Struct('<Q')
 _AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
@@ -71,7 +70,7 @@ def _connect(host, port, until):
         except (socket.error, OSError):
             if now() > until:
                 raise
-            time.sleep(0.05)
+            pause(0.05)
 
 
 def _find(rendezvous, until):
@@ -83,7 +82,7 @@ def _find(rendezvous, until):
     while not os.path.exists(path):
         if now() > until:
             raise PeerLost('rank 0 did not open the rendezvous in time')
-        time.sleep(0.02)
+        pause(0.02)
     host, port = files.read_json(path)
     return host, port
 

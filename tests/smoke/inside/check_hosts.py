@@ -223,7 +223,7 @@ class Messages(unittest.TestCase):
 
 
 class Clock(object):
-    """A clock that moves only while somebody waits. It stands in for the modules `select` and `time`, and for the function `now`."""
+    """A clock that moves only while somebody waits. It stands in for `now`, `pause` and the module `select`."""
 
     error = select.error
 
@@ -233,7 +233,7 @@ class Clock(object):
     def now(self):
         return self.seconds
 
-    def sleep(self, seconds):
+    def pause(self, seconds):
         if threading.current_thread() is not self._thread:
             return time.sleep(seconds)              # a link's beats: they say what the clock says
         self.seconds += seconds
@@ -305,8 +305,8 @@ class Promise(unittest.TestCase):
         for module in (wire, launch, remote, agent, heartbeat):
             self.stand_in(module, 'now', self.clock.now)
         self.stand_in(wire, 'select', self.clock)
-        self.stand_in(wire, 'time', self.clock)
-        self.stand_in(launch, 'time', self.clock)
+        for module in (wire, launch):
+            self.stand_in(module, 'pause', self.clock.pause)
         self.plan = {'n': 4, 'processes': 4, 'folder': self.folder, 'stall_s': 300, 'stall_first_s': 300, 'places': []}
 
     def stand_in(self, module, name, value):

@@ -1,7 +1,9 @@
 /* Loaded before the C library (LD_PRELOAD), lets somebody set the time of day in the middle of a run. Tests only.
-   STUB_CLOCK: a file with the seconds by which it is wrong; read anew for each question. Monotonic clocks stay as they are. */
+   STUB_CLOCK: a file with the seconds by which it is wrong; read anew for each question. Monotonic clocks stay as they are.
+   While it is wrong, nobody can sleep until a time of a clock, as Python 3.11 does: libfaketime answers like that after a jump. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/time.h>
@@ -40,4 +42,11 @@ time_t time(time_t *out) {
   clock_gettime(CLOCK_REALTIME, &now);
   if (out) *out = now.tv_sec;
   return now.tv_sec;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
+  static int (*real)(clockid_t, int, const struct timespec *, struct timespec *);
+  if (!real) real = (int (*)(clockid_t, int, const struct timespec *, struct timespec *))dlsym(RTLD_NEXT, "clock_nanosleep");
+  if ((flags & TIMER_ABSTIME) && wrong_by()) return EINVAL;
+  return real(clock, flags, until, left);
 }
