@@ -68,7 +68,8 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
     answer = guest.run(*arguments, folder=tmp_path)
     assert (answer.code, answer.failed(), answer.check("ORACLE", 1)["status"]) == (1, {"ORACLE"}, "pass"), answer.err
     oracle = answer.check("ORACLE", 2)
-    assert oracle["value"] > oracle["limit"] and "races" in oracle["message"], oracle
+    assert oracle["value"] > oracle["limit"] and "one device is right" in oracle["message"], oracle
+    assert "races" not in oracle["message"] and "the exchange, updates that race" in oracle["next_step"], oracle
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,15 @@ def test_what_is_timed_is_checked_and_the_fault_is_named(guest: Guest, tmp_path:
     assert exchange["status"] == ("fail" if fault else "pass"), answer.err
     assert words in exchange["message"]
     assert fault or exchange["value"] < exchange["limit"] / 2  # how many steps were made before differs from machine to machine
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_steps_that_do_nothing_are_not_timed_as_training(guest: Guest, tmp_path: Path, count: int) -> None:
+    """Copies that all stand still are equal, and their steps are fast."""
+    planted = ("--adapter", FAULTY, "--option", "fault=no-update-later", "--counts", str(count))
+    answer = guest.run("run", *planted, "--phases", "oracle,bench", *SHORT, folder=tmp_path)
+    assert (answer.code, answer.failed(), answer.check("ORACLE", count)["status"]) == (1, {"EXCHANGE"}, "pass"), answer.err
+    assert "the difference is 100 % of it" in answer.check("EXCHANGE", count)["message"]
 
 
 def test_a_wrong_collective_is_told_with_rank_and_place(guest: Guest, tmp_path: Path) -> None:

@@ -69,10 +69,19 @@ def oracle(n, case, want, saved, alone=None, possible=None):
         words = fault['sentence']
     else:
         words = 'weights are wrong by %.1e, most of all %s of replica %d, and no known fault explains it' % (value, name, replica)
-    if fault['id'] in ('', 'noise') and alone is not None and alone <= ORACLE_PASS:
-        words += '; one device is right to %.1e: perhaps an update races with another' % alone
-    return [check('ORACLE', n, 'fail', words, next_step='Compare with 1 device: right there and wrong here means the averaging.' if n > 1
-                  else 'One device is wrong already: the fault is in the arithmetic, not in the exchange.', **common)]
+    right_alone = fault['id'] in ('', 'noise') and alone is not None and alone <= ORACLE_PASS
+    if right_alone:
+        words += '; one device is right to %.1e%s' % (alone, ': perhaps an update races with another' if fault['id'] else '')
+    return [check('ORACLE', n, 'fail', words, next_step=_where_to_look(n, right_alone), **common)]
+
+
+def _where_to_look(n, right_alone):
+    """What to do about wrong weights of n devices; `right_alone`: the cause is not known, and one device is right."""
+    if n == 1:
+        return 'One device is wrong already: the fault is in the arithmetic, not in the exchange.'
+    if right_alone:
+        return 'Look at what several devices do besides: the division of the data, the exchange, updates that race with each other.'
+    return 'Compare with 1 device: right there and wrong here means the averaging.'
 
 
 def _errors(replica, weights, want, start):

@@ -102,9 +102,11 @@ class Judge(object):
             limit = part.limit(self._trained_on(part)['name'], entry['steps'] * entry['global_batch'], options['min_accuracy'])
             self._note_training(n, part, entry)
             made += checks.learning(n, learned, limit)
+        alone = timed.single(n, own)
         if n > 1:
             losses = [result['phases']['oracle']['losses'] for result in results if 'oracle' in result['phases']]
-            made = timed.replicas(n, own) + timed.exchange(n, own, losses) + made
+            alone = timed.replicas(n, own) + (alone or timed.exchange(n, own, losses))
+        made = alone + made
         if 'save' in done:
             made += checks.saved(n, done['save'], self.device.kind)
         for measured in done.get('bench', ()):

@@ -7,6 +7,7 @@ from . import checks
 # In units of how far the gradients of single devices are from their mean: 1 if nothing is exchanged.
 APART = .10
 PARAMETER_APART = .30
+SINGLE_APART = .25         # of the gradient itself: simulated bfloat16 comes to 0.08, single precision to 3e-7
 UNTOLD = .20                # if rounding alone comes to so much, nothing can be told
 LEAST_LOSS = 1e-3           # smaller ones have few digits, and may be equal by chance
 LEAST_EQUAL = 3
@@ -56,6 +57,19 @@ def exchange(n, own, oracle):
     if not told:
         return [check('EXCHANGE', n, 'skip', 'rounding hides what a step moved')]
     return [_averaged(n, told)]
+
+
+def single(n, own):
+    """EXCHANGE of one workload, if a handle of one device that was timed does not compute its own gradient; else nothing."""
+    entries = [entry for measured in own[0]['phases'].get('bench', ()) for entry in measured.get('single') or ()]
+    wrong = [entry for entry in entries if entry['rounding'] <= UNTOLD and entry['apart'] > SINGLE_APART + 2 * entry['rounding']]
+    if not wrong:
+        return []
+    worst = max(wrong, key=lambda entry: entry['apart'])
+    return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not move its weights by the gradient of their images: '
+                  'the difference is %.0f %% of it' % (worst['rank'], min(100 * worst['apart'], 9999)), value=worst['apart'], limit=SINGLE_APART,
+                  unit='of the gradient', detail={'worst': worst},
+                  next_step='Compare with ORACLE: where it passes, later steps leave something out, and their speed means nothing.')]
 
 
 def _averaged(n, entries):

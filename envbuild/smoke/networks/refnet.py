@@ -11,6 +11,12 @@ import numpy as np
 from .rounding import EXACT
 
 
+def can_compute(net):
+    """Whether each layer of a network is one of those below, and reads the one before it."""
+    return all(layer.op in OPS and tuple(layer.of) == (before,) and (layer.stride, layer.pad, layer.bias) == (1, 0, True)
+               for layer, before in zip(net.layers, ['images'] + [each.name for each in net.layers]))
+
+
 def scaled(images, dtype='float64'):
     """uint8 images as numbers from 0 to 1."""
     return images.astype(dtype) / np.asarray(255, dtype)

@@ -176,8 +176,9 @@ def _scaling(session, scaling, watch):
     short = ctx.kind == 'cuda' and step_s < SHORT_STEP_S and plan.get('checked', True)
     half_s = _half(session, modes[0], steps, watch) if ctx.group.broadcast(short) else None
     checked = _checked(session, modes, per_device * ctx.replicas) if ctx.replicas > 1 and plan.get('checked', True) else None
+    single = _single(session, modes, per_device * ctx.replicas) if plan.get('checked', True) else None
     return {
-        'half_s': half_s, 'checked': checked,
+        'half_s': half_s, 'checked': checked, 'single': single,
         'workload': plan['workload'], 'net': plan['net'], 'scaling': scaling, 'batch_per_device': per_device,
         'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
         'warmup': dict((mode.name, mode.warmed()) for mode in modes),
@@ -225,6 +226,15 @@ def _checked(session, modes, whole):
         found['exchange'] = timed.exchange(session, alone, (images[:whole], labels[:whole]), [
             ('dp', named['dp'].handle, named['dp'].feed(0), LR), (fed.name, fed.handle, fed.feed(0), timed.LR)])
     return found
+
+
+def _single(session, modes, whole):
+    """Whether a timed handle of one device moves its weights by the gradient of its images; `whole` images are a batch."""
+    if not timed.can_assign(session.adapter):
+        return None
+    named, (images, labels) = dict((mode.name, mode) for mode in modes), session.data('bench')
+    alone = named['solo'].handle or named['indep'].handle
+    return timed.single(session, alone, (images[:whole], labels[:whole]), (LR, timed.LR))
 
 
 def _gathered(group, mine):

@@ -5,11 +5,15 @@ that was timed takes a few more steps from known weights, and what each step mov
 devices, each on the images that it should have had. One step moves weights by -lr (m v + g) with whatever momentum v the laps
 have left; of two steps from the same weights, moved2 - m moved1 = -lr g. So the gradient g shows without a look at v, and the
 mean over the single devices must be the same. Batch normalisation does no harm: each device normalises its own part either way.
+
+A fault that all handles share hides from that comparison. So a single device's gradient is compared with NumPy's, too, if NumPy can
+compute this network.
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
+from ..networks import refnet
 from .match import fingerprint
 
 LR = 0.05               # large enough that rounding of the weights does not hide what a step moved
@@ -41,6 +45,22 @@ def exchange(session, alone, batch, tries):
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
 
 
+def single(session, alone, batch, rates):
+    """How far the steps of a handle of one device are from NumPy's gradient of this process's first part of the batch: entries of all
+    processes, one for each learning rate; None if NumPy cannot compute this network. Every process calls it together.
+    """
+    ctx, net = session.ctx, session.net
+    if not refnet.can_compute(net):
+        return None
+    look, place = _Look(session), ctx.rank * (ctx.replicas // ctx.world)
+    images, labels = (ctx.shard(array, place, ctx.replicas) for array in batch)
+    start = dict((name, array.astype('float64')) for name, array in net.initial(session.plan['seed']).items())
+    truth = look.flat(refnet.loss_and_gradient(net, start, refnet.scaled(np.asarray(images)), np.asarray(labels))[1])
+    part = session.adapter.put(alone, images, labels)
+    found = [look.beside(look.gradients(alone, part, rate)[0], truth, rate) for rate in rates]
+    return [dict(entry, rank=rank) for rank, entries in enumerate(ctx.group.gather(found)) for entry in entries]
+
+
 class _Look(object):
     """Gradients as handles apply them, sampled."""
 
@@ -52,13 +72,14 @@ class _Look(object):
         for name in self._names:
             size = len(self._sampled(self._start[name]))
             self._parts[name], at = slice(at, at + size), at + size
-        self._at_start = self._flat(self._start)
+        self._at_start = self.flat(self._start)
 
     def _sampled(self, array):
         flat = np.asarray(array, 'float32').reshape(-1)
         return flat[::-(-flat.size // SAMPLE)]
 
-    def _flat(self, weights):
+    def flat(self, weights):
+        """The sampled numbers of all parameters."""
         return np.concatenate([self._sampled(weights[name]) for name in self._names]).astype('float64')
 
     def gradients(self, handle, batch, rate):
@@ -70,7 +91,7 @@ class _Look(object):
                 adapter.assign(handle, copy, self._start)
             adapter.step(handle, batch, rate)
             adapter.drain()
-            moved.append([self._flat(adapter.weights(handle, copy)) - self._at_start for copy in copies])
+            moved.append([self.flat(adapter.weights(handle, copy)) - self._at_start for copy in copies])
             self._session.heart.beat()
         return [(self._momentum * first - second) / rate for first, second in zip(*moved)]
 
@@ -88,11 +109,21 @@ class _Look(object):
         mean, n = singles.mean(axis=0), len(singles)
         spread = np.sqrt(((singles - mean) ** 2).mean(axis=0))
         unit = max(float(np.linalg.norm(spread)), 1e-300)
-        rounding = np.finfo('float32').eps * np.abs(self._at_start) * (1 + self._momentum) / rate
+        rounding = self._rounding(rate)
         apart = dict((name, _finite(np.linalg.norm(got - other) / unit)) for name, other in self._others(singles, mean, n, copy, copies))
         name, worst = self._worst(got - mean, spread, rounding)
         return {'lr': rate, 'apart': apart.pop('mean'), 'rounding': float(np.linalg.norm(rounding) / unit), 'others': apart,
                 'parameter': name, 'parameter_apart': worst}
+
+    def beside(self, got, truth, rate):
+        """How far a gradient is from the true one, relative to its size."""
+        size = max(float(np.linalg.norm(truth)), 1e-300)
+        return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size),
+                'rounding': float(np.linalg.norm(self._rounding(rate)) / size)}
+
+    def _rounding(self, rate):
+        """By how much rounding of the weights can change each number of a gradient."""
+        return np.finfo('float32').eps * np.abs(self._at_start) * (1 + self._momentum) / rate
 
     def _others(self, singles, mean, n, copy, copies):
         """[(what was done, the gradient that it gives)]"""

@@ -254,6 +254,18 @@ class Nameless(unittest.TestCase):
         self.assertNotIn('races', checks.oracle(2, one, want, trained(one, lr=1.01), alone=1e-6)[0]['message'])
         self.assertNotIn('races', checks.oracle(2, one, want, copies, alone=.5)[0]['message'])
 
+    def test_an_error_with_a_structure_is_not_called_a_race(self):
+        """One replica mirrors its images: no hypothesis covers it, and it is the same in every run."""
+        one, other = case(2), case(2)
+        want, other.images = reference(one), one.images.copy()
+        for step in range(STEPS):
+            second = slice(step * BATCH + BATCH // 2, (step + 1) * BATCH)
+            other.images[second] = one.images[second][..., ::-1]
+        made = checks.oracle(2, one, want, trained(other), alone=1e-6)[0]
+        self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', ''), made)
+        self.assertNotIn('races', made['message'])
+        self.assertIn('the division of the data, the exchange', made['next_step'])
+
     def test_not_finite_and_untouched_weights(self):
         one = case(2)
         want, broken = reference(one), dict(one.start, fc2_b=one.start['fc2_b'] * np.nan)

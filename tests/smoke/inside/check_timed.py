@@ -154,6 +154,31 @@ class Looking(unittest.TestCase):
         self.assertGreater(found['apart'], .5)
         self.assertLess(found['others']['gradients are summed'], timed.APART / 2)
 
+    def single(self, divide, rates=(1e-4, .05)):
+        draw = np.random.RandomState(5)
+        batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+        return looking.single(Session(), handle(1, divide, .01), batch, rates)
+
+    def test_one_device_is_compared_with_numpy(self):
+        for entry in self.single(1):
+            self.assertLess(entry['apart'], timed.APART / 2 + 2 * entry['rounding'])
+        for divide, apart in ((2., .5), (1e9, 1.)):         # half of its images is left out; nothing moves
+            for entry in self.single(divide):
+                self.assertAlmostEqual(entry['apart'], apart, delta=.1)
+            made, = timed.single(1, [{'phases': {'bench': [{'single': self.single(divide)}]}}])
+            self.assertEqual((made['id'], made['status']), ('EXCHANGE', 'fail'))
+            self.assertIn('do not move its weights by the gradient of their images', made['message'])
+
+    def test_where_one_device_is_right_nothing_is_said(self):
+        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'single': self.single(1)}, {'single': None}]}}]), [])
+        self.assertEqual(timed.single(1, [{'phases': {}}]), [])
+        hidden = {'lr': 1e-9, 'apart': 3.0, 'rounding': .9, 'rank': 0}
+        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'single': [hidden]}]}}]), [])
+
+    def test_networks_that_numpy_cannot_compute_are_left_out(self):
+        self.assertTrue(all(refnet.can_compute(net) for net in (nets.LENET, nets.REFERENCE, nets.WIDE)))
+        self.assertFalse(any(refnet.can_compute(nets.of(name)) for name in ('resnet20', 'vgg19_bn')))
+
 
 if __name__ == '__main__':
     unittest.main()

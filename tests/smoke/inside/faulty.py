@@ -153,7 +153,7 @@ class Adapter(Healthy):
         return mean / np.float32(self.ctx.world) if self.fault == 'averaged-twice' else mean
 
     def update(self, handle, gradient, lr):
-        if self.fault == 'no-update':
+        if self.fault == 'no-update' or (self.fault == 'no-update-later' and self.done >= LATER):
             return
         if self.fault == 'no-momentum':
             handle = dict(handle, momentum=0.0)
