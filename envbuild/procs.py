@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,99 @@ def run(
             process.wait()
             raise
     return Result(argv=tuple(argv), code=code, output="".join(kept["out"]), errors="".join(kept["err"]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """A line that one of several processes wrote to standard error."""
+
+    key: str
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """The end of one of several processes: ``code`` is negative for a signal; ``output`` is its standard output."""
+
+    key: str
+    code: int
+    output: str
+
+
+class Children:
+    """Several processes at the same time, each in its own group, each known by a key.
+
+    Leaving the block ends the processes that still run: all are asked at once, and each has ``grace_s`` seconds to clean up.
+    Where this process is killed outright, the guard kills the groups.
+    """
+
+    def __init__(self, grace_s: float = 120.0) -> None:
+        self._grace_s = grace_s
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._output: dict[str, list[str]] = {}
+        self._open_streams: dict[str, int] = {}
+        self._guards: dict[str, contextlib.ExitStack] = {}
+        self._lines: queue.Queue[tuple[str, bool, str | None]] = queue.Queue()
+
+    def __enter__(self) -> Children:
+        """Return these processes."""
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        """End all processes that still run."""
+        self.stop()
+
+    def start(self, key: str, argv: Sequence[str]) -> None:
+        """Start a process that reads nothing."""
+        process = _start(argv, env=None, cwd=None, reads=False)
+        self._processes[key], self._output[key], self._open_streams[key] = process, [], 2
+        self._guards[key] = contextlib.ExitStack()
+        self._guards[key].enter_context(guard.process_group(process.pid))
+        for stream, is_error in ((process.stdout, False), (process.stderr, True)):
+            threading.Thread(target=self._read, args=(key, stream, is_error), daemon=True).start()
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write("go\n")
+            process.stdin.close()
+
+    def next(self) -> Said | Ended:
+        """Wait for the next line or end of a process. At least one must be running."""
+        while True:
+            key, is_error, line = self._lines.get()
+            if line is None:
+                self._open_streams[key] -= 1
+                if not self._open_streams[key]:
+                    return self._ended(key)
+            elif is_error:
+                return Said(key=key, line=line.rstrip("\n"))
+            else:
+                self._output[key].append(line)
+
+    def stop(self) -> list[Ended]:
+        """End all processes that still run, and return how they ended."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self._processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self._grace_s)
+            stop_group(process.pid)
+        ended = []
+        while self._processes:
+            event = self.next()
+            ended += [event] if isinstance(event, Ended) else []
+        return ended
+
+    def _ended(self, key: str) -> Ended:
+        process = self._processes.pop(key)
+        code = process.wait()
+        self._guards.pop(key).close()
+        return Ended(key=key, code=code, output="".join(self._output.pop(key)))
+
+    def _read(self, key: str, stream: Iterable[str], is_error: bool) -> None:
+        for line in stream:
+            self._lines.put((key, is_error, line))
+        self._lines.put((key, is_error, None))
 
 
 def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:

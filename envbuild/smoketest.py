@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import hashlib
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from envbuild.engine.model import ImageInfo, RunResult
 
 Status = Literal["pass", "fail", "inconclusive", "error"]
+# Keeps other smoke tests off these devices while one runs on them.
+Reserve = Callable[[Sequence[str]], contextlib.AbstractContextManager[None]]
 
 COMMAND = "envbuild-smoke"
 # Inside the container: writable for every user, on the container's own layer (no mount), so that it can be copied out of
@@ -86,6 +90,7 @@ class Trial:
     lock: Lock
     options: SmokeOptions
     on_progress: OnProgress
+    reserve: Reserve = lambda _devices: contextlib.nullcontext()
 
 
 def run(  # noqa: PLR0917 - the form that all stages have
@@ -95,8 +100,12 @@ def run(  # noqa: PLR0917 - the form that all stages have
     options: SmokeOptions,
     folder: Path,
     on_progress: OnProgress = ignore_progress,
+    *,
+    reserve: Reserve = lambda _devices: contextlib.nullcontext(),
 ) -> SmokeOutcome:
     """Train in a container of ``image`` and write the report's files below ``folder``.
+
+    ``reserve`` gets the names of the devices that are used: speeds that are measured side by side would mean nothing.
 
     A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises
     :class:`UsageError` when the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) for an image that does
@@ -108,7 +117,7 @@ def run(  # noqa: PLR0917 - the form that all stages have
         raise UnknownNameError(
             f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
         )
-    trial = Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress)
+    trial = Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress, reserve=reserve)
     try:
         content = judge(trial, _run(trial))
     except TimedOutError as error:
@@ -135,12 +144,30 @@ def outcome_of(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
 def _run(trial: Trial) -> RunResult:
     gpus = gpus_to_use(trial)
     try:
-        return _start(trial, gpus)
+        with trial.reserve(devices(trial.engine.endpoint, gpus)):
+            return _start(trial, gpus)
     except EngineError as error:
         if error.code != "no-gpu-support" or not trial.options.allow_cpu:
             raise
         trial.on_progress(Progress(stage="smoke", message=f"{error.message} Going on without, as --allow-cpu says.", log=True))
-        return _start(trial, None)
+        with trial.reserve(devices(trial.engine.endpoint, None)):
+            return _start(trial, None)
+
+
+def devices(endpoint: str, gpus: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the devices of a test: ``cpu``, or each GPU by its UUID. The names of other machines differ.
+
+    The GPUs of another machine are not known here, so they have one name together.
+    """
+    if not endpoint.startswith("unix://"):
+        return (f"{'cpu' if gpus is None else 'gpus'}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}",)
+    if gpus is None:
+        return ("cpu",)
+    from envbuild.host import nvidia
+
+    known = nvidia.gpus()
+    uuids = {str(gpu.index): gpu.uuid for gpu in known}
+    return tuple(gpu.uuid for gpu in known) if gpus == "all" else tuple(uuids.get(gpu, gpu) for gpu in gpus)
 
 
 def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:

@@ -187,6 +187,10 @@ class Workspace:
         """Held by the one process that is in ``stage`` of ``name``."""
         return self.state / "locks" / f"{name}.{stage}"
 
+    def device_lock(self, device: str) -> Path:
+        """Held by the one smoke test that runs on ``device``, whichever environment it tests."""
+        return self.home / "locks" / "devices" / re.sub(r"[^A-Za-z0-9-]", "_", device)
+
     def report_folder(self, name: str) -> Path:
         """Where the smoke reports of ``name`` go."""
         return self.state / "reports" / name

@@ -1,21 +1,26 @@
-"""``envbuild build NAME``: the image of a locked environment."""
+"""``envbuild build NAME…``: the image of a locked environment."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import options, wording
+from envbuild.cli import batch, options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
+    from envbuild.pipeline.render import Watch
+    from envbuild.pipeline.tools import Tools
 
 
 @click.command("build")
-@options.naming()
+@batch.options
 @click.option("--no-cache", is_flag=True, help="Build every layer again, without the engine's cache.")
 @options.builder
 @options.engine
@@ -23,26 +28,52 @@ if TYPE_CHECKING:
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, no_cache: bool, builder: Builder, **values: Any) -> int:
+def command(session: Session, /, names: tuple[str, ...], no_cache: bool, builder: Builder, **values: Any) -> int:
     """Build the image of NAME from its lock and verify it. An image with unchanged inputs is not built again.
 
-    The image gets its tags only after it was verified.
+    The image gets its tags only after it was verified. With several names, what they share is fetched and made once.
     """
-    from envbuild import codec
-    from envbuild.pipeline import building, locking, rendering, resolving
-
+    several = batch.asked(names, values)
     tools_from = {key: values.pop(key) for key in ("start_engine", "offline")}
-    with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news, **tools_from)
-        resolution = resolving.resolve_buildable(tools, [name], options.chosen(values))
-        locked = locking.require_lock(tools, resolution.environment.name)
-        rendered = rendering.render_environment(tools, locked.lock)
-        aliases = options.alias(name, values)
-        record, _ = building.build_environment(
-            tools, locked, rendered.texts(), aliases=aliases, no_cache=no_cache, builder=builder
+    constraints: dict[str, str | None] = values
+    if several is not None:
+
+        def attempt(tools: Tools, job: Job, _watch: Watch) -> tuple[Mapping[str, Any], int]:
+            built, record = _build(tools, job.request, constraints, no_cache=no_cache, builder=builder)
+            return _document(built, record), 0
+
+        return batch.run(
+            session,
+            several,
+            constraints,
+            attempt=None if no_cache else attempt,
+            builder=builder,
+            tools_from=tools_from,
         )
-    session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(record)})
+    with display(session) as shown:
+        tools = session.tools(names, on_progress=shown.news, **tools_from)
+        name, record = _build(tools, names[0], constraints, no_cache=no_cache, builder=builder)
+    session.document(_document(name, record))
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")
     session.out(f"  tags   {', '.join(record.tags)}")
     return 0
+
+
+def _build(
+    tools: Tools, request: str, constraints: dict[str, str | None], *, no_cache: bool, builder: Builder
+) -> tuple[str, BuildRecord]:
+    from envbuild.pipeline import building, locking, rendering, resolving
+
+    resolution = resolving.resolve_buildable(tools, [request], options.chosen(constraints))
+    locked = locking.require_lock(tools, resolution.environment.name)
+    rendered = rendering.render_environment(tools, locked.lock)
+    aliases = options.alias(request, constraints)
+    record, _ = building.build_environment(tools, locked, rendered.texts(), aliases=aliases, no_cache=no_cache, builder=builder)
+    return resolution.environment.name, record
+
+
+def _document(name: str, record: BuildRecord) -> dict[str, Any]:
+    from envbuild import codec
+
+    return {"schema": 1, "name": name, **codec.encode(record)}

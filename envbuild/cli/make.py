@@ -1,25 +1,28 @@
-"""``envbuild make NAME``: run all stages from the name to the smoke test."""
+"""``envbuild make NAME…``: run all stages from the name to the smoke test."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import options, verdict, wording
+from envbuild.cli import batch, options, verdict, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
+    from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
-    from envbuild.pipeline.make import StageNote
+    from envbuild.pipeline.make import Made, MakeOptions, StageNote
+    from envbuild.pipeline.render import Watch
+    from envbuild.pipeline.tools import Tools
 
 _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 
 
 @click.command("make")
-@options.naming()
+@batch.options
 @options.judging
 @options.builder
 @options.engine
@@ -27,22 +30,51 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, start_engine: bool, builder: Builder, offline: Path | None, **values: Any) -> int:
+def command(session: Session, /, names: tuple[str, ...], builder: Builder, **values: Any) -> int:
     """Resolve, lock, render, build, verify, smoke-test and report NAME.
 
     Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
-    run continues.
+    run continues. With several names, what they share is fetched and made once, and a summary ends the run.
     """
-    from envbuild import codec
     from envbuild.pipeline import make
-    from envbuild.pipeline.make import MakeOptions
 
+    several = batch.asked(names, values)
+    tools_from = {key: values.pop(key) for key in ("start_engine", "offline")}
     constraints, judging = options.split(values)
-    wanted = MakeOptions(smoke=options.smoke_options(judging), aliases=options.alias(name, constraints), builder=builder)
+    smoke = options.smoke_options(judging)
+
+    def wanted(request: str) -> MakeOptions:
+        return make.MakeOptions(smoke=smoke, aliases=options.alias(request, constraints), builder=builder)
+
+    if several is not None:
+
+        def attempt(tools: Tools, job: Job, watch: Watch) -> tuple[Mapping[str, Any], int]:
+            made = make.make(
+                tools, [job.request], options.chosen(constraints), wanted(job.request), lambda _note: None, watch=watch
+            )
+            return verdict.complete(_document(made), made.smoked), made.smoked.exit_code
+
+        return batch.run(session, several, constraints, attempt=attempt, builder=builder, tools_from=tools_from)
+    name = names[0]
     with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine, offline=offline)
-        made = make.make(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(_stage(note)))
-    document = {
+        tools = session.tools([name], on_progress=shown.news, **tools_from)
+        made = make.make(tools, [name], options.chosen(constraints), wanted(name), lambda note: shown.line(_stage(note)))
+    session.out(f"\n{made.record.tags[0]}  on {made.engine}\n")
+    code = verdict.show(session, _document(made), made.smoked)
+    if made.nothing_to_do:
+        session.err(
+            f"Nothing changed since the last run: this is the stored verdict, replayed in {wording.seconds(made.seconds)}. "
+            f"`envbuild smoke {name}` runs the test again."
+        )
+    else:
+        session.err(f"Done in {wording.seconds(made.seconds)}.")
+    return code
+
+
+def _document(made: Made) -> dict[str, Any]:
+    from envbuild import codec
+
+    return {
         "schema": 1,
         "name": made.environment.name,
         "lock": made.digest,
@@ -53,16 +85,6 @@ def command(session: Session, /, name: str, start_engine: bool, builder: Builder
         "seconds": round(made.seconds, 3),
         "nothing_to_do": made.nothing_to_do,
     }
-    session.out(f"\n{made.record.tags[0]}  on {made.engine}\n")
-    code = verdict.show(session, document, made.smoked)
-    if made.nothing_to_do:
-        session.err(
-            f"Nothing changed since the last run: this is the stored verdict, replayed in {wording.seconds(made.seconds)}. "
-            f"`envbuild smoke {name}` runs the test again."
-        )
-    else:
-        session.err(f"Done in {wording.seconds(made.seconds)}.")
-    return code
 
 
 def _stage(note: StageNote) -> str:

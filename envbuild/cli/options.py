@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 SUPPLIES = ("distribution", "uv", "conda", "base")
-PROGRESS = ("auto", "plain", "rich", "none")
+PROGRESS = ("auto", "plain", "rich", "json", "none")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -57,7 +57,7 @@ def common(function: F) -> F:
         click.option(
             "--progress",
             type=click.Choice(PROGRESS),
-            help="How to show progress (auto: rich on a terminal, else plain lines).",
+            help="How to show progress (auto: rich on a terminal, else plain lines; json: one object a line).",
             callback=_note,
             expose_value=False,
         ),
@@ -270,7 +270,8 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
     """The argument that names one environment, or ``several``; the default is the envbuild.yaml of the working folder."""
 
     def named(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        if value or ctx.params.get("every") or ctx.resilient_parsing:
+        chosen = any(ctx.params.get(option) for option in ("every", "pattern", "revision"))
+        if value or chosen or ctx.resilient_parsing:
             return value
         from envbuild.custom.paths import FILE
 

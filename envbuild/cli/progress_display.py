@@ -6,11 +6,13 @@ Importing the live display takes a quarter of a second, so it starts only after 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from envbuild.cli.session import Session
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0  # before the live display starts
 _PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
 _ALIVE_EVERY_S = 15.0  # between two lines of a stage's output without -v
+
+
+_EVENTS_EVERY_S = 0.2  # between two JSON lines about the same step
 
 
 class Display(Protocol):
@@ -56,8 +61,37 @@ def _choose(session: Session) -> Display:
         kind = "rich" if on_terminal else "plain"
     if session.quiet or kind == "none":
         return _Silent(session)
+    if kind == "json":
+        return _Events(session)
     # With -v the output of builds is printed, which does not go together with bars.
-    return _Live(session) if kind == "rich" and not session.verbose else _Plain(session)
+    return _Live(session) if kind == "rich" and not session.verbose else Plain(session)
+
+
+class _Events:
+    """One JSON object a line, for programs: ``{"progress": {…}}`` for a step, ``{"line": "…"}`` for a line that stays."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._said: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def news(self, news: Progress) -> None:
+        """Print the step; of a counter that grows fast, not every figure."""
+        with self._lock:
+            now, key = time.monotonic(), (news.stage, news.message)
+            counts = news.done is not None and news.done != news.total
+            if counts and now - self._said.get(key, -_EVENTS_EVERY_S) < _EVENTS_EVERY_S:
+                return
+            self._said[key] = now
+        told = {name: value for name, value in asdict(news).items() if value not in (None, "", False)}
+        self._session.err(json.dumps({"progress": told}))
+
+    def line(self, text: str) -> None:
+        """Print the line."""
+        self._session.err(json.dumps({"line": text}))
+
+    def close(self) -> None:
+        """Do nothing: there is no display to remove."""
 
 
 class _Silent:
@@ -77,11 +111,16 @@ class _Silent:
         """Do nothing: there is no display to remove."""
 
 
-class _Plain:
-    """One line when a step starts or ends, and one every few seconds while numbers grow."""
+class Plain:
+    """One line when a step starts or ends, and one every few seconds while numbers grow.
 
-    def __init__(self, session: Session) -> None:
+    ``prefix`` begins every line. ``figures`` formats the numbers of a step.
+    """
+
+    def __init__(self, session: Session, prefix: str = "", figures: Callable[[Progress], str] | None = None) -> None:
         self._session = session
+        self._prefix = prefix
+        self._figures = figures or amount
         self._said: dict[tuple[str, str], float] = {}
         self._alive = time.monotonic()
         self._lock = threading.Lock()
@@ -102,19 +141,19 @@ class _Plain:
             if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
                 return
             self._said[key] = now
-        figures = amount(news)
-        self._session.err(f"[{news.stage}] {news.message}{'  ' + figures if figures else ''}")
+        figures = self._figures(news)
+        self.line(f"[{news.stage}] {news.message}{'  ' + figures if figures else ''}")
 
     def _log(self, news: Progress) -> None:
         """Print every line with ``-v``, otherwise an occasional one, to show that the stage still runs."""
         now = time.monotonic()
         if self._session.verbose or now - self._alive >= _ALIVE_EVERY_S:
             self._alive = now
-            self._session.err(f"[{news.stage}] | {news.message.rstrip()}")
+            self.line(f"[{news.stage}] | {news.message.rstrip()}")
 
     def line(self, text: str) -> None:
         """Print the line."""
-        self._session.err(text)
+        self._session.err(self._prefix + text)
 
     def close(self) -> None:
         """Do nothing: there is no display to remove."""
@@ -140,7 +179,7 @@ class _Live:
             if self._bars is None:
                 if time.monotonic() - self._began < PATIENCE_S:
                     return
-                self._bars = _new_bars()
+                self._bars = new_bars()
                 self._bars.start()
             if news.stage not in self._tasks:
                 for task in self._tasks.values():
@@ -170,7 +209,8 @@ class _Live:
                 self._bars = None
 
 
-def _new_bars() -> Bars:
+def new_bars() -> Bars:
+    """Bars on standard error that vanish at the end; each has a message and figures."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress
@@ -198,3 +238,29 @@ def amount(news: Progress) -> str:
         done, total = news.done / 1e6, None if news.total is None else news.total / 1e6
         return f"{done:.1f} MB" if total is None else f"{done:.1f}/{total:.1f} MB"
     return f"{news.done:g} {news.unit}".rstrip() if news.total is None else f"{news.done:g}/{news.total:g} {news.unit}".rstrip()
+
+
+class Speeds:
+    """The figures of steps, with the rate and the time left where the bytes are known."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps: dict[tuple[str, str], tuple[float, float, float]] = {}  # began, first and last figure
+
+    def figures(self, news: Progress) -> str:
+        """Format one step: ``120.5/512.0 MB, 10.1 MB/s, 39 s left``."""
+        text = amount(news)
+        if news.done is None or news.unit != "bytes":
+            return text
+        now, key = self._clock(), (news.stage, "" if news.total is None else news.message)
+        began, first, last = self._steps.get(key, (now, news.done, news.done))
+        if news.done < last:  # the same step began again
+            began, first = now, news.done
+        self._steps[key] = began, first, news.done
+        if now - began < PATIENCE_S or news.done == first:
+            return text
+        rate = (news.done - first) / (now - began)
+        text += f", {rate / 1e6:.1f} MB/s"
+        return (
+            text if news.total is None or news.done >= news.total else f"{text}, {(news.total - news.done) / rate:.0f} s left"
+        )

@@ -1,4 +1,4 @@
-"""``envbuild smoke NAME``: train in the built image, and judge."""
+"""``envbuild smoke NAME…``: train in the built image, and judge."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from typing import Any
 
 import click
 
-from envbuild.cli import options, verdict
+from envbuild.cli import batch, options, verdict
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 
 @click.command("smoke")
-@options.naming()
+@batch.options
 @options.judging
 @options.measuring
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, **values: Any) -> int:
+def command(session: Session, /, names: tuple[str, ...], **values: Any) -> int:
     """Run the smoke test in the image of NAME on 1 and N workers, even if it ran before. `make` reuses the verdict.
 
     Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
     """
     from envbuild.pipeline import image_checks, locking, resolving
 
+    several = batch.asked(names, values)
     constraints, judging = options.split(values)
     smoke_options = options.smoke_options(judging)
+    if several is not None:
+        return batch.run(session, several, constraints)
+    name = names[0]
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from envbuild import errors
@@ -15,16 +16,7 @@ if TYPE_CHECKING:
 def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
     """Print the verdict and return its exit code. A verdict other than pass also becomes ``error`` in the document."""
     error = _error(smoked)
-    document = {
-        **document,
-        "status": smoked.status,
-        "replayed": smoked.replayed,
-        "reports": {kind: str(path) for kind, path in smoked.paths.items()},
-        "report": smoked.report,
-    }
-    if error is not None:
-        document["error"] = error.to_json()
-    session.document(document)
+    session.document(complete(document, smoked))
     if smoked.report and not session.json:
         from envbuild import report
 
@@ -35,6 +27,19 @@ def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
     if error is not None:
         session.failure(describe(error))
     return smoked.exit_code
+
+
+def complete(document: Mapping[str, Any], smoked: Smoked) -> dict[str, Any]:
+    """Return the document with the verdict. A verdict other than pass also becomes its ``error``."""
+    error = _error(smoked)
+    told = {
+        **document,
+        "status": smoked.status,
+        "replayed": smoked.replayed,
+        "reports": {kind: str(path) for kind, path in smoked.paths.items()},
+        "report": smoked.report,
+    }
+    return told if error is None else {**told, "error": error.to_json()}
 
 
 def _error(smoked: Smoked) -> errors.EnvbuildError | None:

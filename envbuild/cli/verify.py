@@ -1,26 +1,32 @@
-"""``envbuild verify NAME``: compare an image with its lock."""
+"""``envbuild verify NAME…``: compare an image with its lock."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from envbuild.cli import options
+from envbuild.cli import batch, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 
 @click.command("verify")
-@options.naming()
+@batch.options
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, **constraints: str | None) -> int:
+def command(session: Session, /, names: tuple[str, ...], **constraints: Any) -> int:
     """Compare the image of NAME with its lock. Exit code 8: they differ; every difference is listed.
 
     The check also imports the packages that the request names, and checks the requirements between installed packages.
     """
     from envbuild.pipeline import image_checks, locking, resolving
 
+    several = batch.asked(names, constraints)
+    if several is not None:
+        return batch.run(session, several, constraints)
+    name = names[0]
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from envbuild import files
 from envbuild.engine import bootstrap, package_check
 from envbuild.engine.client import Engine
 from envbuild.engine.debs import Store, mirror_servers
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
 from envbuild.index.deadlines import Clock, TookTooLongError, watched
-from envbuild.model import Environment, OnProgress, Progress, ignore_progress
+from envbuild.model import Environment, OnProgress, Progress, as_news, ignore_progress
 from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage, Missing
 from envbuild.workspace import Workspace
 
@@ -208,21 +209,26 @@ def _bootstrapped(  # noqa: PLR0917 - as for provide
             raise
         return _pulled_instead(wanted, base, engine, on_progress, error)
     name = bootstrap.reference(rootfs.bootstrap)
+    image_id = _loaded(name, rootfs, engine)
+    if image_id is None:
+        # Another run may be loading the same base: it is loaded once.
+        with files.locked(workspace.bases / "loading", as_news("base", on_progress)):
+            image_id = _loaded(name, rootfs, engine) or engine.import_rootfs(
+                rootfs.path,
+                name,
+                created=bootstrap.CREATED,
+                comment=f"envbuild: {rootfs.bootstrap.suite} {rootfs.bootstrap.variant} by mmdebstrap",
+                on_progress=on_progress,
+            )
+    return RealisedBase(reference=name, image_id=image_id, how="bootstrapped", digest=image_id, notes=())
+
+
+def _loaded(name: str, rootfs: bootstrap.Rootfs, engine: Engine) -> str | None:
+    """The id of the base's image in the engine; :class:`BuildError` if the name belongs to another image."""
     found = engine.image(name)
     if found is not None and found.layers != (f"sha256:{rootfs.archive_sha256}",):
         raise misnamed(name)
-    image_id = (
-        found.id
-        if found is not None
-        else engine.import_rootfs(
-            rootfs.path,
-            name,
-            created=bootstrap.CREATED,
-            comment=f"envbuild: {rootfs.bootstrap.suite} {rootfs.bootstrap.variant} by mmdebstrap",
-            on_progress=on_progress,
-        )
-    )
-    return RealisedBase(reference=name, image_id=image_id, how="bootstrapped", digest=image_id, notes=())
+    return found.id if found is not None else None
 
 
 def _pulled_instead(

@@ -144,6 +144,18 @@ class Engine:
             architecture=raw.get("Architecture") or "",
         )
 
+    def image_ids(self) -> dict[str, str]:
+        """The id of every image that the engine holds, by its id and by each of its tags: one question for all images."""
+        if self.endpoint.startswith(unix_socket.SCHEME):
+            raw = json.loads(self._asked("/images/json")[1])
+        else:
+            api: Any = self.client.api
+            raw = api.images()
+        held: dict[str, str] = {}
+        for each in raw:
+            held |= dict.fromkeys((each["Id"], *(each.get("RepoTags") or ())), each["Id"])
+        return held
+
     def settings(self, image: str) -> dict[str, Any]:
         """What containers of ``image`` begin with: user, variables, command, labels, in the words of Docker's interface."""
         return dict((self._inspected(image) or {}).get("Config") or {})
@@ -158,13 +170,18 @@ class Engine:
             except ImageNotFound:
                 return None
             return told
+        status, body = self._asked(f"/images/{quote(reference, safe='/:@')}/json")
+        return dict(json.loads(body)) if status == 200 else None
+
+    def _asked(self, target: str) -> tuple[int, bytes]:
+        """Ask over the engine's socket, without the SDK; the status is 200 or 404."""
         try:
-            status, body = unix_socket.get(self.endpoint, f"/images/{quote(reference, safe='/:@')}/json", _PATIENCE_S)
+            status, body = unix_socket.get(self.endpoint, target, _PATIENCE_S)
         except OSError as error:
             raise EngineError.gone(str(error)) from error
         if status not in (200, 404):
             raise EngineError.gone(body.decode(errors="replace").strip())
-        return dict(json.loads(body)) if status == 200 else None
+        return status, body
 
     def run(
         self,

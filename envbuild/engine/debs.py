@@ -16,7 +16,7 @@ from envbuild import files, network, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
 from envbuild.index.thread_pool import DaemonPool, finished
-from envbuild.model import OnProgress, Progress
+from envbuild.model import OnProgress, Progress, as_news
 from envbuild.model.lock import DebianPackage, Lock
 from envbuild.workspace import Workspace
 
@@ -120,6 +120,13 @@ class Store:
         """Fetch all of ``packages``, several in parallel. One error lists all that are unavailable."""
         self.sweep()
         wanted = [package for package in packages if not self.holds(package)]
+        if not wanted:
+            return
+        # Two runs often want the same packages, those of a base: the second waits, and finds them.
+        with files.locked(self.folder / ".collecting", as_news("packages", on_progress)):
+            self._fetch([package for package in wanted if not self.holds(package)], servers, on_progress)
+
+    def _fetch(self, wanted: Sequence[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
         total = float(sum(package.size for package in wanted))
         pool, done, failed = DaemonPool(_PARALLEL), 0.0, []
         jobs = {pool.submit(self.get, package, servers): package for package in wanted}

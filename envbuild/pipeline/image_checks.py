@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild import codec
+from envbuild import codec, files
 from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
+from envbuild.model import as_news
 from envbuild.model.lock import Lock
 from envbuild.pipeline import evidence, proofs, stage_cache, user_recipe
 from envbuild.pipeline.tools import Tools
@@ -153,7 +155,15 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
     if known is not None and all(Path(path).exists() for path in known["paths"].values()):
         return _smoked(known, replayed=True)
-    outcome = smoketest.run(tools.engine, image, lock, options, tools.workspace.report_folder(name), tools.on_progress)
+    outcome = smoketest.run(
+        tools.engine,
+        image,
+        lock,
+        options,
+        tools.workspace.report_folder(name),
+        tools.on_progress,
+        reserve=lambda devices: _reserved(tools, devices),
+    )
     answer = {
         "status": outcome.status,
         "exit_code": outcome.exit_code,
@@ -171,6 +181,16 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     ):  # a part of the frameworks proves nothing about the whole image
         _note_smoke(tools, name, image, smoked)
     return smoked
+
+
+@contextlib.contextmanager
+def _reserved(tools: Tools, devices: Sequence[str]) -> Iterator[None]:
+    """Hold the lock of each device, always in the same order, so that two tests never wait for each other."""
+    with contextlib.ExitStack() as held:
+        for device in sorted(set(devices)):
+            wait = as_news("smoke", tools.on_progress)
+            held.enter_context(files.locked(tools.workspace.device_lock(device), wait))
+        yield
 
 
 def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:

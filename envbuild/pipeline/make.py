@@ -98,13 +98,16 @@ def make(
     constraints: Constraints,
     options: MakeOptions,
     on_stage: Callable[[StageNote], None],
+    *,
+    watch: Watch | None = None,
 ) -> Made:
     """From a request to a judged image. Every stage leaves its result on disk, so that an interrupted run goes on from there.
 
-    Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards.
+    Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards. ``watch`` is one that
+    other environments use, too, so that it looks at shared files once.
     """
     began = time.monotonic()
-    log, watch = _Log(listener=on_stage), Watch(tools)
+    log, watch = _Log(listener=on_stage), watch or Watch(tools)
     requests = () if constraints.any() or len(texts) > 1 else tuple(texts)
     with log.stage("resolve") as note:
         known = watch.recall(requests[0]) if requests else None

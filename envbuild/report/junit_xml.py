@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from envbuild.report.shapes import Check, View
@@ -21,13 +22,55 @@ def junit(report: Mapping[str, Any]) -> str:
     In an inconclusive report even a check that passed is shown as skipped, with its result in the message: a pass on
     stand-in hardware must not turn a dashboard green.
     """
+    root = ElementTree.Element("testsuites")
+    root.extend(_suites(report))
+    return _text(root)
+
+
+CaseState = Literal["passed", "failed", "skipped", "error"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One environment of a batch."""
+
+    name: str
+    state: CaseState
+    message: str
+    seconds: float
+
+
+def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[str, Any]]) -> str:
+    """A ``testsuites`` document: one suite with a test case for each environment, then those of the smoke reports.
+
+    What was not started or is inconclusive counts as skipped, never as passed.
+    """
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", name=_legal(title), tests=str(len(cases)))
+    for attribute, state in (("failures", "failed"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(sum(case.state == state for case in cases)))
+    suite.set("time", f"{sum(case.seconds for case in cases):.3f}")
+    for case in cases:
+        element = ElementTree.SubElement(
+            suite, "testcase", classname=_legal(title), name=_legal(case.name), time=f"{case.seconds:.3f}"
+        )
+        if case.state != "passed":
+            kind = "failure" if case.state == "failed" else case.state
+            _child(element, kind, case.message, case.message)
+    for report in reports:
+        root.extend(_suites(report))
+    return _text(root)
+
+
+def _suites(report: Mapping[str, Any]) -> list[ElementTree.Element]:
+    """The suite of a report, and one for each of its parts."""
     seen = view(report)
     host = text(mapping(report.get("host")).get("hostname"))
-    root = ElementTree.Element("testsuites")
-    root.append(_suite(seen, seen.name, host))
-    for part in seen.parts:
-        if part.view is not None:
-            root.append(_suite(part.view, f"{seen.name}: {part.title}", host))
+    parts = [(part.view, f"{seen.name}: {part.title}") for part in seen.parts if part.view is not None]
+    return [_suite(each, name, host) for each, name in [(seen, seen.name), *parts]]
+
+
+def _text(root: ElementTree.Element) -> str:
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

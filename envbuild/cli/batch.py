@@ -1,0 +1,285 @@
+"""One verb for several environments: its options, the run, and the summary."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from envbuild import errors
+from envbuild.cli import wording
+from envbuild.cli.options import chosen, naming
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session, describe, refusal
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.batch import Job, Outcome, State
+    from envbuild.pipeline.batch_selection import Selection
+    from envbuild.pipeline.disk_need import DiskNeed
+    from envbuild.pipeline.render import Watch
+    from envbuild.pipeline.tools import Tools
+    from envbuild.report import CaseState
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Does the verb for one job as far as the tools allow, and returns its document and exit code.
+Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
+
+_OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit")
+_DEFAULT_JOBS = 2
+_CONDITION = re.compile("[<>=!~]")
+# How a test page shows each state: what was not tried is never green.
+_CASES: dict[State, CaseState] = {
+    "done": "passed",
+    "kept": "passed",
+    "inconclusive": "skipped",
+    "failed": "failed",
+    "interrupted": "error",
+    "not started": "skipped",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What the command line asks for beside the verb's own options."""
+
+    selection: Selection
+    jobs: int
+    keep_going: bool
+    junit: Path | None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Told:
+    """What the summary is made from."""
+
+    verb: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    disk: DiskNeed | None = None
+    seconds: float = 0.0
+
+
+def options(function: F) -> F:
+    """The argument ``NAME…`` and the options for several environments."""
+    for option in (
+        click.option(
+            "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
+        ),
+        click.option("--keep-going", is_flag=True, help="Go on after a failure; else nothing more is started."),
+        click.option(
+            "--jobs",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help=f"Work on N environments at once; default {_DEFAULT_JOBS}. Smoke tests on the same devices take turns.",
+        ),
+        click.option(
+            "--changed-since",
+            "revision",
+            default="",
+            metavar="REV",
+            help="Every environment whose lock, rendering, recipes or shared image files changed since the git revision REV.",
+        ),
+        click.option("--match", "pattern", default="", metavar="GLOB", help="Every environment whose canonical name matches."),
+        click.option("--all", "every", is_flag=True, help="Every environment that has a folder."),
+        naming("names", several=True, metavar="NAME…"),
+    ):
+        function = option(function)
+    return function
+
+
+def asked(names: tuple[str, ...], values: dict[str, Any]) -> Asked | None:
+    """Take the options for several environments out of ``values``; None if one NAME was given and none of them."""
+    every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:])
+    if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit):
+        return None
+    conditions = [name for name in names if _CONDITION.search(name) and " " not in name]
+    if conditions and len(names) > 1:
+        raise errors.UsageError(
+            f"{conditions[0]} is a condition, and each argument must name an environment.",
+            hint="A request of several words is one argument: put quotes around it.",
+        )
+    from envbuild.pipeline.batch_selection import Selection
+
+    selection = Selection(texts=names, every=every, pattern=pattern, revision=revision)
+    return Asked(selection=selection, jobs=jobs or _DEFAULT_JOBS, keep_going=keep_going, junit=junit)
+
+
+def run(
+    session: Session,
+    wanted: Asked,
+    constraints: Mapping[str, str | None],
+    *,
+    attempt: Attempt | None = None,
+    builder: str = "",
+    tools_from: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Run the verb of this command line for all environments, print the summary and return the exit code of the worst.
+
+    ``tools_from`` are the options of :meth:`Session.tools`. ``attempt`` does what can be done in this process, without work for the engine. ``builder`` is empty if nothing is built.
+    """
+    from envbuild.pipeline import batch, batch_selection
+
+    context = click.get_current_context()
+    told, began = _Told(verb=str(context.info_name)), time.monotonic()
+    with display(session) as shown:
+        tools = session.tools(on_progress=shown.news, **tools_from)
+        jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
+        done = _attempted(tools, jobs, attempt, keep_going=wanted.keep_going) if attempt and jobs else []
+        done_names = {outcome.job.name for outcome in done}
+        rest = [job for job in jobs if job.name not in done_names]
+        stops = not wanted.keep_going and any(outcome.state == "failed" for outcome in done)
+        if rest and builder and not stops:
+            told.disk = _require_space(tools, rest, builder)
+    if rest and not stops:
+        done += _run(session, rest, len(done), wanted, _words(session, context), told.disk)
+    by_name = {outcome.job.name: outcome for outcome in done}
+    told.outcomes = [by_name.get(job.name) or batch.Outcome(job=job, state="not started") for job in jobs]
+    told.seconds = time.monotonic() - began
+    return _tell(session, told, wanted)
+
+
+def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, *, keep_going: bool) -> list[Outcome]:
+    """The environments for which nothing is to be done, or which fail before anything begins."""
+    from envbuild.pipeline import batch, unchanged
+    from envbuild.pipeline.render import Watch
+
+    view = unchanged.view(tools)
+    watch, done = Watch(view), []
+    for job in jobs:
+        began = time.monotonic()
+        try:
+            found = unchanged.without_work(view.at([job.request]), job.name, partial(_one, attempt, job, watch))
+        except errors.EnvbuildError as error:
+            found = refusal(error), error.exit_code
+        if found is not None:
+            done.append(batch.outcome_of(job, found[1], found[0], time.monotonic() - began))
+            if done[-1].state == "failed" and not keep_going:
+                break
+    return done
+
+
+def _one(attempt: Attempt, job: Job, watch: Watch, tools: Tools) -> tuple[Mapping[str, Any], int]:
+    return attempt(tools, job, watch)
+
+
+def _require_space(tools: Tools, jobs: Sequence[Job], builder: str) -> DiskNeed:
+    from envbuild.pipeline import disk_need
+
+    need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=builder == "compose")
+    disk_need.require_space(disk_need.disks(tools.workspace.home, tools.engine.info, need))
+    return need
+
+
+def _words(session: Session, context: click.Context) -> list[str]:
+    """The command line of a child, without its NAME: the verb with the options that were given here."""
+    words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
+    words += [f"--root={session.root}"] if session.root else []
+    words += [f"--matrix={path}" for path in session.overlays]
+    words += ["-v"] * session.verbose
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if isinstance(parameter, click.Option) and parameter.expose_value and given and name not in _OWN:
+            flag, value = max(parameter.opts, key=len), context.params[name]
+            words.append(flag if parameter.is_flag else f"{flag}={value}")
+    return words
+
+
+def _run(  # noqa: PLR0917 - what a run needs
+    session: Session, jobs: Sequence[Job], done: int, wanted: Asked, words: Sequence[str], disk: DiskNeed | None
+) -> list[Outcome]:
+    from envbuild import procs
+    from envbuild.cli.batch_display import display_batch
+    from envbuild.pipeline import batch
+
+    with display_batch(session, len(jobs) + done, done) as shown, procs.Children() as children:
+        if disk is not None:
+            shown.remark(_disk_line(disk, len(jobs)))
+        return batch.run(
+            jobs,
+            lambda job: [sys.executable, *words, "--", job.request],
+            limit=wanted.jobs,
+            keep_going=wanted.keep_going,
+            listener=shown,
+            children=children,
+        )
+
+
+def _disk_line(disk: DiskNeed, count: int) -> str:
+    text = f"{count} to build: about {wording.size(disk.downloads)} to download, {wording.size(disk.images)} for images"
+    return text + (f"; {disk.unknown} of them may need more, their locks do not tell all sizes" if disk.unknown else "")
+
+
+def _tell(session: Session, told: _Told, wanted: Asked) -> int:
+    from envbuild.pipeline import batch
+
+    code = batch.worst(outcome.exit_code for outcome in told.outcomes)
+    if wanted.junit is not None:
+        _write_junit(told, wanted.junit)
+    session.document(_document(told, code))
+    if not told.outcomes:
+        session.out(f"No environment changed since {wanted.selection.revision}.")
+        return code
+    session.out(wording.columns([["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, told.outcomes)]))
+    counts = Counter(outcome.state for outcome in told.outcomes)
+    told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
+    session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
+    if code == errors.InterruptedByUserError.exit_code:
+        error = errors.InterruptedByUserError("Stopped on request.", hint="Run the same command again: it goes on from here.")
+        session.failure(describe(error))
+    elif counts.keys() & {"failed", "not started"}:
+        session.err("The same command goes on from here. With one NAME it shows that environment in full.")
+    return code
+
+
+def _row(outcome: Outcome) -> list[str]:
+    seconds = "" if outcome.state == "not started" else wording.seconds(outcome.seconds)
+    result = f"failed ({outcome.exit_code})" if outcome.state == "failed" else outcome.state
+    return [outcome.job.name, result, seconds, outcome.why.replace("\n", " ")]
+
+
+def _document(told: _Told, code: int) -> dict[str, Any]:
+    """The document of ``schemas/batch.json``."""
+    document: dict[str, Any] = {"schema": 1, "verb": told.verb, "exit_code": code, "seconds": round(told.seconds, 3)}
+    if told.disk is not None:
+        document["disk"] = {
+            "downloads": told.disk.downloads, "images": told.disk.images, "unknown": told.disk.unknown,
+        }  # fmt: skip
+    document["environments"] = [_entry(outcome) for outcome in told.outcomes]
+    return document
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    parts = ("image", "tags", "lock", "status", "stages", "reports", "error")
+    return {
+        "name": outcome.job.name,
+        "request": outcome.job.request,
+        "state": outcome.state,
+        "exit_code": outcome.exit_code,
+        "seconds": round(outcome.seconds, 3),
+        **{part: outcome.document[part] for part in parts if part in outcome.document},
+    }
+
+
+def _write_junit(told: _Told, path: Path) -> None:
+    from envbuild import files, report
+
+    cases = [
+        report.Case(
+            name=outcome.job.name,
+            state=_CASES[outcome.state],
+            message=outcome.why or outcome.state,
+            seconds=outcome.seconds,
+        )
+        for outcome in told.outcomes
+    ]
+    reports = [found for each in told.outcomes if "status" in (found := each.document.get("report") or {})]
+    files.write_atomic(path, report.junit_of_batch(f"envbuild {told.verb}", cases, reports))

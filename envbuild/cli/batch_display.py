@@ -1,0 +1,147 @@
+"""Show what several environments do: one bar for each on a terminal, plain lines with the environment's name elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from envbuild.cli import wording
+from envbuild.cli.progress_display import Plain, Speeds, new_bars
+from envbuild.cli.session import Session
+from envbuild.cli.terminal import plain
+from envbuild.model import Progress
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from envbuild.pipeline.batch import Job, Outcome
+
+
+class BatchDisplay(Protocol):
+    """A listener for a batch that also shows remarks about all of it."""
+
+    def started(self, job: Job) -> None:
+        """The verb begins for this environment."""
+
+    def news(self, job: Job, news: Progress) -> None:
+        """One step of progress."""
+
+    def line(self, job: Job, text: str) -> None:
+        """A line that stays visible."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """The verb has ended for this environment."""
+
+    def remark(self, text: str) -> None:
+        """Print a line about all environments."""
+
+    def close(self) -> None:
+        """Remove the display."""
+
+
+@contextlib.contextmanager
+def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisplay]:
+    """Open the display for ``total`` environments, of which ``done`` need no more work; it is closed even on failure."""
+    kind = session.progress
+    if kind == "auto":
+        kind = "rich" if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else "plain"
+    live = kind == "rich" and not session.verbose and not session.quiet
+    shown: BatchDisplay = _LiveBatch(session, total, done) if live else _PlainBatch(session, total, done)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+class _PlainBatch:
+    """Lines that begin with the name of their environment. With ``--progress none`` only beginnings and ends are told."""
+
+    def __init__(self, session: Session, total: int, done: int) -> None:
+        self._session = session
+        self._total = total
+        self._done = done
+        self._lines: dict[str, Plain] = {}
+
+    def started(self, job: Job) -> None:
+        """Say that it begins."""
+        self._lines[job.name] = Plain(self._session, f"{job.name}: ", Speeds().figures)
+        self._lines[job.name].line("started")
+
+    def news(self, job: Job, news: Progress) -> None:
+        """Print the step."""
+        if self._session.progress != "none" or news.warning:
+            self._lines[job.name].news(news)
+
+    def line(self, job: Job, text: str) -> None:
+        """Print the line."""
+        self._lines[job.name].line(text)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Say how it ended, and how many have ended."""
+        self._done += 1
+        self._lines[outcome.job.name].line(_end(outcome, self._done, self._total))
+
+    def remark(self, text: str) -> None:
+        """Print the line."""
+        self._session.err(text)
+
+    def close(self) -> None:
+        """Do nothing: there is no display to remove."""
+
+
+class _LiveBatch:
+    """A bar for each environment that is being worked on, and one for all."""
+
+    def __init__(self, session: Session, total: int, done: int) -> None:
+        self._session = session
+        self._total = total
+        self._bars = new_bars()
+        self._all = self._bars.add_task("all", total=total, completed=done, figures=f"{done}/{total}", message="")
+        self._done = done
+        self._tasks: dict[str, TaskID] = {}
+        self._speeds: dict[str, Speeds] = {}
+        self._bars.start()
+
+    def started(self, job: Job) -> None:
+        """Add a bar."""
+        self._tasks[job.name] = self._bars.add_task(job.name, total=None, figures="", message="")
+        self._speeds[job.name] = Speeds()
+
+    def news(self, job: Job, news: Progress) -> None:
+        """Update the bar of the environment. A warning is printed above the bars."""
+        if news.warning:
+            self.line(job, f"warning: {news.message}")
+            return
+        task, message = self._tasks[job.name], f"{news.stage}: {plain(news.message).strip()}".replace("\n", " ")[:160]
+        if news.log:
+            self._bars.update(task, message=message)
+        else:
+            figures = self._speeds[job.name].figures(news)
+            self._bars.update(task, completed=news.done or 0, total=news.total, figures=figures, message=message)
+
+    def line(self, job: Job, text: str) -> None:
+        """Print the line above the bars."""
+        self.remark(f"{job.name}: {text}")
+
+    def ended(self, outcome: Outcome) -> None:
+        """Remove the bar of the environment, and say how it ended."""
+        self._done += 1
+        if (task := self._tasks.pop(outcome.job.name, None)) is not None:
+            self._bars.remove_task(task)
+        self._bars.update(self._all, completed=self._done, figures=f"{self._done}/{self._total}")
+        self.remark(f"{outcome.job.name}: {_end(outcome, self._done, self._total)}")
+
+    def remark(self, text: str) -> None:
+        """Print the line above the bars."""
+        self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bars; lines stay."""
+        self._bars.stop()
+
+
+def _end(outcome: Outcome, done: int, total: int) -> str:
+    return f"{outcome.state} after {wording.seconds(outcome.seconds)} ({done} of {total})"

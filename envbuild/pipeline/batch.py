@@ -1,0 +1,185 @@
+"""Run one verb for several environments: a child process for each, at most so many at the same time.
+
+Why processes and not threads: docs/decisions has "Many environments, one process each".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from envbuild import errors, procs
+from envbuild.model import Progress
+
+State = Literal["done", "kept", "inconclusive", "failed", "interrupted", "not started"]
+# From the best to the worst. A failure of an earlier stage is worse: it says less about the image.
+_BEST_FIRST = (0, 10, 124, 9, 8, 7, 12, 11, 6, 5, 4, 3, 2)
+_INTERRUPTED = errors.InterruptedByUserError.exit_code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One environment of a batch: its canonical name, and the request by which it was asked for."""
+
+    name: str
+    request: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How the verb ended for one environment; ``document`` is what the verb prints with ``--json``."""
+
+    job: Job
+    state: State
+    exit_code: int = 0
+    seconds: float = 0.0
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def why(self) -> str:
+        """The message of the error, empty if there was none."""
+        return str(self.document.get("error", {}).get("message", ""))
+
+
+class Listener(Protocol):
+    """Is told what the environments do."""
+
+    def started(self, job: Job) -> None:
+        """The verb begins for this environment."""
+
+    def news(self, job: Job, news: Progress) -> None:
+        """One step of progress."""
+
+    def line(self, job: Job, text: str) -> None:
+        """A line that stays visible."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """The verb has ended for this environment."""
+
+
+class Processes(Protocol):
+    """What a batch needs of :class:`envbuild.procs.Children`."""
+
+    def start(self, key: str, argv: Sequence[str]) -> None:
+        """Start a process."""
+
+    def next(self) -> procs.Said | procs.Ended:
+        """Wait for the next line or end."""
+
+    def stop(self) -> list[procs.Ended]:
+        """End all that still run."""
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of a batch: that of its worst environment, 0 if there is none."""
+    return max(codes, key=_badness, default=0)
+
+
+def _badness(code: int) -> tuple[int, int]:
+    if code == _INTERRUPTED:
+        return len(_BEST_FIRST) + 1, code
+    return (_BEST_FIRST.index(code) if code in _BEST_FIRST else len(_BEST_FIRST)), code
+
+
+def outcome_of(job: Job, exit_code: int, document: Mapping[str, Any], seconds: float) -> Outcome:
+    """The outcome that an exit code and a document tell."""
+    states: dict[int, State] = {0: "done", errors.SmokeInconclusiveError.exit_code: "inconclusive", _INTERRUPTED: "interrupted"}
+    state = states.get(exit_code, "failed")
+    if state == "done" and (document.get("nothing_to_do") or document.get("kept")):
+        state = "kept"
+    return Outcome(job=job, state=state, exit_code=exit_code, seconds=seconds, document=document)
+
+
+def run(
+    jobs: Sequence[Job],
+    argv_of: Callable[[Job], Sequence[str]],
+    *,
+    limit: int,
+    keep_going: bool,
+    listener: Listener,
+    children: Processes,
+) -> list[Outcome]:
+    """Run the jobs, at most ``limit`` at the same time, and return an outcome for each, in the order of ``jobs``.
+
+    After a failure nothing more is started, unless ``keep_going``; jobs that run are let finish. After Ctrl-C all children are
+    ended, and wait for nothing but their own cleaning up.
+    """
+    return _Batch(argv_of, listener, children).run(jobs, limit, keep_going=keep_going)
+
+
+class _Batch:
+    def __init__(self, argv_of: Callable[[Job], Sequence[str]], listener: Listener, children: Processes) -> None:
+        self._argv_of = argv_of
+        self._listener = listener
+        self._children = children
+        self._running: dict[str, tuple[Job, float]] = {}
+        self._outcomes: dict[str, Outcome] = {}
+
+    def run(self, jobs: Sequence[Job], limit: int, *, keep_going: bool) -> list[Outcome]:
+        pending = deque(jobs)
+        try:
+            while pending or self._running:
+                while pending and len(self._running) < limit:
+                    self._start(pending.popleft())
+                event = self._children.next()
+                if isinstance(event, procs.Said):
+                    self._tell(event)
+                elif self._end(event).state in {"failed", "interrupted"} and not keep_going:
+                    pending.clear()
+        except KeyboardInterrupt:
+            for ended in self._children.stop():
+                self._end(ended)
+            for job, _ in self._running.values():  # Ctrl-C came before its process had started
+                self._outcomes[job.name] = Outcome(job=job, state="interrupted", exit_code=_INTERRUPTED)
+        return [self._outcomes.get(job.name) or Outcome(job=job, state="not started") for job in jobs]
+
+    def _start(self, job: Job) -> None:
+        self._running[job.name] = job, time.monotonic()
+        self._children.start(job.name, self._argv_of(job))
+        self._listener.started(job)
+
+    def _tell(self, said: procs.Said) -> None:
+        job, _ = self._running[said.key]
+        event = _event(said.line)
+        if isinstance(event, Progress):
+            self._listener.news(job, event)
+        elif event.strip():
+            self._listener.line(job, event)
+
+    def _end(self, ended: procs.Ended) -> Outcome:
+        job, began = self._running.pop(ended.key)
+        code, document = _result(job, ended)
+        outcome = outcome_of(job, code, document, time.monotonic() - began)
+        self._outcomes[job.name] = outcome
+        self._listener.ended(outcome)
+        return outcome
+
+
+def _event(line: str) -> Progress | str:
+    """Read a line of a child's standard error, as ``--progress json`` writes them; any other line is text."""
+    try:
+        told = json.loads(line) if line.startswith("{") else {}
+        return Progress(**told["progress"]) if "progress" in told else str(told.get("line", line))
+    except (ValueError, TypeError):
+        return line
+
+
+def _result(job: Job, ended: procs.Ended) -> tuple[int, Mapping[str, Any]]:
+    """The exit code and the document of a child; a child that was killed wrote none."""
+    try:
+        document = json.loads(ended.output)
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        return ended.code if ended.code >= 0 else 128 - ended.code, document
+    how = f"was killed by signal {-ended.code}" if ended.code < 0 else f"ended with {ended.code} and no answer"
+    error = errors.EnvbuildError(
+        f"The process that worked on {job.name} {how}.",
+        code="child-died",
+        hint="If the machine ran out of memory, use a smaller --jobs. The same command goes on from here.",
+    )
+    return error.exit_code, {"schema": 1, "error": error.to_json()}

@@ -1,0 +1,78 @@
+"""Which environments a batch is about: names, all, those that a pattern matches, those that changed since a revision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from envbuild.errors import EnvbuildError, UnknownNameError, UsageError
+from envbuild.pipeline import changed_since, committed, resolving
+from envbuild.pipeline.batch import Job
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.render import Watch
+from envbuild.pipeline.tools import Tools
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """What the command line asks for. ``pattern`` and ``revision`` are empty if they were not given."""
+
+    texts: tuple[str, ...] = ()
+    every: bool = False
+    pattern: str = ""
+    revision: str = ""
+
+
+def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
+    """Return the jobs, each environment once.
+
+    Raises :class:`UsageError` if names and a choice among all are combined, the error of the first name that is no environment,
+    and :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
+    """
+    chooses = selection.every or bool(selection.pattern) or bool(selection.revision)
+    if bool(selection.texts) == chooses:
+        raise UsageError(
+            "Name environments, or give --all, --match or --changed-since.", hint="`envbuild list` shows the names."
+        )
+    if selection.texts:
+        return _named(tools, selection.texts, constraints)
+    names = [name for name in committed.names(tools) if not selection.pattern or fnmatchcase(name, selection.pattern)]
+    if not names and selection.pattern:
+        raise UnknownNameError(
+            f"No environment matches {selection.pattern!r}.",
+            code="nothing-matches",
+            hint="Put the pattern in quotes. `envbuild evidence --all` lists the names.",
+        )
+    if selection.revision:
+        names = changed_since.changed(tools, names, selection.revision)
+    return [Job(name=name, request=name) for name in names]
+
+
+def _named(tools: Tools, texts: Sequence[str], constraints: Constraints) -> list[Job]:
+    """Resolve all names before anything starts; of two requests for one environment the first counts."""
+    watch = Watch(tools)
+    jobs: dict[str, Job] = {}
+    refused: list[EnvbuildError] = []
+    for text in dict.fromkeys(texts):
+        known = None if constraints.any() else watch.recall(text)
+        try:
+            name = known.name if known else _resolve(tools, text, constraints)
+            jobs.setdefault(name, Job(name=name, request=text))
+        except EnvbuildError as error:
+            refused.append(error)
+    if refused:
+        raise _joined(refused)
+    return list(jobs.values())
+
+
+def _resolve(tools: Tools, text: str, constraints: Constraints) -> str:
+    own = tools.at([text])
+    return own.cli_name(resolving.resolve_buildable(own, [text], constraints).environment.name)
+
+
+def _joined(refused: Sequence[EnvbuildError]) -> EnvbuildError:
+    """The first error, with the messages of the others."""
+    first = refused[0]
+    first.details = (*first.details, *(error.message for error in refused[1:]))
+    return first

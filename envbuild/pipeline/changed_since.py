@@ -1,0 +1,81 @@
+"""Which committed environments changed since a git revision: those of which an input of the image differs now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+
+from envbuild import procs
+from envbuild.errors import UsageError
+from envbuild.pipeline.stored_locks import read_locked
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+_QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
+    """Return those of ``names`` of which a file differs between ``revision`` and the working tree, new files included.
+
+    The files of an environment are its folder (lock and rendering), the recipes of its frameworks with the recipes whose
+    adapters they use, and what all images share: ``images/partials``, ``images/overlay``, the smoke test. A row of the matrix
+    counts only through the lock. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``).
+    """
+    paths = changed_files(tools.workspace, revision)
+    return affected(tools.workspace, names, paths, lambda name: _recipes(tools, name))
+
+
+def affected(
+    workspace: Workspace, names: Sequence[str], paths: Sequence[str], recipes_of: Callable[[str], set[str]]
+) -> list[str]:
+    """Return the names that a change of ``paths``, relative to the root, affects."""
+    shared = [_below(workspace, folder) for folder in (workspace.partials, workspace.overlay, workspace.guest)]
+    if any(path.startswith(folder) for folder in shared if folder for path in paths):
+        return list(names)
+    folders = {part for path in paths if (part := _part(path, _below(workspace, workspace.environments)))}
+    recipes = {part for path in paths if (part := _part(path, _below(workspace, workspace.recipes)))}
+    return [name for name in names if name in folders or (recipes and recipes & recipes_of(name))]
+
+
+def changed_files(workspace: Workspace, revision: str) -> list[str]:
+    """Return the files below the root that differ from ``revision`` or that git does not know yet, relative to the root."""
+    root = workspace.root
+    if workspace.is_packaged or _git(root, "rev-parse", "--is-inside-work-tree") is None:
+        raise UsageError(
+            f"--changed-since works only in a git checkout of envbuild; {root} is none.",
+            code="no-checkout",
+            hint="Name the environments, or use --match.",
+        )
+    commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if commit is None:
+        raise UsageError(
+            f"git knows no revision {revision!r}.",
+            code="unknown-revision",
+            hint="Name a commit, branch or tag. A shallow clone has few: fetch more of the history.",
+        )
+    differing = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit.strip(), "--", ".")
+    unknown = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+    return sorted(filter(None, f"{differing or ''}{unknown or ''}".split("\0")))
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """The output of git; None if it failed."""
+    done = procs.run(["git", "-C", str(root), *words], env=_QUIET, split=True)
+    return done.output if done.code == 0 else None
+
+
+def _below(workspace: Workspace, folder: Path) -> str:
+    """The folder relative to the root, with a slash at its end; empty if it lies elsewhere."""
+    return f"{folder.relative_to(workspace.root).as_posix()}/" if folder.is_relative_to(workspace.root) else ""
+
+
+def _part(path: str, folder: str) -> str:
+    """The name directly below ``folder``; empty for a path elsewhere."""
+    return PurePosixPath(path.removeprefix(folder)).parts[0] if folder and path.startswith(folder) else ""
+
+
+def _recipes(tools: Tools, name: str) -> set[str]:
+    """The recipes of an environment's frameworks, and those whose adapters they use."""
+    locked = read_locked(tools, name)
+    own = {framework.recipe for framework in locked.lock.environment.frameworks} if locked else set()
+    return own | {other for recipe in own if recipe in tools.recipes for other in tools.recipes[recipe].adapters}

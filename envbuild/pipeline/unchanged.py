@@ -1,0 +1,78 @@
+"""Find out in this process, with one list of images, which environments need no work."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+
+from envbuild.engine.model import ImageInfo
+from envbuild.model import ignore_progress
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.engine.client import Engine
+    from envbuild.index.client import Index
+
+T = TypeVar("T")
+
+
+class WorkNeededError(Exception):
+    """A stage asked for more than the list of images: there is something to do."""
+
+
+class ImageList:
+    """Stands in for the engine and the index: knows which images there are, and refuses all work."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.endpoint = engine.endpoint
+        self.origin = engine.origin
+        self._ids = engine.image_ids()
+
+    def image(self, reference: str) -> ImageInfo | None:
+        """The image's id and tags; nothing else of it is known."""
+        found = self._ids.get(reference)
+        if found is None:
+            return None
+        tags = tuple(name for name, image in self._ids.items() if image == found and name != found)
+        return ImageInfo(
+            id=found,
+            tags=tags,
+            labels={},
+            env=(),
+            entrypoint=(),
+            cmd=(),
+            user="",
+            layers=(),
+            size=0,
+            created="",
+            architecture="",
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse all other questions."""
+        raise WorkNeededError(name)
+
+
+def view(tools: Tools) -> Tools:
+    """Return the tools with a list of images in place of the engine and the index, and without progress."""
+    seen = copy.copy(tools)
+    images = ImageList(tools.engine)
+    seen.on_progress = ignore_progress
+    seen.__dict__["engine"], seen.__dict__["index"] = cast("Engine", images), cast("Index", images)
+    return seen
+
+
+def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | None:
+    """Return what ``attempt`` returns, or None if it needs the engine or an index for more than the list of images.
+
+    ``seen`` are tools of :func:`view`. Also None if another run may be working on ``name``: waiting for it would hold up all
+    other environments.
+    """
+    workspace = seen.workspace
+    if workspace.running(name, "make").exists() or workspace.build_record(name).with_suffix(".running").exists():
+        return None
+    try:
+        return attempt(seen)
+    except WorkNeededError:
+        return None

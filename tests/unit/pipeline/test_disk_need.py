@@ -1,0 +1,82 @@
+"""How much disk space several builds take, by their locks, and the one error if there is too little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import verify_locks
+
+from envbuild.errors import BuildError
+from envbuild.model import DebianPackage
+from envbuild.model.lock import Lock
+from envbuild.pipeline.disk_need import Disk, estimate, require_space
+
+SHARED = "a" * 64
+
+
+def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) -> Lock:
+    """A lock with a wheel of its own, a wheel of 100 bytes that all have, and a base of one package that all have."""
+    made = verify_locks.lock(cuda=cuda)
+    wheels = (
+        replace(verify_locks.artifact(name, "1"), sha256=name[0].encode().hex() * 32, size=own),
+        replace(verify_locks.artifact("shared", "1"), sha256=SHARED, size=100),
+    )
+    package = DebianPackage(
+        name="bash",
+        version="5",
+        sha256="b" * 64,
+        architecture="amd64",
+        size=base,
+        path="debian/pool/main/b/bash/bash_5_amd64.deb",
+    )
+    assert made.base.bootstrap is not None
+    return replace(
+        made,
+        environment=replace(made.environment, name=name),
+        prefixes=(replace(made.prefixes[0], artifacts=wheels),),
+        base=replace(made.base, bootstrap=replace(made.base.bootstrap, packages=(package,))),
+    )
+
+
+def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_image():
+    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=False)
+    assert need.downloads == 7 + 9 + 100 + 10
+    assert need.images == 4 * (7 + 9 + 2 * 100 + 10)
+    assert need.unknown == 0
+
+
+def test_composed_images_share_the_layers_of_wheels():
+    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=True)
+    assert need.images == 4 * (7 + 9 + 100 + 10)
+
+
+def test_files_that_were_downloaded_before_are_not_counted():
+    held = ["shared-1-py3-none-any.whl", f"{'b' * 64}.deb"]
+    assert estimate([toy_lock("x", 7)], held, shares_layers=False).downloads == 7
+
+
+def test_libraries_of_cuda_are_hardly_compressed_and_so_grow_less():
+    assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), shares_layers=False).images == 2 * 107
+
+
+def test_a_lock_that_does_not_tell_all_sizes_is_said_to_be_unknown():
+    lock = toy_lock("x", 7)
+    pulled = replace(lock, base=replace(lock.base, bootstrap=None))
+    silent = replace(lock.prefixes[0], artifacts=(replace(lock.prefixes[0].artifacts[0], size=None),))
+    assert estimate([lock, pulled, replace(lock, prefixes=(silent,))], (), shares_layers=False).unknown == 2
+
+
+def disk(device: int, *, needed: int, free: int = 100) -> Disk:
+    return Disk(place=f"/disk{device}", device=device, needed=needed, free=free)
+
+
+def test_enough_space_on_each_disk_is_no_error():
+    require_space([disk(1, needed=100), disk(2, needed=60)])
+
+
+def test_two_needs_on_one_disk_are_added_up():
+    with pytest.raises(BuildError) as told:
+        require_space([disk(1, needed=60), disk(1, needed=60)])
+    assert told.value.code == "no-space"
+    assert "Nothing was begun" in told.value.message
