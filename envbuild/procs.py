@@ -146,7 +146,7 @@ class Children:
         for process in self._processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(self._grace_s)
-            stop_group(process.pid)
+            stop_group(process.pid, grace_s=0)
         ended = []
         while self._processes:
             event = self.next()

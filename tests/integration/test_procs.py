@@ -260,3 +260,44 @@ def test_many_writers_of_one_file_leave_one_of_their_texts(tmp_path):
             assert text in {letter * 20_000 for letter in "abcd"}
     assert [writer.returncode for writer in writers] == [0, 0, 0, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_several_processes_are_told_apart_line_by_line():
+    with procs.Children() as children:
+        children.start("a", ["sh", "-c", "echo one >&2; echo answer"])
+        children.start("b", ["sh", "-c", "echo two >&2; exit 3"])
+        events = [children.next() for _ in range(4)]
+    assert {each for each in events if isinstance(each, procs.Said)} == {
+        procs.Said(key="a", line="one"),
+        procs.Said(key="b", line="two"),
+    }
+    assert {each for each in events if isinstance(each, procs.Ended)} == {
+        procs.Ended(key="a", code=0, output="answer\n"),
+        procs.Ended(key="b", code=3, output=""),
+    }
+
+
+def test_stopping_several_processes_lets_each_clean_up(tmp_path):
+    cleaning = 'trap "echo cleaned; exit 130" TERM; echo ready >&2; while :; do sleep 0.1; done'
+    with procs.Children() as children:
+        for key in ("a", "b"):
+            children.start(key, ["sh", "-c", cleaning])
+        assert {children.next(), children.next()} == {procs.Said(key="a", line="ready"), procs.Said(key="b", line="ready")}
+        ended = children.stop()
+    assert sorted(ended, key=lambda each: each.key) == [procs.Ended(key=key, code=130, output="cleaned\n") for key in "ab"]
+
+
+def test_a_process_that_does_not_end_in_time_is_killed(tmp_path):
+    with procs.Children(grace_s=0.1) as children:
+        children.start("a", ["sh", "-c", 'trap "" TERM; echo ready >&2; while :; do sleep 0.1; done'])
+        assert children.next() == procs.Said(key="a", line="ready")
+        assert [each.code for each in children.stop()] == [-signal.SIGKILL]
+
+
+def test_leaving_the_block_by_an_error_ends_the_processes(tmp_path):
+    note = tmp_path / "pid"
+    with pytest.raises(KeyError), procs.Children() as children:
+        children.start("a", ["sh", "-c", f"echo $$ > {note}; echo ready >&2; exec sleep 600"])
+        assert children.next() == procs.Said(key="a", line="ready")
+        raise KeyError
+    assert not _alive(int(note.read_text()))

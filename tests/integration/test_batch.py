@@ -1,0 +1,175 @@
+"""Several environments at the same time: real processes, real locks, a real git repository."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+from xml.dom import minidom
+
+import jsonschema
+import pytest
+from program import Program, fresh_root, share_bases
+
+from envbuild.errors import UsageError
+from envbuild.model import ignore_progress
+from envbuild.pipeline import changed_since, image_checks
+from envbuild.workspace import Workspace
+
+NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "chainer-4.3.1-cpu-py27-debian11")
+ROOT = Path(__file__).parents[2]
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Workspace:
+    """A git repository with two files, of which one lies in the folder of an environment."""
+    root = tmp_path / "repository" / "below"
+    for path in ("matrix.yaml", "images/environments/a/lock.json"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("1\n")
+    git(tmp_path / "repository", "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "first")
+    return Workspace(root=root, output=root / "images", home=tmp_path / "home")
+
+
+def test_changed_files_are_those_that_differ_from_the_revision_committed_or_not(checkout):
+    assert changed_since.changed_files(checkout, "HEAD") == []
+    (checkout.root / "matrix.yaml").write_text("2\n")
+    git(checkout.root, "commit", "--quiet", "-a", "-m", "second")
+    (checkout.images / "environments/a/lock.json").unlink()
+    (checkout.images / "new file").write_text("")
+    (checkout.root.parent / "outside").write_text("")
+    assert changed_since.changed_files(checkout, "HEAD") == ["images/environments/a/lock.json", "images/new file"]
+    assert changed_since.changed_files(checkout, "HEAD~1")[-1] == "matrix.yaml"
+    assert changed_since.affected(checkout, ["a", "b"], changed_since.changed_files(checkout, "HEAD"), lambda _: set()) == ["a"]
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "--help", "HEAD:matrix.yaml", ""])
+def test_what_is_no_revision_is_refused(checkout, revision):
+    with pytest.raises(UsageError) as told:
+        changed_since.changed_files(checkout, revision)
+    assert told.value.code == "unknown-revision"
+
+
+def test_outside_of_a_checkout_nothing_can_have_changed_since_a_revision(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    plain = Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home")
+    installed = Workspace(root=tmp_path, output=tmp_path / "elsewhere", home=tmp_path / "home")
+    for workspace in (plain, installed):
+        with pytest.raises(UsageError) as told:
+            changed_since.changed_files(workspace, "HEAD")
+        assert told.value.code == "no-checkout"
+
+
+@contextlib.contextmanager
+def reserved(workspace: Workspace, *devices: str) -> Iterator[None]:
+    tools = SimpleNamespace(workspace=workspace, on_progress=ignore_progress)
+    with image_checks._reserved(tools, devices):
+        yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether another process could not lock the file now."""
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_smoke_test_holds_each_of_its_devices_and_no_other(tmp_path):
+    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
+    gpus = [workspace.device_lock(name) for name in ("GPU-1", "GPU-2", "GPU-3")]
+    with reserved(workspace, "GPU-2", "GPU-1", "GPU-2"):
+        assert [is_held(path) for path in gpus[:2]] == [True, True]
+        with reserved(workspace, "GPU-3", "cpu"):
+            assert is_held(gpus[2])
+    assert not any(path.exists() for path in gpus)
+
+
+@pytest.fixture
+def program(tmp_path: Path, engine_endpoint: str) -> Program:
+    root = fresh_root(tmp_path / "root")
+    for name in NAMES:
+        folder = root / "images/environments" / name
+        folder.mkdir(parents=True)
+        (folder / "lock.json").write_bytes((ROOT / "images/environments" / name / "lock.json").read_bytes())
+    return Program(root=root, home=tmp_path / "home", environment={"DOCKER_HOST": engine_endpoint})
+
+
+def states(document: dict) -> dict[str, str]:
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("batch.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(document)
+    return {each["name"]: each["state"] for each in document["environments"]}
+
+
+@pytest.mark.engine
+def test_each_environment_gets_a_process_and_the_worst_decides(program, tmp_path):
+    junit = tmp_path / "junit.xml"
+    answer = program.run("verify", *NAMES, "--json", "--keep-going", "--jobs", "2", "--junit", str(junit)).expect(7)
+    assert states(answer.document) == dict.fromkeys(NAMES, "failed")
+    assert {each["error"]["code"] for each in answer.document["environments"]} == {"no-image"}
+    for name in NAMES:
+        assert f"{name}: started" in answer.err
+    suite = minidom.parse(str(junit)).getElementsByTagName("testsuite")[0]
+    assert (suite.getAttribute("tests"), suite.getAttribute("failures")) == ("2", "2")
+    first = program.run("verify", "--all", "--json", "--jobs", "1").expect(7)
+    assert list(states(first.document).values()) == ["failed", "not started"]
+
+
+@pytest.mark.engine
+def test_too_little_space_and_unknown_names_are_refused_before_anything_begins(program):
+    refused = program.run("build", NAMES[0], "gadget-1", "--json").expect(4)
+    assert refused.document["error"]["code"] == "unknown-name"
+    lock = program.root / "images/environments" / NAMES[0] / "lock.json"
+    content = json.loads(lock.read_text())
+    content["prefixes"][0]["artifacts"][0]["size"] = 10**15
+    lock.write_text(json.dumps(content, indent=2))
+    full = program.run("build", *NAMES, "--json").expect(7)
+    assert full.document["error"]["code"] == "no-space"
+    assert not (program.home / "builds").exists()
+    assert "started" not in refused.err + full.err
+
+
+@pytest.mark.prove
+@pytest.mark.engine
+@pytest.mark.network
+@pytest.mark.slow
+def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program, tmp_path):
+    """Ctrl-C while both build; then both pass, and their smoke tests never overlap; then nothing is left to do."""
+    share_bases(program.home)
+    words = ("make", *NAMES, "--jobs", "2", "--progress", "plain", "-v")
+    cut = program.interrupt(signal.SIGINT, lambda text: all(f"{name}: [build]" in text for name in NAMES), *words)
+    cut.expect(130)
+    assert "interrupted" in cut.out
+    assert children_of(program) == []
+    junit = tmp_path / "junit.xml"
+    made = program.run(*words, "--json", "--junit", str(junit)).expect(0)
+    assert states(made.document) == dict.fromkeys(NAMES, "done")
+    again = program.run("make", "--all", "--json").expect(0)
+    assert states(again.document) == dict.fromkeys(NAMES, "kept")
+    assert again.seconds < made.seconds
+
+
+def children_of(program: Program) -> list[int]:
+    """The processes of this machine that work for the program's cache folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if str(program.home).encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
