@@ -8,8 +8,7 @@ import pytest
 import verify_locks
 
 from envbuild.errors import BuildError
-from envbuild.model import DebianPackage
-from envbuild.model.lock import Lock
+from envbuild.model.lock import DebianPackage, Lock
 from envbuild.pipeline.disk_need import Disk, estimate, require_space
 
 SHARED = "a" * 64
