@@ -16,8 +16,8 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-# Size of an image by the size of its compressed packages, measured: CPU images 3.5 to 4.5 (TensorFlow 2.21 4.5, OpenCV 3.7,
-# MXNet 3.5); PyTorch 2.15 with CUDA 13, mostly libraries of CUDA, 1.8.
+# The size of an image by the size of its compressed packages, measured: eight CPU images 3.5 to 4.5; one that is mostly
+# libraries of CUDA 1.8.
 _UNPACKED = 4.0
 _UNPACKED_CUDA = 2.0
 
