@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,17 +16,17 @@ import click
 
 from envbuild import errors
 from envbuild.cli import wording
+from envbuild.cli.batch_summary import Summary, tell
 from envbuild.cli.options import chosen, naming
 from envbuild.cli.progress_display import display
-from envbuild.cli.session import Session, describe, refusal
+from envbuild.cli.session import Session, refusal
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.batch import Job, Outcome, State
+    from envbuild.pipeline.batch import Job, Outcome
     from envbuild.pipeline.batch_selection import Selection
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.pipeline.render import Watch
     from envbuild.pipeline.tools import Tools
-    from envbuild.report import CaseState
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Does the verb for one job as far as the tools allow, and returns its document and exit code.
@@ -36,15 +35,6 @@ Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-# How a test page shows each state: what was not tried is never green.
-_CASES: dict[State, CaseState] = {
-    "done": "passed",
-    "kept": "passed",
-    "inconclusive": "skipped",
-    "failed": "failed",
-    "interrupted": "error",
-    "not started": "skipped",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,16 +45,6 @@ class Asked:
     jobs: int
     keep_going: bool
     junit: Path | None
-
-
-@dataclass(kw_only=True, slots=True)
-class _Told:
-    """What the summary is made from."""
-
-    verb: str
-    outcomes: list[Outcome] = field(default_factory=list)
-    disk: DiskNeed | None = None
-    seconds: float = 0.0
 
 
 def options(function: F) -> F:
@@ -128,7 +108,7 @@ def run(
     from envbuild.pipeline import batch, batch_selection
 
     context = click.get_current_context()
-    told, began = _Told(verb=str(context.info_name)), time.monotonic()
+    told, began = Summary(verb=str(context.info_name), revision=wanted.selection.revision), time.monotonic()
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news, **tools_from)
         jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
@@ -139,11 +119,11 @@ def run(
         if rest and builder and not stops:
             told.disk = _require_space(tools, rest, builder)
     if rest and not stops:
-        done += _run(session, rest, len(done), wanted, _words(session, context), told.disk)
+        done += _run(session, rest, len(done), wanted, command_line(session, context), told.disk)
     by_name = {outcome.job.name: outcome for outcome in done}
     told.outcomes = [by_name.get(job.name) or batch.Outcome(job=job, state="not started") for job in jobs]
     told.seconds = time.monotonic() - began
-    return _tell(session, told, wanted)
+    return tell(session, told, wanted.junit)
 
 
 def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, *, keep_going: bool) -> list[Outcome]:
@@ -178,8 +158,8 @@ def _require_space(tools: Tools, jobs: Sequence[Job], builder: str) -> DiskNeed:
     return need
 
 
-def _words(session: Session, context: click.Context) -> list[str]:
-    """The command line of a child, without its NAME: the verb with the options that were given here."""
+def command_line(session: Session, context: click.Context) -> list[str]:
+    """Return the command line of a child, without its NAME: the verb with the options that were given here."""
     words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
     words += [f"--root={session.root}"] if session.root else []
     words += [f"--matrix={path}" for path in session.overlays]
@@ -216,70 +196,3 @@ def _run(  # noqa: PLR0917 - what a run needs
 def _disk_line(disk: DiskNeed, count: int) -> str:
     text = f"{count} to build: about {wording.size(disk.downloads)} to download, {wording.size(disk.images)} for images"
     return text + (f"; {disk.unknown} of them may need more, their locks do not tell all sizes" if disk.unknown else "")
-
-
-def _tell(session: Session, told: _Told, wanted: Asked) -> int:
-    from envbuild.pipeline import batch
-
-    code = batch.worst(outcome.exit_code for outcome in told.outcomes)
-    if wanted.junit is not None:
-        _write_junit(told, wanted.junit)
-    session.document(_document(told, code))
-    if not told.outcomes:
-        session.out(f"No environment changed since {wanted.selection.revision}.")
-        return code
-    session.out(wording.columns([["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, told.outcomes)]))
-    counts = Counter(outcome.state for outcome in told.outcomes)
-    told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
-    session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
-    if code == errors.InterruptedByUserError.exit_code:
-        error = errors.InterruptedByUserError("Stopped on request.", hint="Run the same command again: it goes on from here.")
-        session.failure(describe(error))
-    elif counts.keys() & {"failed", "not started"}:
-        session.err("The same command goes on from here. With one NAME it shows that environment in full.")
-    return code
-
-
-def _row(outcome: Outcome) -> list[str]:
-    seconds = "" if outcome.state == "not started" else wording.seconds(outcome.seconds)
-    result = f"failed ({outcome.exit_code})" if outcome.state == "failed" else outcome.state
-    return [outcome.job.name, result, seconds, outcome.why.replace("\n", " ")]
-
-
-def _document(told: _Told, code: int) -> dict[str, Any]:
-    """The document of ``schemas/batch.json``."""
-    document: dict[str, Any] = {"schema": 1, "verb": told.verb, "exit_code": code, "seconds": round(told.seconds, 3)}
-    if told.disk is not None:
-        document["disk"] = {
-            "downloads": told.disk.downloads, "images": told.disk.images, "unknown": told.disk.unknown,
-        }  # fmt: skip
-    document["environments"] = [_entry(outcome) for outcome in told.outcomes]
-    return document
-
-
-def _entry(outcome: Outcome) -> dict[str, Any]:
-    parts = ("image", "tags", "lock", "status", "stages", "reports", "error")
-    return {
-        "name": outcome.job.name,
-        "request": outcome.job.request,
-        "state": outcome.state,
-        "exit_code": outcome.exit_code,
-        "seconds": round(outcome.seconds, 3),
-        **{part: outcome.document[part] for part in parts if part in outcome.document},
-    }
-
-
-def _write_junit(told: _Told, path: Path) -> None:
-    from envbuild import files, report
-
-    cases = [
-        report.Case(
-            name=outcome.job.name,
-            state=_CASES[outcome.state],
-            message=outcome.why or outcome.state,
-            seconds=outcome.seconds,
-        )
-        for outcome in told.outcomes
-    ]
-    reports = [found for each in told.outcomes if "status" in (found := each.document.get("report") or {})]
-    files.write_atomic(path, report.junit_of_batch(f"envbuild {told.verb}", cases, reports))

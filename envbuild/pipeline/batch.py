@@ -144,7 +144,7 @@ class _Batch:
 
     def _tell(self, said: procs.Said) -> None:
         job, _ = self._running[said.key]
-        event = _event(said.line)
+        event = read_event(said.line)
         if isinstance(event, Progress):
             self._listener.news(job, event)
         elif event.strip():
@@ -159,7 +159,7 @@ class _Batch:
         return outcome
 
 
-def _event(line: str) -> Progress | str:
+def read_event(line: str) -> Progress | str:
     """Read a line of a child's standard error, as ``--progress json`` writes them; any other line is text."""
     try:
         told = json.loads(line) if line.startswith("{") else {}

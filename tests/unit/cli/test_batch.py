@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 
 from envbuild import errors
-from envbuild.cli import batch, batch_display, frame
+from envbuild.cli import batch, batch_display, batch_summary, frame
+from envbuild.cli.batch_summary import Summary
 from envbuild.cli.progress_display import Speeds, display
 from envbuild.cli.session import Session
 from envbuild.model import Progress
@@ -50,12 +51,9 @@ def outcomes() -> list[Outcome]:
 
 
 def tell(capsys, tmp_path, found: list[Outcome], **session: bool) -> tuple[int, str, str]:
-    selection = type("", (), {"revision": "main"})()
-    wanted = batch.Asked(selection=selection, jobs=2, keep_going=False, junit=tmp_path / "junit.xml")
-    told = batch._Told(
-        verb="make", outcomes=found, disk=DiskNeed(downloads=1, images=2, unknown=0), seconds=20.0
-    )  # the summary's input, which a whole run would make
-    code = batch._tell(Session(**session), told, wanted)
+    disk = DiskNeed(downloads=1, images=2, unknown=0)
+    told = Summary(verb="make", outcomes=found, disk=disk, seconds=20.0, revision="main")
+    code = batch_summary.tell(Session(**session), told, tmp_path / "junit.xml")
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -84,7 +82,7 @@ def test_a_child_gets_the_options_of_the_verb_and_none_of_the_batch(monkeypatch,
     seen: list[list[str]] = []
 
     def run(session, *_others, **_more):
-        seen.append(batch._words(session, click.get_current_context()))
+        seen.append(batch.command_line(session, click.get_current_context()))
         return 0
 
     monkeypatch.setattr(batch, "run", run)
@@ -150,7 +148,11 @@ def test_progress_as_json_reads_back_as_it_was(capsys):
         shown.news(Progress(stage="base", message="careful", warning=True))
         shown.line("a line")
     lines = capsys.readouterr().err.splitlines()
-    assert [runs._event(line) for line in lines] == [step, Progress(stage="base", message="careful", warning=True), "a line"]
+    assert [runs.read_event(line) for line in lines] == [
+        step,
+        Progress(stage="base", message="careful", warning=True),
+        "a line",
+    ]
 
 
 def test_bytes_get_a_rate_and_the_time_left():

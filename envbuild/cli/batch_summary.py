@@ -1,0 +1,106 @@
+"""The end of a run over several environments: the table, the JSON document, the JUnit file and the exit code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import errors
+from envbuild.cli import wording
+from envbuild.cli.session import Session, describe
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.batch import Outcome, State
+    from envbuild.pipeline.disk_need import DiskNeed
+    from envbuild.report import CaseState
+
+# How a test page shows each state: what was not tried is never green.
+_CASES: dict[State, CaseState] = {
+    "done": "passed",
+    "kept": "passed",
+    "inconclusive": "skipped",
+    "failed": "failed",
+    "interrupted": "error",
+    "not started": "skipped",
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class Summary:
+    """What the end of a run tells. ``revision`` is the git revision since which the environments changed, else empty."""
+
+    verb: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    disk: DiskNeed | None = None
+    seconds: float = 0.0
+    revision: str = ""
+
+
+def tell(session: Session, told: Summary, junit: Path | None) -> int:
+    """Print the summary, write the JUnit file if there is one to write, and return the exit code of the worst."""
+    from envbuild.pipeline import batch
+
+    code = batch.worst(outcome.exit_code for outcome in told.outcomes)
+    if junit is not None:
+        _write_junit(told, junit)
+    session.document(_document(told, code))
+    if not told.outcomes:
+        session.out(f"No environment changed since {told.revision}.")
+        return code
+    session.out(wording.columns([["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, told.outcomes)]))
+    counts = Counter(outcome.state for outcome in told.outcomes)
+    told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
+    session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
+    if code == errors.InterruptedByUserError.exit_code:
+        error = errors.InterruptedByUserError("Stopped on request.", hint="Run the same command again: it goes on from here.")
+        session.failure(describe(error))
+    elif counts.keys() & {"failed", "not started"}:
+        session.err("The same command goes on from here. With one NAME it shows that environment in full.")
+    return code
+
+
+def _row(outcome: Outcome) -> list[str]:
+    seconds = "" if outcome.state == "not started" else wording.seconds(outcome.seconds)
+    result = f"failed ({outcome.exit_code})" if outcome.state == "failed" else outcome.state
+    return [outcome.job.name, result, seconds, outcome.why.replace("\n", " ")]
+
+
+def _document(told: Summary, code: int) -> dict[str, Any]:
+    """The document of ``schemas/batch.json``."""
+    document: dict[str, Any] = {"schema": 1, "verb": told.verb, "exit_code": code, "seconds": round(told.seconds, 3)}
+    if told.disk is not None:
+        document["disk"] = {
+            "downloads": told.disk.downloads, "images": told.disk.images, "unknown": told.disk.unknown,
+        }  # fmt: skip
+    document["environments"] = [_entry(outcome) for outcome in told.outcomes]
+    return document
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    parts = ("image", "tags", "lock", "status", "stages", "reports", "error")
+    return {
+        "name": outcome.job.name,
+        "request": outcome.job.request,
+        "state": outcome.state,
+        "exit_code": outcome.exit_code,
+        "seconds": round(outcome.seconds, 3),
+        **{part: outcome.document[part] for part in parts if part in outcome.document},
+    }
+
+
+def _write_junit(told: Summary, path: Path) -> None:
+    from envbuild import files, report
+
+    cases = [
+        report.Case(
+            name=outcome.job.name,
+            state=_CASES[outcome.state],
+            message=outcome.why or outcome.state,
+            seconds=outcome.seconds,
+        )
+        for outcome in told.outcomes
+    ]
+    reports = [found for each in told.outcomes if "status" in (found := each.document.get("report") or {})]
+    files.write_atomic(path, report.junit_of_batch(f"envbuild {told.verb}", cases, reports))
