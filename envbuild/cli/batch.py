@@ -103,7 +103,8 @@ def run(
 ) -> int:
     """Run the verb of this command line for all environments, print the summary and return the exit code of the worst.
 
-    ``tools_from`` are the options of :meth:`Session.tools`. ``attempt`` does what can be done in this process, without work for the engine. ``builder`` is empty if nothing is built.
+    ``attempt`` does what can be done in this process, without work for the engine. ``builder`` is empty if nothing is built.
+    ``tools_from`` are the options of :meth:`Session.tools`.
     """
     from envbuild.pipeline import batch, batch_selection
 
