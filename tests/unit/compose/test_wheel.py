@@ -268,6 +268,19 @@ def test_entry_points_that_make_no_sense_are_refused(place: Place, text: str, tm
 DIGEST = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # of nothing
 
 
+@BOTH
+def test_of_two_wheels_with_the_same_path_the_last_wins(place: Place, tmp_path: Path) -> None:
+    """A build's step has the same rule (see `install_in_order`); locks are in the order of names."""
+    first, second = (
+        make_wheel(tmp_path, [Part(name="shared.py", content=name.encode()), Part(name=f"{name}.py")], name=name)
+        for name in ("first", "second")
+    )
+    found = install(place, first, second)
+    assert found[f"{site(place)}/shared.py"][1] == b"second"
+    assert {f"{site(place)}/first.py", f"{site(place)}/second.py"} <= set(found)
+    assert install(place, second, first)[f"{site(place)}/shared.py"][1] == b"first"
+
+
 def test_a_record_may_list_folders(tmp_path: Path) -> None:
     """cmake 3.26.4 lists 75 of them. uv leaves these rows out; pip keeps them."""
     own = [Part(name=path, content=content) for path, content in metadata().items()]
