@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from envbuild import build_secret, codec, files
 from envbuild.build_context import IndexLike, assemble, require_tools
@@ -29,8 +30,6 @@ PULLED = "pull"  # the builder of an image that came from a registry under the t
 UNVERIFIED = "envbuild/unverified"
 # Checks an image (its id, and the id of its base) before it gets a tag, and raises if it must not get one.
 Check = Callable[[str, str], None]
-# Makes the image of a build context in the engine.
-MakeImage = Callable[["Ingredients"], BuiltImage]
 _UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies have no date limit: that of its files
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -55,6 +54,17 @@ class Ingredients:
     secrets: Mapping[str, bytes]
     build_args: Mapping[str, str]
     no_cache: bool
+
+
+class Composition(Protocol):
+    """Makes an image in place of the engine's builder."""
+
+    def begin(self) -> None:
+        """Start what takes long and needs no build context, such as downloads."""
+
+    def __call__(self, ingredients: Ingredients) -> BuiltImage:
+        """Make the image in the engine."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +112,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
     aliases: Sequence[str] = (),
     repository: str = REPOSITORY,
     check: Check = lambda _image, _base: None,
-    compose: MakeImage | None = None,
+    compose: Composition | None = None,
     supply: Callable[[], Mapping[str, Path]] = dict,
 ) -> BuildRecord:
     """Build the image of ``lock`` from its ``rendering``, or keep the existing image if all inputs are the same.
@@ -128,11 +138,10 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        more = supply()
+        more = _begun(supply, compose)
         real, have = provide_base(lock, engine, workspace, on_progress)
         below = engine.image(real.image_id)
-        for line in real.notes:
-            on_progress(Progress(stage="base", message=line, warning=True))
+        _tell_notes(real, on_progress)
         bases.check_repositories(lock.environment)
         have(lock.step_debs())
         try:
@@ -190,7 +199,15 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         return record
 
 
-def _builder(compose: MakeImage | None) -> str:
+def _begun(supply: Callable[[], Mapping[str, Path]], compose: Composition | None) -> Mapping[str, Path]:
+    """What is supplied; downloads begin only then, because it may be among them."""
+    more = supply()
+    if compose is not None:
+        compose.begin()
+    return more
+
+
+def _builder(compose: Composition | None) -> str:
     return "docker" if compose is None else "compose"
 
 
@@ -280,6 +297,11 @@ def provide_base(
     require_complete(lock)
     have = debs.collector(workspace, lock, on_progress)
     return bases.provide(lock.base, lock.environment, engine, workspace, on_progress, have), have
+
+
+def _tell_notes(real: bases.RealisedBase, on_progress: OnProgress) -> None:
+    for line in real.notes:
+        on_progress(Progress(stage="base", message=line, warning=True))
 
 
 def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:

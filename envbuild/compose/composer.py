@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild import files, guard
-from envbuild.compose import bytecode, engine_image, image, layer_jobs, plan, skeleton
+from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, plan, skeleton
+from envbuild.compose.downloads import Downloads
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
@@ -19,13 +20,9 @@ from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.model import OnProgress, Progress
-from envbuild.model.lock import Artifact, Lock, Prefix
+from envbuild.model.lock import Lock, Prefix
 
-_DOWNLOADS = 4
 _CONVERTERS = 2
-
-
-Fetch = Callable[[Artifact, OnProgress], Path]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,22 +36,20 @@ class Composed:
 
 @dataclass(kw_only=True)
 class Composer:
-    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton, ``fetch`` downloads and checks a pinned file.
+    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun.
 
-    ``on_layer`` is told of each layer below the last of the wheels, lowest first, as soon as it can be read.
+    ``on_layer`` is told of layers, lowest first, as soon as they can be read, until no more are to be made.
     """
 
     engine: Engine
     store: LayerStore
     lock: Lock
     build: skeleton.Build
-    fetch: Fetch
+    downloads: Downloads
     wheels: Path
     created: str
     on_progress: OnProgress
     on_layer: Callable[[Layer], None] = lambda _layer: None
-    _downloads: dict[str, Future[Path]] = field(default_factory=dict)
-    _bytes: dict[str, float] = field(default_factory=dict)
     _said: threading.Lock = field(default_factory=threading.Lock)
 
     def compose(self) -> Composed:
@@ -63,7 +58,7 @@ class Composer:
         The layers below the wheels stay in the engine only; :func:`engine_image.complete` keeps them, too. Raises what
         ``build``, ``fetch`` and the engine raise, and :class:`BuildError` (``no-bytecode``, ``bad-wheel``).
         """
-        self._begin_downloads()
+        self.downloads.begin()
         foundation = self.build(skeleton.BELOW).id
         upper = DaemonPool(1).submit(self._upper, foundation)
         below = [engine_image.unpacked_layer(diff_id) for diff_id in skeleton.diff_ids(self.engine, foundation)]
@@ -89,11 +84,12 @@ class Composer:
         return whole, engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
 
     def _finished(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> Iterator[Layer]:
-        """The layers of the wheels, lowest first, each told to ``on_layer`` as soon as it and those below it are there."""
+        """The layers of the wheels, lowest first, each as soon as it and those below it are there."""
         for count, layer in enumerate(planned, 1):
             made = result_of(jobs[layer.key]) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            self.on_layer(made)
+            if not all(job.done() for job in jobs.values()):  # else the load of the whole image takes the rest at once
+                self.on_layer(made)
             yield made
 
     def _stored(self, key: str) -> Layer:
@@ -101,36 +97,9 @@ class Composer:
         assert found is not None
         return found
 
-    def _begin_downloads(self) -> None:
-        """Start to fetch the wheels of all layers that are certainly not in the store, before the interpreter is known."""
-        pool = DaemonPool(_DOWNLOADS)
-        for prefix in self.lock.prefixes:
-            pinned = [artifact for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
-            python = plan.interpreter(self.lock, prefix)
-            wanted = {artifact.sha256 for artifact in pinned}
-            if python is not None and not self._has_sdists(prefix):
-                layers = plan.wheel_layers(prefix, [_wheel(artifact) for artifact in pinned], python)
-                wanted = {w.sha256 for layer in layers if self.store.find(layer.key) is None for w in layer.wheels}
-            for artifact in sorted(pinned, key=lambda each: -(each.size or 0)):
-                if artifact.sha256 in wanted and artifact.sha256 not in self._downloads:
-                    self._downloads[artifact.sha256] = pool.submit(self._fetch, artifact)
-
-    def _fetch(self, artifact: Artifact) -> Path:
-        def tell(news: Progress) -> None:
-            with self._said:
-                self._bytes[artifact.sha256] = news.done or 0.0
-                done = sum(self._bytes.values())
-                self.on_progress(Progress(stage="build", message="downloading wheels", done=done, unit="bytes"))
-
-        return self.fetch(artifact, tell)
-
-    @staticmethod
-    def _has_sdists(prefix: Prefix) -> bool:
-        return any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
-
     def _planned(self, prefix: Prefix, foundation: str) -> Sequence[WheelLayer]:
         python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, foundation)
-        wheels = [_wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
+        wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
         return plan.wheel_layers(prefix, [*wheels, *self._built(prefix)], python)
 
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
@@ -143,7 +112,7 @@ class Composer:
 
     def _built(self, prefix: Prefix) -> list[Wheel]:
         """The wheels that a stage of the skeleton builds from source packages, in the folder of such wheels."""
-        if not self._has_sdists(prefix):
+        if not downloads.has_sdists(prefix):
             return []
         stage = self.build("sdists")
         folder = f"/wheels/{prefix.name}"
@@ -157,7 +126,7 @@ class Composer:
             found.append(Wheel(filename=target.name, sha256=sha256, size=len(content)))
             future: Future[Path] = Future()
             future.set_result(target)
-            self._downloads[sha256] = future
+            self.downloads.files[sha256] = future
         return found
 
     def _begin_layers(
@@ -173,7 +142,7 @@ class Composer:
             folder = stack.enter_context(guard.temporary_folder(f"envbuild-bytecode-{number}-"))
             making = layer_jobs.LayerJobs(
                 layers={layer.key: layer for layer in layers},
-                downloads={wheel: self._downloads[wheel.sha256] for layer in layers for wheel in layer.wheels},
+                downloads={wheel: self.downloads.files[wheel.sha256] for layer in layers for wheel in layer.wheels},
                 jobs=jobs,
                 writers=writers,
                 store=self.store,
@@ -187,7 +156,3 @@ class Composer:
     def _tell(self, news: Progress) -> None:
         with self._said:
             self.on_progress(news)
-
-
-def _wheel(artifact: Artifact) -> Wheel:
-    return Wheel(filename=artifact.filename, sha256=artifact.sha256, size=artifact.size or 0)

@@ -55,18 +55,17 @@ class WheelLayer:
 
 
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
-    """The layers of ``wheels``, lowest first: each large one alone, in the given order, the huge ones last; the bytecode of the
-    huge ones; all small ones.
+    """The layers of ``wheels``, lowest first: each large one alone, in the given order; then the small ones.
 
-    ``python`` identifies the interpreter, which makes the bytecode.
+    Between these two lies the bytecode of the huge ones. ``python`` identifies the interpreter, which makes the bytecode.
     """
     sizes = sorted((wheel.size for wheel in wheels), reverse=True)
     limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE
     huge = tuple(wheel for wheel in wheels if wheel.size > max(limit, _HUGE))
-    large = [wheel for wheel in wheels if wheel.size > limit and wheel not in huge]
     small = tuple(wheel for wheel in wheels if wheel.size <= limit)
-    groups: list[tuple[tuple[Wheel, ...], Holds]] = [((wheel,), "all") for wheel in large]
-    groups += [((wheel,), "files") for wheel in huge]
+    groups: list[tuple[tuple[Wheel, ...], Holds]] = [
+        ((wheel,), "files" if wheel in huge else "all") for wheel in wheels if wheel.size > limit
+    ]
     groups += [(huge, "bytecode"), (small, "all")]
     return tuple(
         WheelLayer(prefix=prefix, wheels=group, holds=holds, key=_key(prefix, group, holds, python))

@@ -1,0 +1,71 @@
+"""Downloads of the wheels of a lock, several at a time, while other parts of its image are made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envbuild.compose import plan
+from envbuild.compose.plan import Wheel
+from envbuild.compose.store import LayerStore
+from envbuild.index.thread_pool import DaemonPool
+from envbuild.model import OnProgress, Progress
+from envbuild.model.lock import Artifact, Lock, Prefix
+
+_AT_A_TIME = 4
+
+
+Fetch = Callable[[Artifact, OnProgress], Path]
+
+
+@dataclass(kw_only=True, slots=True)
+class Downloads:
+    """The files of wheels by their sha256, each as soon as ``fetch`` has downloaded and checked it."""
+
+    lock: Lock
+    store: LayerStore
+    fetch: Fetch
+    on_progress: OnProgress
+    files: dict[str, Future[Path]] = field(default_factory=dict)
+    _bytes: dict[str, float] = field(default_factory=dict)
+    _said: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> None:
+        """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
+
+        It is not certain for a prefix whose interpreter the lock does not pin, or whose packages are partly built from source.
+        There all wheels are fetched. A second call adds those whose layers were removed since the first.
+        """
+        pool = DaemonPool(_AT_A_TIME)
+        for prefix in self.lock.prefixes:
+            pinned = [artifact for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
+            python = plan.interpreter(self.lock, prefix)
+            wanted = {artifact.sha256 for artifact in pinned}
+            if python is not None and not has_sdists(prefix):
+                layers = plan.wheel_layers(prefix, [wheel(artifact) for artifact in pinned], python)
+                wanted = {w.sha256 for layer in layers if self.store.find(layer.key) is None for w in layer.wheels}
+            for artifact in sorted(pinned, key=lambda each: -(each.size or 0)):
+                if artifact.sha256 in wanted and artifact.sha256 not in self.files:
+                    self.files[artifact.sha256] = pool.submit(self._fetch, artifact)
+
+    def _fetch(self, artifact: Artifact) -> Path:
+        def tell(news: Progress) -> None:
+            with self._said:
+                self._bytes[artifact.sha256] = news.done or 0.0
+                done = sum(self._bytes.values())
+                self.on_progress(Progress(stage="build", message="downloading wheels", done=done, unit="bytes"))
+
+        return self.fetch(artifact, tell)
+
+
+def has_sdists(prefix: Prefix) -> bool:
+    """Whether packages of ``prefix`` are built from source."""
+    return any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
+
+
+def wheel(artifact: Artifact) -> Wheel:
+    """A pinned wheel as a part of a layer."""
+    return Wheel(filename=artifact.filename, sha256=artifact.sha256, size=artifact.size or 0)
