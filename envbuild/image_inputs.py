@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,11 +75,12 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
 
     They are the smoke package, the adapters of the environment's recipes and those they name, and what lets users add packages.
     """
-    guest = {
-        f"envbuild/smoke/{path.relative_to(workspace.guest).as_posix()}": path
-        for path in workspace.guest.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
-    }
+    guest: dict[str, Path] = {}
+    for folder, folders, names in os.walk(workspace.guest):
+        folders[:] = (each for each in folders if each != "__pycache__")
+        inside = Path(folder).relative_to(workspace.guest)
+        paths = {(inside / name).as_posix(): Path(folder, name) for name in names if not name.startswith(".")}
+        guest |= {f"envbuild/smoke/{name}": path for name, path in paths.items() if path.is_file()}
     own = [framework.recipe for framework in lock.environment.frameworks]
     borrowed = [other for recipe in own if recipe in recipes for other in recipes[recipe].adapters]
     for name in dict.fromkeys([*own, *borrowed]):

@@ -171,6 +171,10 @@ class Workspace:
         """What the repository says was proved of ``name``; a user's own recipe has none."""
         return self.images / "evidence" / f"{name}.json"
 
+    def has_evidence(self, name: str) -> bool:
+        """Whether anything was ever proved of ``name``, here or in the repository; it may be stale."""
+        return self.committed_evidence(name).exists() or self.evidence_file(name).exists()
+
     def build_record(self, name: str) -> Path:
         """What the last build of ``name`` here made, and from what."""
         return self.state / "builds" / f"{name}.json"

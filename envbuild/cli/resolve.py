@@ -19,12 +19,17 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +,
     requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.
     """
-    from envbuild.pipeline import proofs, resolving
+    from envbuild.pipeline import resolving
     from envbuild.resolve.answer_json import answer_json
 
     tools = session.tools(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
-    answer = answer_json(resolution, proofs.held_kinds(tools, resolution.environment.name))
+    kinds: tuple[str, ...] = ()
+    if tools.workspace.has_evidence(resolution.environment.name):  # few have any, and reading it takes more modules
+        from envbuild.pipeline import proofs
+
+        kinds = proofs.held_kinds(tools, resolution.environment.name)
+    answer = answer_json(resolution, kinds)
     session.document(answer)
     session.out(wording.environment(answer))
     wording.warnings(session, resolution.warnings)

@@ -62,10 +62,11 @@ def parse(content: bytes | str, path: Path) -> Lock:
         lock = codec.decode(Lock, data, str(path))
     except InvalidInputError as error:
         raise _broken(path, "it does not have the form of a lock", problems=error.problems) from error
-    try:
-        dumps(lock).encode()
-    except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, which UTF-8 cannot encode
-        raise _broken(path, "it contains half of a surrogate pair, which is not a character") from error
+    if isinstance(content, str) or b"\\u" in content:  # in UTF-8, only such an escape can be half of a surrogate pair
+        try:
+            dumps(lock).encode()
+        except UnicodeEncodeError as error:
+            raise _broken(path, "it contains half of a surrogate pair, which is not a character") from error
     if unreadable := list(itertools.islice(_unreadable(lock), _MOST_PROBLEMS)):
         problems = [Problem(where=str(path), line=0, message=message) for message in unreadable]
         raise _broken(path, "it says what cannot be", problems=problems)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.model.environment import ComputeCapability, Environment
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
+class Reason(NamedTuple):
     """Why one choice was made, and the document (URL or purl) that supports it."""
 
     choice: str
@@ -16,8 +15,7 @@ class Reason:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upon:
+class Upon(NamedTuple):
     """A build of another framework, upon which one stands. ``pair``: upstream ``tested`` the two, or it ``allowed`` them."""
 
     name: str
@@ -26,8 +24,7 @@ class Upon:
     pair: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Details:
+class Details(NamedTuple):
     """What the matrix tells of one framework's build beyond what a lock holds of it.
 
     ``upon``: the nearest first, the last is the one whose Python, CUDA and GPU code it has. ``cudnn`` and ``nccl`` are those
@@ -40,8 +37,7 @@ class Details:
     compute_capability: ComputeCapability | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolution:
+class Resolution(NamedTuple):
     """An environment with the story of how it was chosen.
 
     ``details`` has one entry per framework, in their order. ``overlaid``: the rows behind it that the user's overlays hold.

@@ -46,10 +46,9 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
 
 def held(tools: Tools, name: str) -> Evidence:
     """Return the valid evidence of ``name``: committed and this machine's, without stale proofs."""
-    committed, cached = files_of(tools, name)
-    if not (committed.exists() or cached.exists()) or not tools.workspace.lock_file(name).exists():
+    if not tools.workspace.has_evidence(name) or not tools.workspace.lock_file(name).exists():
         return Evidence(schema=1, name=name, proofs=())
-    found = [evidence.read(path, name) for path in (committed, cached)]
+    found = [evidence.read(path, name) for path in files_of(tools, name)]
     subject = subject_of(tools, name, with_guest=any(map(evidence.rests_on_guest, found)))
     if subject is None:
         return Evidence(schema=1, name=name, proofs=())

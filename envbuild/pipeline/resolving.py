@@ -182,4 +182,4 @@ def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
         remarks = cuda_mismatch.other_cuda(read_lock(path))
     except (EnvbuildError, OSError):
         return resolution  # no lock, or a damaged one: whoever needs it says what is wrong with it
-    return replace(resolution, warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))
+    return resolution._replace(warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))

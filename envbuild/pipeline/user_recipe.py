@@ -23,7 +23,7 @@ _PINNED = {"request": "frameworks", "pip": "pip", "newer": "newer"}
 def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
     """Return ``resolution`` with the recipe's name and additions."""
     environment = replace(resolution.environment, name=recipe.name, custom=recipe.custom)
-    return replace(resolution, request=str(recipe.path), environment=environment)
+    return resolution._replace(request=str(recipe.path), environment=environment)
 
 
 def packages_of_frameworks(tools: Tools) -> dict[str, str]:
@@ -52,7 +52,7 @@ def with_advice(tools: Tools, resolution: Resolution) -> Resolution:
         for project, name in names.items()
         if name and name not in taken
     )
-    return replace(resolution, warnings=(*resolution.warnings, *advice))
+    return resolution._replace(warnings=(*resolution.warnings, *advice))
 
 
 def _project(text: str) -> str:

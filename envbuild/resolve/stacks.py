@@ -197,8 +197,8 @@ def _reasons(lookup: Lookup, request: Request, shares: Shares, environment: Envi
         variant = together([build.variant for build in candidate.builds])
         python = reasons.of_python(lookup, request._replace(python=f"=={group.python}"), candidate, variant)
         dependencies = reasons.of_dependencies(candidate)
-        yield replace(python, choice=f"{prefix}{python.choice}")
-        yield replace(dependencies, choice=f"{prefix}{dependencies.choice}")
+        yield python._replace(choice=f"{prefix}{python.choice}")
+        yield dependencies._replace(choice=f"{prefix}{dependencies.choice}")
         ours = {wanted.framework.name for wanted in group.wanted}
         for split in (each for each in shares.splits if each.framework.name in ours):
             for conflict in split.conflicts:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from envbuild.errors import UsageError
 from envbuild.matrix.types import FrameworkTable
 
 
-@dataclass(kw_only=True, slots=True)
 class Piece:
     """What was said of one framework, in its own part of the request. ``name`` is the name that it was said by."""
 
-    framework: FrameworkTable
-    name: str = ""
-    parts: dict[str, str] = field(default_factory=dict)
+    def __init__(self, framework: FrameworkTable, name: str) -> None:
+        self.framework = framework
+        self.name = name
+        self.parts: dict[str, str] = {}
 
 
 class Draft:
