@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOY = Path(__file__).parents[2] / "golden" / "toy"
+TOY = Path(__file__).parents[1] / "golden" / "toy"
 SLOW = {"yaml", "jinja2", "rich", "docker", "requests", "packaging", "envbuild.model.lock", "envbuild.pipeline.proofs"}
 PROGRAM = """
 import sys
