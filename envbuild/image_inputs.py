@@ -1,4 +1,4 @@
-"""What an image is made from beside the files that are downloaded: our own programs, the user's files, and their hashes."""
+"""The local files that an image is made from (our own programs and the user's files), and hashes over them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """All differences. ``base`` has a line for each difference of the base, ``decision`` the path of each changed choice."""
+    """All differences. ``base`` lists the differences of the base, and ``decision`` the paths of the changed choices."""
 
     changes: tuple[Change, ...]
     base: tuple[str, ...]

@@ -156,7 +156,7 @@ class Pairs(NamedTuple):
     """The releases of ``framework`` that a release stands upon, newest first: those that upstream tested, and those that it
     allows without a test. ``taken`` is the one if a request does not name the framework; ``release.variants`` are upon it.
 
-    ``allows`` is upstream's range as written, empty if only the tested ones go. ``source`` tells of the tests,
+    ``allows`` is the range that upstream writes, empty if only the tested ones work. ``source`` tells of the tests,
     ``allows_source`` of the range, ``default_source`` of the default, if another document than ``source`` tells of it.
     Of the tested ones, upstream tested ``cpu_only`` in no build for CUDA, and ``cuda_only`` in no build for CPU: in those they
     are allowed. ``taken_cuda`` is the ``taken`` of builds for CUDA.

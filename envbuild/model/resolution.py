@@ -1,4 +1,4 @@
-"""An environment with the story of how it was chosen."""
+"""An environment, and why it was chosen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reason(NamedTuple):
 
 
 class Upon(NamedTuple):
-    """A build of another framework, upon which one stands. ``pair``: upstream ``tested`` the two, or it ``allowed`` them."""
+    """A build of a base framework. ``pair``: upstream has ``tested`` the add-on with it, or only ``allowed`` it."""
 
     name: str
     version: str
@@ -25,7 +25,7 @@ class Upon(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What the matrix tells of one framework's build beyond what a lock holds of it.
+    """What the matrix says about one framework's build, in addition to what a lock stores.
 
     ``upon``: the nearest first, the last is the one whose Python, CUDA and GPU code it has. ``cudnn`` and ``nccl`` are those
     that this build uses, None for none or where no source says; ``compute_capability`` is its own.
@@ -38,7 +38,7 @@ class Details(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """An environment with the story of how it was chosen.
+    """An environment, and why it was chosen.
 
     ``details`` has one entry per framework, in their order. ``overlaid``: the rows behind it that the user's overlays hold.
     """

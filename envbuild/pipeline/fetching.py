@@ -154,7 +154,7 @@ class _Run:
         return [pin for pin in self._pins[name] if not self._is_known(pin)]
 
     def _is_known(self, pin: Pin) -> bool:
-        """Whether it need not be read again. A .deb is kept, so that it must be there: a build takes it from the store."""
+        """Whether ``pin`` was checked before. A .deb must also still be in the store, because builds take it from there."""
         if pin.sha256 not in self._had or pin.deb is None:
             return pin.sha256 in self._had
         if pin.sha256 not in self._whole:

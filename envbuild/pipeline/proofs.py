@@ -56,7 +56,7 @@ def held(tools: Tools, name: str) -> Evidence:
 
 
 def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
-    """The kinds of evidence that hold for ``name``, in order."""
+    """Return the kinds of proof that are valid for ``name``, in order."""
     return evidence.kinds(held(tools, name))
 
 

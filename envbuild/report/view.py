@@ -1,4 +1,4 @@
-"""A smoke report read forgivingly: what every format shows.
+"""Read a smoke report tolerantly, and prepare what every format shows.
 
 The report comes out of a container that may hold a ten-year-old interpreter, or one that crashed half-way. No format may
 fail on it, so every reading of the raw JSON goes through this module.

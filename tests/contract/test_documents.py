@@ -201,3 +201,18 @@ def test_commands_within_a_line_are_found() -> None:
         ["tee", "log"],
         ["envbuild-smoke", "--counts", "1"],
     ]
+
+
+def _where() -> list[tuple[str, str]]:
+    """The files and functions of the table "Where to look"."""
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## Where to look", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"\| `(envbuild/[^`]+)` \| `(\w+)` \|$", section, re.MULTILINE)
+
+
+def test_the_questions_of_the_architecture_page_have_ten_answers() -> None:
+    assert len(_where()) == 10
+
+
+@pytest.mark.parametrize(("file", "function"), _where())
+def test_an_answer_names_a_file_that_defines_the_function(file: str, function: str) -> None:
+    assert re.search(rf"^ *def {function}\(", (ROOT / file).read_text(), re.MULTILINE), file

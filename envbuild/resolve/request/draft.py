@@ -7,7 +7,7 @@ from envbuild.matrix.types import FrameworkTable
 
 
 class Piece:
-    """What was said of one framework, in its own part of the request. ``name`` is the name that it was said by."""
+    """The parts that the request states for one framework. ``name`` is the name that the request uses for it."""
 
     def __init__(self, framework: FrameworkTable, name: str) -> None:
         self.framework = framework
@@ -16,7 +16,7 @@ class Piece:
 
 
 class Draft:
-    """What was said so far: of each framework, and of all together."""
+    """The parts read so far: those of each framework, and those of the whole request."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -25,7 +25,7 @@ class Draft:
         self.clauses: dict[str, str] = {}
 
     def piece(self, framework: FrameworkTable, name: str = "") -> Piece:
-        """The piece of a framework, begun with ``name`` where it was not named yet."""
+        """Return the piece of a framework; if there is none yet, make it with ``name``."""
         found = self.find(framework)
         if found is None:
             found = Piece(framework=framework, name=name)
@@ -37,7 +37,7 @@ class Draft:
         return next((piece for piece in self.pieces if piece.framework is framework), None)
 
     def put(self, part: str, value: str, piece: Piece | None = None) -> None:
-        """Note what was said of a part, of one framework's if ``piece`` is given."""
+        """Store the value of a part: of one framework if ``piece`` is given, else of the whole request."""
         parts = self.parts if piece is None else piece.parts
         if parts.get(part, value) != value:
             raise UsageError(
@@ -48,15 +48,15 @@ class Draft:
         parts[part] = value
 
     def narrow(self, part: str, clauses: str) -> None:
-        """Several clauses about one part hold together."""
+        """Add clauses for a part. All of its clauses must hold."""
         self.clauses[part] = ",".join(filter(None, (self.clauses.get(part, ""), clauses)))
 
     def get(self, part: str) -> str:
-        """All that was said of a part that is everybody's."""
+        """Return the value and the clauses of a part of the whole request."""
         return ",".join(filter(None, (self.parts.get(part, ""), self.clauses.get(part, ""))))
 
     def share_last(self) -> None:
-        """The CUDA of the last framework's part is that of all that say none."""
+        """Use the CUDA of the last framework for all frameworks that name none."""
         last = self.pieces[-1].parts.pop("cuda", "")
         if last:
             self.put("cuda", last)

@@ -1,4 +1,4 @@
-"""What a request is, once it is understood."""
+"""A parsed request and its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
     @property
     def owner(self) -> Part | None:
-        """The presence of the framework that this is a part of; None for what is shared, and for a presence itself."""
+        """The part ``framework`` of the same framework; None for shared parts, and for that part itself."""
         return Part("framework", self.framework) if self.framework and self.kind != "framework" else None
 
 
@@ -33,7 +33,7 @@ BASE, CUDNN, NCCL, DRIVER, GPU = Part("base"), Part("cudnn"), Part("nccl"), Part
 
 
 class GpuWanted(NamedTuple):
-    """A GPU of the request. ``capability`` is empty for a board that the matrix does not know; so is what follows from it."""
+    """A GPU of the request. For a board that the matrix does not know, ``capability`` is empty and the rest is None."""
 
     text: str
     capability: str
@@ -44,7 +44,7 @@ class GpuWanted(NamedTuple):
 class Wanted(NamedTuple):
     """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty if the request's own holds.
 
-    ``said`` is the name that the request has for it, if that is another framework's.
+    ``said`` is the name that the request uses, if it is another framework's name.
     """
 
     framework: FrameworkTable

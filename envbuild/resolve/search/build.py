@@ -1,4 +1,4 @@
-"""One build of one framework's release: what a candidate holds for each framework that was asked for."""
+"""One build of a framework's release. A candidate has one for each requested framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envbuild.matrix.types import FrameworkTable, Release, Variant
 class Build:
     """A variant with the release and the framework that it is of.
 
-    ``beside_gpus`` marks a CPU build that goes into GPU environments as it is: of what was asked for, nothing is for GPUs.
+    ``beside_gpus`` marks a CPU build that may be in a GPU environment: no requested build of its framework is for GPUs.
     """
 
     framework: FrameworkTable = field(compare=False)

@@ -55,7 +55,7 @@ def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
 
 
 def said_of_cuda(request: Request) -> bool:
-    """Whether the request itself says CUDA, GPU or CPU, and no other part does it in its place."""
+    """Whether the request names CUDA, GPU or CPU itself. A driver, for example, only implies a GPU."""
     elsewhere = implying_gpu(request) or any(wanted.cuda for wanted in request.wanted)
     return bool(request.cuda or request.device == "cpu" or (request.device == "gpu" and not elsewhere))
 

@@ -1,4 +1,4 @@
-"""The rows of the matrix by name, and what follows from them alone, worked out once."""
+"""The rows of the matrix by name, and a cache of values that are computed from the matrix alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Lookup:
-    """The rows of a matrix by name, and what was worked out of them."""
+    """The rows of a matrix by name, and values computed from them."""
 
     def __init__(self, matrix: Matrix) -> None:
         self.matrix = matrix
@@ -27,7 +27,7 @@ class Lookup:
         self._known: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, what: str, key: Hashable, work_out: Callable[[], T]) -> T:
-        """What ``work_out`` returns for ``key``, worked out when it is first asked for: it follows from the matrix alone."""
+        """Return what ``work_out`` returns, computed once for each ``key``. It must depend on the matrix only."""
         if (what, key) not in self._known:
             self._known[what, key] = work_out()
         found: T = self._known[what, key]
@@ -44,7 +44,7 @@ class Lookup:
         return {row.name: row for row in self.matrix.archives}
 
     def first_branch(self, architecture: Architecture) -> str:
-        """The oldest driver branch that implements the CUDA an architecture came with, and so knows it; empty: no row tells."""
+        """The oldest driver branch that supports the first CUDA of an architecture; empty if no row says."""
         known = [row.branch for row in self.matrix.drivers if numbers(row.max_cuda) >= numbers(architecture.first_cuda)]
         return min(known, key=int, default="")
 

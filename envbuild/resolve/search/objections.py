@@ -1,4 +1,4 @@
-"""What a row holds against a choice."""
+"""Objections: reasons in rows against a choice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SupportingField = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
 
 
 class Objection(NamedTuple):
-    """What one row holds against a choice, and the part of the request to change (None: no change of the request helps).
+    """The reason in one row against a choice, and the part of the request to change (None: no change of the request helps).
 
-    ``supporting_field`` names the field of the framework's own row that the objection of another row rests on.
+    If another row objects, ``supporting_field`` is the field of the framework's row that leads to the objection.
     Changing ``other_part`` helps as well. ``remedy`` says what helps on GPUs that take it (:func:`takes_compat`).
     """
 
@@ -36,7 +36,7 @@ def objection(part: Part | None, row: str, reason: str, source: str, supporting_
 
 
 def status_objection(key: str, origin: Provenance, part: Part | None = None) -> Objection | None:
-    """A row that is known not to work stands against everything that uses it."""
+    """Return the objection of a row that is known not to work, else None."""
     if origin.status != "known-bad":
         return None
     return objection(part, key, f"known not to work: {origin.note}", origin.source)
