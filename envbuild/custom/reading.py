@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,13 +27,17 @@ _USER = r"[a-z_][a-z0-9_-]{0,31}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserRecipe:
-    """A user's recipe. ``request`` lists the frameworks as they would be typed, ``insists`` the forced values."""
+    """A user's recipe. ``request`` lists the frameworks as they would be typed, ``insists`` the forced values.
+
+    ``requirements`` is the path of its requirements file, relative to its folder; empty if it names none.
+    """
 
     path: Path
     name: str
     request: tuple[str, ...]
     insists: Mapping[str, str]
     custom: Custom
+    requirements: str = ""
 
 
 def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
@@ -76,7 +81,15 @@ def _recipe(table: yaml_reader.Table, path: Path, services: Mapping[str, Service
         ports=table.integers("ports", least=1, most=65535),
         services=_services(table, services),
     )
-    recipe = UserRecipe(path=path, name=_name(table, path), request=request, insists=insists, custom=custom)
+    listed = table.text("requirements", "")
+    recipe = UserRecipe(
+        path=path,
+        name=_name(table, path),
+        request=request,
+        insists=insists,
+        custom=custom,
+        requirements=posixpath.normpath(listed) if listed else "",
+    )
     table.finish()
     return recipe
 

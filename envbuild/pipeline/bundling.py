@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envbuild
-from envbuild import codec, files, git_sources, guard, image_inputs
+from envbuild import codec, files, guard, image_inputs
 from envbuild.engine import bases, bootstrap, debs
 from envbuild.errors import (
     BuildError,
@@ -25,9 +25,10 @@ from envbuild.errors import (
     UsageError,
 )
 from envbuild.model import Progress, as_news
-from envbuild.model.lock import Lock, SourceArchive
-from envbuild.pipeline import bundle_contents, bundle_folder, fetching, locking
+from envbuild.model.lock import Lock
+from envbuild.pipeline import bundle_contents, bundle_folder, bundle_sources, locking
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, OwnFile
+from envbuild.pipeline.bundle_sources import Wanted
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
@@ -111,17 +112,6 @@ def _open(folder: Path) -> Manifest | None:
     return BundleFolder(folder).manifest() if bundle_folder.MANIFEST in names else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wanted:
-    """A file, and the function that puts it at a path."""
-
-    name: str
-    kind: Kind
-    sha256: str
-    size: int
-    put: Callable[[Path, Callable[[int], None]], None]
-
-
 class _Run:
     def __init__(self, target: BundleFolder, work: Path, chosen: Sequence[tuple[Tools, Locked]], held: Manifest | None) -> None:
         self._target = target
@@ -134,7 +124,7 @@ class _Run:
         self._stopped = False
 
     def work(self, on_plan: Callable[[Plan], None]) -> Bundled:
-        wanted = {each.sha256: each for tools, locked in self._chosen for each in _pinned(tools, locked.lock)}
+        wanted = {each.sha256: each for tools, locked in self._chosen for each in bundle_sources.pinned(tools, locked.lock)}
         known = {file.sha256: file for file in self._held.files} if self._held else {}
         left = [each for each in wanted.values() if not self._holds(each.sha256)]
         plan = self._plan(left, len(wanted))
@@ -147,7 +137,7 @@ class _Run:
             )
         self._fetch(left)
         bundled = [self._environment(tools, locked) for tools, locked in self._chosen]
-        matrix = [self._keep(path.read_bytes(), path.name, "matrix") for path in self._tools.workspace.overlays]
+        matrix = [self._keep_file(path, "matrix") for path in self._tools.workspace.overlays]
         added = [file for _, files_of in bundled for file in files_of]
         added += [self._file(each.name, each.kind, each.sha256) for each in wanted.values()]
         added += matrix
@@ -176,7 +166,7 @@ class _Run:
                 raise files.explain_os_error(error, path) from error
         return fault is None
 
-    def _plan(self, left: Sequence[_Wanted], count: int) -> Plan:
+    def _plan(self, left: Sequence[Wanted], count: int) -> Plan:
         device = self._target.folder.stat().st_dev
         home = next(parent for parent in (self._tools.workspace.home, *self._tools.workspace.home.parents) if parent.exists())
         # Debian packages and bases also stay in the cache folder, for builds of this machine.
@@ -203,7 +193,7 @@ class _Run:
         elif not self._target.path(rootfs.archive_sha256).exists():
             yield rootfs.archive_sha256, rootfs.path.stat().st_size
 
-    def _fetch(self, left: Sequence[_Wanted]) -> None:
+    def _fetch(self, left: Sequence[Wanted]) -> None:
         from concurrent.futures import wait
 
         from envbuild.index.thread_pool import DaemonPool, finished
@@ -220,8 +210,8 @@ class _Run:
 
             return tell
 
-        jobs: dict[Future[None], _Wanted] = {pool.submit(self._put, each, counter(each.sha256)): each for each in largest_first}
-        failed: list[tuple[_Wanted, EnvbuildError]] = []
+        jobs: dict[Future[None], Wanted] = {pool.submit(self._put, each, counter(each.sha256)): each for each in largest_first}
+        failed: list[tuple[Wanted, EnvbuildError]] = []
         try:
             for job in finished(jobs):
                 error = job.exception()
@@ -241,7 +231,7 @@ class _Run:
                 hint="Finished files stay in the folder. Repeat the command when the others can be reached.",
             )
 
-    def _put(self, wanted: _Wanted, on_bytes: Callable[[int], None]) -> None:
+    def _put(self, wanted: Wanted, on_bytes: Callable[[int], None]) -> None:
         """Fetch one file and give it its name in the folder."""
         folder = self._work / wanted.sha256
         self._require_running()
@@ -277,7 +267,7 @@ class _Run:
         recipe: list[OwnFile] = []
         own: list[BundledFile] = []
         for path, source in _users_files(tools, locked.lock).items():
-            file = self._keep(source.read_bytes(), source.name, "recipe")
+            file = self._keep_file(source, "recipe")
             executable = path != "envbuild.yaml" and image_inputs.mode_of(source) == 0o755
             recipe.append(OwnFile(path=path, sha256=file.sha256, executable=executable))
             own.append(file)
@@ -303,7 +293,7 @@ class _Run:
         if not self._holds(sha256):
             size = rootfs.path.stat().st_size
             self._put(
-                _Wanted(name=name, kind="base", sha256=sha256, size=size, put=_copying(rootfs.path, sha256)),
+                Wanted(name=name, kind="base", sha256=sha256, size=size, put=bundle_sources.copying(rootfs.path, sha256)),
                 lambda count: self._tell(f"copying {name}", sha256, count, float(size)),
             )
         return self._file(name, "base", sha256)
@@ -314,8 +304,18 @@ class _Run:
 
         sha256 = hashlib.sha256(content).hexdigest()
         files.write_atomic(self._target.path(sha256), content)
-        plain = "".join(letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in name)
-        return self._file(plain.lstrip(".-")[:200] or "file", kind, sha256)
+        return self._file(_plain(name), kind, sha256)
+
+    def _keep_file(self, source: Path, kind: Kind) -> BundledFile:
+        """Add a file of the user's."""
+        whole = source.resolve()
+        sha256 = files.sha256_of(whole)
+        if not self._holds(sha256):
+            wanted = Wanted(
+                name=source.name, kind=kind, sha256=sha256, size=whole.stat().st_size, put=bundle_sources.copying(whole, sha256)
+            )
+            self._put(wanted, lambda count: self._tell(f"copying {source.name}", sha256, count))
+        return self._file(_plain(source.name), kind, sha256)
 
     def _file(self, name: str, kind: Kind, sha256: str) -> BundledFile:
         return BundledFile(name=name, kind=kind, sha256=sha256, size=self._target.path(sha256).stat().st_size)
@@ -326,71 +326,18 @@ class _Run:
         self._tools.on_progress(Progress(stage="bundle", message=message, done=done, total=total or None, unit="bytes"))
 
 
+def _plain(name: str) -> str:
+    """Return ``name`` in letters that every file name may have."""
+    plain = "".join(letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in name)
+    return plain.lstrip(".-")[:200] or "file"
+
+
 def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
-    """The user's own recipe and what it copies, by path below its folder; empty without a recipe."""
+    """The user's own recipe and the files that it names, by path below its folder; empty without a recipe."""
     recipe = tools.workspace.user_recipe
-    if recipe is None:
+    if recipe is None or tools.user_recipe is None:
         return {}
+    listed = tools.user_recipe.requirements
+    named = {listed: recipe.parent / listed} if listed else {}
     copied = image_inputs.users_files(tools.workspace, lock.environment.custom).values()
-    return {"envbuild.yaml": recipe, **{source.relative_to(recipe.parent).as_posix(): source for source in copied}}
-
-
-def _pinned(tools: Tools, lock: Lock) -> Iterator[_Wanted]:
-    """What the lock pins, each with the way to fetch it."""
-    kinds = {each.sha256: each for each in bundle_contents.needed(lock)}
-    for pin in fetching.pins(lock):
-        put = _deb(tools, pin) if pin.deb is not None else _download(tools, pin)
-        yield _Wanted(name=pin.filename, kind=kinds[pin.sha256].kind, sha256=pin.sha256, size=_size(tools, pin), put=put)
-    for source in lock.sources:
-        yield _Wanted(name=kinds[source.sha256].name, kind="source", sha256=source.sha256, size=0, put=_source(tools, source))
-
-
-def _size(tools: Tools, pin: fetching.Pin) -> int:
-    if pin.size or not pin.url:
-        return pin.size
-    try:
-        return tools.index.size_of(fetching.remote(pin)) or 0
-    except EnvbuildError:  # fetching it tells why
-        return 0
-
-
-def _copying(source: Path, sha256: str) -> Callable[[Path, Callable[[int], None]], None]:
-    return lambda target, on_bytes: bundle_folder.copy(source, target, sha256, on_bytes)
-
-
-def _deb(tools: Tools, pin: fetching.Pin) -> Callable[[Path, Callable[[int], None]], None]:
-    def put(target: Path, on_bytes: Callable[[int], None]) -> None:
-        assert pin.deb is not None
-        bundle_folder.copy(debs.Store(tools.workspace).get(pin.deb, pin.origins), target, pin.sha256, on_bytes)
-
-    return put
-
-
-def _download(tools: Tools, pin: fetching.Pin) -> Callable[[Path, Callable[[int], None]], None]:
-    def put(target: Path, on_bytes: Callable[[int], None]) -> None:
-        cached = tools.workspace.downloads / pin.filename
-        if cached.is_file() and files.sha256_of(cached) == pin.sha256:
-            bundle_folder.copy(cached, target, pin.sha256, on_bytes)
-            return
-        seen = 0
-
-        def tell(news: Progress) -> None:
-            nonlocal seen
-            done = int(news.done or 0)
-            on_bytes(done - seen)
-            seen = done
-
-        folder = target.parent / "download"
-        fetching.receive(tools, pin, lambda file: tools.index.download(file, folder, tell, sha256=pin.sha256))
-        (folder / pin.filename).replace(target)
-
-    return put
-
-
-def _source(tools: Tools, source: SourceArchive) -> Callable[[Path, Callable[[int], None]], None]:
-    def put(target: Path, on_bytes: Callable[[int], None]) -> None:
-        folder = tools.workspace.downloads / "sources"
-        made = git_sources.archive(source.repository, source.revision, folder, tools.on_progress, sha256=source.sha256)
-        bundle_folder.copy(made, target, source.sha256, on_bytes)
-
-    return put
+    return {"envbuild.yaml": recipe, **named, **{source.relative_to(recipe.parent).as_posix(): source for source in copied}}

@@ -195,14 +195,16 @@ def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Calla
 
 def _write_recipe(bundle: BundleFolder, environment: BundledEnvironment, folder: Path) -> Path:
     for own in environment.recipe:
-        mode = 0o755 if own.executable else 0o644
-        _write(folder / own.path, bundle.content(own.sha256, own.path), mode=mode)
+        target = folder / own.path
+        if not (target.is_file() and files.sha256_of(target) == own.sha256):
+            bundle_folder.copy(bundle.path(own.sha256), target, own.sha256)
+        target.chmod(0o755 if own.executable else 0o644)
     return folder / environment.recipe[0].path
 
 
-def _write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    if not (path.is_file() and path.read_bytes() == content and path.stat().st_mode & 0o777 == mode):
-        files.write_atomic(path, content, mode=mode)
+def _write(path: Path, content: bytes) -> None:
+    if not (path.is_file() and path.read_bytes() == content):
+        files.write_atomic(path, content)
 
 
 def _text(lock: Lock) -> bytes:
