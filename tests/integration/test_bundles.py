@@ -16,11 +16,12 @@ import pytest
 import verify_locks
 
 from envbuild import build_secret, git_sources, procs
+from envbuild.custom.reading import UserRecipe
 from envbuild.engine import bootstrap, debs
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
-from envbuild.model import AptPackage, AptRepository, Progress, RemoteFile
+from envbuild.model import AptPackage, AptRepository, CopiedFile, Custom, Progress, RemoteFile
 from envbuild.model.lock import AptLock, AptStep, Artifact, DebianPackage, Lock, Missing, SourceArchive
 from envbuild.pipeline import bundle_contents, bundling, fetching, locking, offline
 from envbuild.pipeline.bundle_folder import BundleFolder
@@ -432,3 +433,57 @@ def test_errors_of_one_environment_do_not_hide_the_others(world: World):
     assert [each.ok for each in found] == [False, True]
     with pytest.raises(EnvbuildError):
         world.elsewhere(world.folder.parent / "machine")
+
+
+@pytest.fixture
+def lab(world: World, tmp_path: Path) -> Tools:
+    """The tools for a user's own environment, which copies a folder and has a requirements file."""
+    folder = tmp_path / "lab"
+    (folder / "data/in").mkdir(parents=True)
+    (folder / "envbuild.yaml").write_text("frameworks: [toy]\nrequirements: more.txt\n")
+    (folder / "more.txt").write_text("six\n")
+    (folder / "data/run").write_text("#!/bin/sh\n")
+    (folder / "data/run").chmod(0o755)
+    (folder / "data/in/x").write_text("x")
+    custom = Custom(
+        request=("toy",),
+        pip=("six",),
+        newer=(),
+        apt=(),
+        apt_build=(),
+        files=(CopiedFile(source="data/", target="/workspace/data/"),),
+        user="",
+        ports=(),
+        services=(),
+    )
+    lock = world.locks["one"]
+    world.locks["lab"] = replace(lock, environment=replace(lock.environment, name="lab", custom=custom))
+    path = folder / "envbuild.yaml"
+    recipe = UserRecipe(path=path, name="lab", request=("toy",), insists={}, custom=custom, requirements="more.txt")
+    return world.tools.for_recipe(path, recipe)
+
+
+def test_a_users_own_environment_comes_with_all_its_files(world: World, lab: Tools, tmp_path: Path):
+    bundling.bundle([lab, world.tools], ["lab", "one"], world.folder, lambda _plan: None)
+    assert bundle_contents.check(BundleFolder(world.folder))[1][0].ok
+    place = Workspace(root=world.workspace.root, output=tmp_path / "elsewhere/checkout", home=tmp_path / "elsewhere/home")
+    machine = offline.tools_for(place, world.folder, ["lab"], Tools)
+    found = machine.workspace.user_recipe
+    assert found is not None
+    names = {path.relative_to(found.parent).as_posix(): path for path in found.parent.rglob("*") if path.is_file()}
+    assert {*names} == {"envbuild.yaml", "envbuild.lock.json", "more.txt", "data/run", "data/in/x"}
+    assert names["data/run"].stat().st_mode & 0o111
+    assert not names["data/in/x"].stat().st_mode & 0o111
+    assert lock_file.read(machine.workspace.lock_file("lab")) == world.locks["lab"]
+    assert offline.tools_for(place, world.folder, ["one-1.0-cpu"], Tools).workspace.user_recipe is None
+    with pytest.raises(UsageError, match="by its name"):
+        offline.tools_for(place, world.folder, ["./lab"], Tools)
+
+
+def test_rows_of_the_users_own_lie_over_the_matrix_on_the_other_machine(world: World, tmp_path: Path):
+    rows = tmp_path / "rows.yaml"
+    rows.write_text("schema: 1\n")
+    world.tools.workspace = replace(world.workspace, overlays=(rows,))
+    world.bundle("one")
+    (path,) = world.elsewhere(tmp_path / "machine").workspace.overlays
+    assert path.read_text() == "schema: 1\n"

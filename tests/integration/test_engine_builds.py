@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from engine_toy import nap, sleeping
 
+from envbuild import network
 from envbuild.engine import bases
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
@@ -101,6 +102,14 @@ def test_steps_are_reported_with_their_total(engine, debian12, context):
     steps = [(n.done, n.total) for n in news if n.unit == "steps"]
     assert steps[-1] == (3.0, 3.0)
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+
+
+def test_steps_have_no_network_where_it_is_forbidden(engine, debian12, context):
+    write(context, debian12, "RUN tail -n +3 /proc/net/dev | sed 's/:.*//' | tr -d ' ' > /interfaces")
+    with network.forbidden():
+        engine.build(context, tag=TAG, no_cache=True)
+    (entry,) = [entry.open().read() for entry in engine.layer_files(TAG) if entry.path == "/interfaces"]
+    assert set(entry.decode().split()) <= {"lo"}
 
 
 def test_a_failing_step_is_named_with_its_last_words(engine, debian12, context):
