@@ -113,7 +113,7 @@ def run(
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news, **tools_from)
         jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
-        done = _attempted(tools, jobs, attempt, keep_going=wanted.keep_going) if attempt and jobs else []
+        done = _attempted(tools, jobs, attempt, command_line(session, context), wanted) if attempt and jobs else []
         done_names = {outcome.job.name for outcome in done}
         rest = [job for job in jobs if job.name not in done_names]
         stops = not wanted.keep_going and any(outcome.state == "failed" for outcome in done)
@@ -127,22 +127,28 @@ def run(
     return tell(session, told, wanted.junit)
 
 
-def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, *, keep_going: bool) -> list[Outcome]:
+def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str], wanted: Asked) -> list[Outcome]:
     """The environments for which nothing is to be done, or which fail before anything begins."""
     from envbuild.pipeline import batch, unchanged
     from envbuild.pipeline.render import Watch
+    from envbuild.pipeline.settled import Settled
 
     view = unchanged.view(tools)
     watch, done = Watch(view), []
+    settled = Settled(view, watch, command)
     for job in jobs:
         began = time.monotonic()
-        try:
-            found = unchanged.without_work(view.at([job.request]), job.name, partial(_one, attempt, job, watch))
-        except errors.EnvbuildError as error:
-            found = refusal(error), error.exit_code
+        found = settled.recall(job.name, job.request)
+        if found is None:
+            try:
+                found = unchanged.without_work(view.at([job.request]), job.name, partial(_one, attempt, job, watch))
+                if found is not None:
+                    settled.keep(job.name, job.request, *found)
+            except errors.EnvbuildError as error:
+                found = refusal(error), error.exit_code
         if found is not None:
             done.append(batch.outcome_of(job, found[1], found[0], time.monotonic() - began))
-            if done[-1].state == "failed" and not keep_going:
+            if done[-1].state == "failed" and not wanted.keep_going:
                 break
     return done
 

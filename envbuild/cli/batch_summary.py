@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,5 +103,15 @@ def _write_junit(told: Summary, path: Path) -> None:
         )
         for outcome in told.outcomes
     ]
-    reports = [found for each in told.outcomes if "status" in (found := each.document.get("report") or {})]
+    reports = [found for each in told.outcomes if "status" in (found := _report(each))]
     files.write_atomic(path, report.junit_of_batch(f"envbuild {told.verb}", cases, reports))
+
+
+def _report(outcome: Outcome) -> Mapping[str, Any]:
+    """The smoke report of an environment: in its document, or in the file that the document names."""
+    from envbuild.pipeline import image_checks
+
+    document = outcome.document
+    if "report" in document or "json" not in document.get("reports", {}):
+        return document.get("report") or {}
+    return image_checks.read_report(Path(document["reports"]["json"]))

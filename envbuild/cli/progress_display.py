@@ -84,7 +84,7 @@ class _Events:
                 return
             self._said[key] = now
         told = {name: value for name, value in asdict(news).items() if value not in (None, "", False)}
-        self._session.err(json.dumps({"progress": told}))
+        self._session.err(json.dumps({"progress": {"stage": news.stage, "message": news.message, **told}}))
 
     def line(self, text: str) -> None:
         """Print the line."""

@@ -143,16 +143,14 @@ def test_progress_as_json_reads_back_as_it_was(capsys):
     from envbuild.pipeline import batch as runs
 
     step = Progress(stage="download", message="x \N{WHITE SMILING FACE}", done=1.0, total=2.0, unit="bytes")
+    silent = Progress(stage="build", message="", log=True)
+    warning = Progress(stage="base", message="careful", warning=True)
     with display(Session(progress="json")) as shown:
-        shown.news(step)
-        shown.news(Progress(stage="base", message="careful", warning=True))
+        for news in (step, silent, warning):
+            shown.news(news)
         shown.line("a line")
     lines = capsys.readouterr().err.splitlines()
-    assert [runs.read_event(line) for line in lines] == [
-        step,
-        Progress(stage="base", message="careful", warning=True),
-        "a line",
-    ]
+    assert [runs.read_event(line) for line in lines] == [step, silent, warning, "a line"]
 
 
 def test_bytes_get_a_rate_and_the_time_left():

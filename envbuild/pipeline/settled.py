@@ -1,0 +1,64 @@
+"""Remember that an environment had nothing to do, so that the next run need not look at its lock and inputs again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envbuild import codec, disk_cache
+from envbuild.host import nvidia
+from envbuild.pipeline import stage_cache
+from envbuild.pipeline.render import Watch
+from envbuild.pipeline.tools import Tools
+
+_STAGE = "settled"
+
+
+class Settled:
+    """What a command answered for environments that had nothing to do, while nothing has changed since.
+
+    An answer counts for the same command, GPUs and images, while the stamps of everything that the rendering depends on, of the
+    build record, and of the stored verdicts with their reports are the same.
+    """
+
+    def __init__(self, tools: Tools, watch: Watch, command: Sequence[str]) -> None:
+        """``tools`` are those of :func:`envbuild.pipeline.unchanged.view`."""
+        self._tools = tools
+        self._watch = watch
+        self._began = time.time_ns()
+        asked = [*command, json.dumps(codec.encode(nvidia.gpus()))]
+        self._asked = hashlib.sha256("\0".join(asked).encode()).hexdigest()
+
+    def recall(self, name: str, request: str) -> tuple[Mapping[str, Any], int] | None:
+        """Return the document and the exit code, or None."""
+        known = stage_cache.last(self._tools.workspace, name, _STAGE)
+        try:
+            if known is None or known["request"] != request or known["asked"] != self._asked:
+                return None
+            document, images = known["document"], [known["document"]["image"], *known["document"]["tags"]]
+            held = [self._tools.engine.image(each) for each in images]
+            if any(each is None or each.id != document["image"] for each in held) or self._watch.recall(name) is None:
+                return None
+            return (document, int(known["exit_code"])) if known["stamp"] == self._stamp(name, document)[0] else None
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
+        """Remember the answer, unless something changed just before. The report is left out: its file is named."""
+        if "image" not in document or self._watch.recall(name) is None:
+            return
+        told = {part: value for part, value in document.items() if part != "report"}
+        stamp, newest = self._stamp(name, told)
+        if newest <= self._began - disk_cache.SETTLED_NS:
+            answer = {"request": request, "asked": self._asked, "stamp": stamp, "document": told, "exit_code": exit_code}
+            stage_cache.keep(self._tools.workspace, name, _STAGE, {}, answer)
+
+    def _stamp(self, name: str, document: Mapping[str, Any]) -> tuple[str, int]:
+        workspace = self._tools.workspace
+        answers = [workspace.stored_answer(name, stage) for stage in ("verify", "smoke")]
+        reports = [Path(path) for path in document.get("reports", {}).values()]
+        return disk_cache.stamp([workspace.build_record(name), workspace.lock_file(name), *answers, *reports])

@@ -1,0 +1,89 @@
+"""An environment that had nothing to do is not looked at again while nothing has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from envbuild import disk_cache
+from envbuild.pipeline.render import Watch
+from envbuild.pipeline.settled import Settled
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+NAME = "widget-1-cpu"
+TAG = "envbuild:widget-1-cpu"
+
+
+class World:
+    """The files and images that an answer rests on."""
+
+    def __init__(self, root: Path) -> None:
+        self.workspace = Workspace(root=root, output=root / "images", home=root / "home")
+        self.report = root / "report.json"
+        self.files = [
+            self.report,
+            self.workspace.build_record(NAME),
+            self.workspace.lock_file(NAME),
+            self.workspace.stored_answer(NAME, "verify"),
+            self.workspace.stored_answer(NAME, "smoke"),
+        ]
+        for path in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("1")
+        self.images = {"sha256:1": "sha256:1", TAG: "sha256:1"}
+        self.is_rendered = True
+        self.document: dict[str, Any] = {
+            "image": "sha256:1", "tags": [TAG], "reports": {"json": str(self.report)}, "report": {"large": True},
+        }  # fmt: skip
+
+    def settled(self, *command: str) -> Settled:
+        engine = SimpleNamespace(image=lambda name: SimpleNamespace(id=self.images[name]) if name in self.images else None)
+        watch = SimpleNamespace(recall=lambda _name: "rendered" if self.is_rendered else None)
+        tools = SimpleNamespace(workspace=self.workspace, engine=engine)
+        return Settled(cast(Tools, tools), cast(Watch, watch), ["make", *command])
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)
+    made = World(tmp_path)
+    made.settled().keep(NAME, NAME, made.document, 10)
+    return made
+
+
+def test_the_same_command_gets_the_same_answer_without_the_report(world):
+    found = world.settled().recall(NAME, NAME)
+    assert found == ({part: world.document[part] for part in ("image", "tags", "reports")}, 10)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_change_of_any_file_forgets_the_answer(world, number):
+    world.files[number].write_text("23")
+    assert world.settled().recall(NAME, NAME) is None
+
+
+def test_another_command_or_request_has_another_answer(world):
+    assert world.settled("--strict").recall(NAME, NAME) is None
+    assert world.settled().recall(NAME, "widget") is None
+
+
+@pytest.mark.parametrize("images", [{}, {"sha256:1": "sha256:1"}, {"sha256:1": "sha256:1", TAG: "sha256:2"}])
+def test_an_image_or_tag_that_is_gone_or_moved_forgets_the_answer(world, images):
+    world.images = images
+    assert world.settled().recall(NAME, NAME) is None
+
+
+def test_an_old_rendering_forgets_the_answer(world):
+    world.is_rendered = False
+    assert world.settled().recall(NAME, NAME) is None
+
+
+def test_nothing_is_remembered_that_changed_just_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 10**18)  # thirty years
+    fresh = World(tmp_path)
+    fresh.settled().keep(NAME, NAME, fresh.document, 0)
+    assert fresh.settled().recall(NAME, NAME) is None
