@@ -46,6 +46,18 @@ class CheckedMember:
         """Its bytes, unpacked."""
         return self.member.size
 
+    @property
+    def sha256(self) -> str:
+        """The hash that RECORD gives, if it is one."""
+        algorithm, _, wanted = self.hash.partition("=")
+        if algorithm != "sha256":
+            return ""
+        try:
+            raw = bytes.fromhex(wanted) if len(wanted) == 64 else base64.urlsafe_b64decode(wanted.rstrip("=") + "=")
+        except ValueError:
+            return ""
+        return raw.hex() if len(raw) == 32 else ""
+
     def copy(self, packed: Sink, unpacked: Sink) -> None:
         """Hand it over; raises at the end if it has another hash."""
         algorithm, _, wanted = self.hash.partition("=")

@@ -33,6 +33,11 @@ class Content(Protocol):
         """Its bytes, unpacked."""
         ...
 
+    @property
+    def sha256(self) -> str:
+        """The sha256 (hex) with which :meth:`copy` compares it; empty if it does not."""
+        ...
+
     def copy(self, packed: Sink, unpacked: Sink) -> None:
         """Hand it over in pieces: as gzip members to ``packed``, and as it is to ``unpacked``. Raises if it is damaged."""
         ...
@@ -44,7 +49,7 @@ def trailer(crc: int, size: int) -> bytes:
 
 
 def compressed(data: Buffer) -> bytearray:
-    """``data`` as one member. For at most :data:`PIECE` bytes: they are held in memory, and so is what they become."""
+    """``data`` as one member. For few bytes: they are held in memory, and so is what they become."""
     return deflate.gzip_compress(data, 6)
 
 
@@ -58,6 +63,11 @@ class InMemory:
     def size(self) -> int:
         """Its bytes, unpacked."""
         return len(self.data)
+
+    @property
+    def sha256(self) -> str:
+        """Nothing to compare it with."""
+        return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
         """Hand it over, a piece a member."""
@@ -73,6 +83,7 @@ class OnDisk:
 
     path: Path
     size: int
+    sha256: str = ""
 
     @classmethod
     def of(cls, path: Path) -> OnDisk:
@@ -98,6 +109,7 @@ class PartOfFile:
     path: Path
     begin: int
     size: int
+    sha256: str = ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
         """Hand it over, a piece a member. Raises :class:`BuildError` if the file is too short."""

@@ -8,13 +8,17 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer. ``digest`` is the sha256 (hex) of the blob, ``diff_id`` that of the unpacked tar; sizes in bytes of each."""
+    """One layer. ``digest`` is the sha256 (hex) of the blob, ``diff_id`` that of the unpacked tar; sizes in bytes of each.
+
+    ``files`` is the sha256 (hex) of the list of its files, if it has one: see :mod:`envbuild.compose.estargz`.
+    """
 
     digest: str
     diff_id: str
     size: int
     unpacked: int
     media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
+    files: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from envbuild.compose.wheel_zip import WheelZip
 from envbuild.errors import BuildError
 
 # Belongs to the key of every layer: increase the number with each change that gives the same wheel another layer.
-RULES = f"2, {COMPRESSOR}"
+RULES = f"3, {COMPRESSOR}"
 
 Bytecode = Mapping[str, bytes | Path | Content]  # absolute paths in the image, and the content there
 

@@ -131,9 +131,9 @@ def compare(tmp_path: Path, files: Sequence[Path], installer: Literal["uv", "pip
 
 
 def unpack(layer: Path, folder: Path) -> None:
-    subprocess.run(
-        ["bash", "-c", 'set -o pipefail; gzip -dc "$1" | tar -x --overwrite -C "$2"', "-", layer, folder], check=True
-    )
+    """Unpack the layer by tar, which stops at the end of the tar; the list of files behind it is read to its end, too."""
+    script = 'set -o pipefail; gzip -dc "$1" | { tar -x --overwrite -C "$2" && cat > /dev/null; }'
+    subprocess.run(["bash", "-c", script, "-", layer, folder], check=True)
 
 
 def some_wheels(folder: Path, first: int, count: int) -> list[Path]:

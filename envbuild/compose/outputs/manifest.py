@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from envbuild.compose.model import ComposedImage
+from envbuild.compose import estargz
+from envbuild.compose.model import ComposedImage, Layer
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -45,10 +46,16 @@ def config(image: ComposedImage) -> Document:
 
 def manifest(image: ComposedImage) -> Document:
     """The manifest: the same image gives the same bytes everywhere, so that its digest names it."""
-    layers = [descriptor(layer.media_type, layer.digest, layer.size) for layer in image.layers]
+    layers = [_layer(layer) for layer in image.layers]
     return _document(
         {"schemaVersion": 2, "mediaType": MANIFEST, "config": config(image).descriptor(), "layers": layers}, MANIFEST
     )
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    """What the manifest says of a layer: also the digest of the list of its files, by which a runtime proves the list."""
+    told = descriptor(layer.media_type, layer.digest, layer.size)
+    return told | ({"annotations": {estargz.ANNOTATION: f"sha256:{layer.files}"}} if layer.files else {})
 
 
 def index(manifests: list[dict[str, Any]]) -> Document:

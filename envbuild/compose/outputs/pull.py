@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+from envbuild.compose import estargz
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, manifest
 from envbuild.compose.outputs.registry_client import Client, Repository, parse
@@ -130,6 +132,7 @@ class _Pull:
             config = b"".join(self._client.blob(digest, size))
             if hashlib.sha256(config).hexdigest() != digest:
                 raise _differs(self._client.repository, f"sha256:{digest}")
+            lists = [_list(each) for each in told["layers"]]
             diff_ids = [str(each).removeprefix("sha256:") for each in self._json(config)["rootfs"]["diff_ids"]]
             kinds = [_OCI.get(each["mediaType"], each["mediaType"]) for each in told["layers"]]
             blobs = [_blob(each) for each in told["layers"]]
@@ -139,7 +142,7 @@ class _Pull:
             raise self._unknown(f"it has layers of the kind {strange[0]}")
         if len(diff_ids) != len(blobs):
             raise self._unknown(f"it has {len(blobs)} layers, and its configuration tells of {len(diff_ids)}")
-        layers = zip(kinds, blobs, diff_ids, strict=True)
+        layers = zip(kinds, blobs, diff_ids, lists, strict=True)
         return config, tuple(_layer(*each) for each in layers)
 
     def _fetch_all(self, layers: list[Layer]) -> dict[str, Layer]:
@@ -167,7 +170,7 @@ class _Pull:
             with self._lock:
                 self._present += 1
             self._count(layer.size)
-            return found
+            return replace(found, files=layer.files)
         about = f"pulled from {self._client.repository}"
         return self._store.add(key, lambda stream: self._write(layer, stream), about=about)
 
@@ -185,7 +188,7 @@ class _Pull:
             raise _differs(self._client.repository, f"sha256:{layer.digest}") from error
         if (blob.hexdigest(), tar.hexdigest()) != (layer.digest, layer.diff_id):
             raise _differs(self._client.repository, f"sha256:{layer.digest}")
-        return Layer(digest=layer.digest, diff_id=layer.diff_id, size=layer.size, unpacked=size, media_type=layer.media_type)
+        return replace(layer, unpacked=size)
 
     def _pieces(self, layer: Layer) -> Iterator[bytes]:
         for piece in self._client.blob(layer.digest, layer.size):
@@ -236,8 +239,14 @@ def _blob(told: Mapping[str, Any]) -> tuple[str, int]:
     return digest, size
 
 
-def _layer(kind: str, blob: tuple[str, int], diff_id: str) -> Layer:
-    return Layer(digest=blob[0], diff_id=diff_id, size=blob[1], unpacked=0, media_type=kind)
+def _list(told: Mapping[str, Any]) -> str:
+    """The digest of the list of a layer's files; empty if it has none."""
+    digest = str((told.get("annotations") or {}).get(estargz.ANNOTATION, "")).removeprefix("sha256:")
+    return digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
+
+
+def _layer(kind: str, blob: tuple[str, int], diff_id: str, files: str) -> Layer:
+    return Layer(digest=blob[0], diff_id=diff_id, size=blob[1], unpacked=0, media_type=kind, files=files)
 
 
 def _differs(repository: Repository, wanted: str) -> PublishError:

@@ -41,8 +41,8 @@ def test_a_layer_has_the_same_bytes_on_every_machine() -> None:
         words = b" ".join(b"%d" % (number * other * 7919 % 10007) for other in range(100 * number))
         writer.add_file(f"/opt/{number}", InMemory(words), is_executable=number % 2 == 0)
     layer = writer.close()
-    assert layer.diff_id == "374e39c0d8a6041c590e3215adf586ff60192a4a481e1c1423eeb6f27f839429"
-    wanted = "128ddedbdbcd39b07caf8be15d708d3334a25db1b67ba40496e8a0f605e33e55"
+    assert layer.diff_id == "5f2653e40842b159e8993efbe48e2c7e61105b7ff5f202847d7e3e7a2abd443f"
+    wanted = "698988ca32eb4166c6709d5345e4c5a1d94db65c8d99c05d9d7adff6b6591579"
     assert (COMPRESSOR, layer.digest) == ("deflate 0.9.0", wanted)
 
 
@@ -76,6 +76,7 @@ def test_content_of_any_size(size: int, tmp_path: Path) -> None:
 def test_a_size_above_8_gigabytes_has_a_header() -> None:
     class Huge:
         size = 9 * 2**30
+        sha256 = ""
 
         def copy(self, packed: object, unpacked: object) -> None:
             pass

@@ -1,0 +1,56 @@
+"""What makes a layer an eStargz layer: a list of its files with the place of each, which a runtime reads before all else.
+
+A runtime that knows the format mounts the image at once and fetches the files that are read. The format:
+https://github.com/containerd/stargz-snapshotter/blob/v0.14.3/docs/estargz.md. The list is a tar entry, which all other runtimes
+would unpack as a file of the image. So it stands behind the two blocks of zeros that end the tar: nobody looks for files there.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+LIST = "stargz.index.json"
+LANDMARK = ".no.prefetch.landmark"  # says that nothing is worth fetching in advance
+LANDMARK_CONTENT = b"\x0f"
+ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"
+_KINDS = {b"5": "dir", b"0": "reg"}
+
+
+class FileList:
+    """The list, entry by entry, in the order of the tar."""
+
+    def __init__(self, modified: int) -> None:
+        """``modified`` is the time of all entries, in seconds since 1970."""
+        self._modified = datetime.fromtimestamp(modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._entries: list[str] = []
+
+    def add_folder(self, name: str, mode: int) -> None:
+        """Add a folder; ``name`` as in the tar."""
+        self._add({"name": f"{name}/", "type": "dir", "modtime": self._modified, "mode": mode})
+
+    def add_file(self, name: str, mode: int, size: int, *, offset: int, sha256: str) -> None:
+        """Add a file whose content begins with the gzip member at ``offset`` and has this ``sha256`` (hex)."""
+        told: dict[str, Any] = {"name": name, "type": "reg", "modtime": self._modified, "mode": mode}
+        if size:
+            digest = f"sha256:{sha256}"
+            told |= {"size": size, "offset": offset, "digest": digest, "chunkDigest": digest}
+        self._add(told)
+
+    def _add(self, told: Mapping[str, Any]) -> None:
+        self._entries.append(json.dumps(told, ensure_ascii=False, separators=(",", ":")))  # kept as text: that is smaller
+
+    def content(self) -> bytes:
+        """The list as the file that it is in the tar."""
+        return ('{"version":1,"entries":[\n' + ",\n".join(self._entries) + "\n]}").encode()
+
+
+def footer(offset: int) -> bytes:
+    """The end of the blob: an empty gzip member that tells where the list's member begins."""
+    place = f"{offset:016x}STARGZ".encode()
+    extra = b"SG" + struct.pack("<H", len(place)) + place
+    header = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", len(extra)) + extra
+    return header + b"\x01\x00\x00\xff\xff" + bytes(8)
