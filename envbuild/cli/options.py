@@ -124,6 +124,15 @@ def builder(function: F) -> F:
     )(function)
 
 
+def compression(function: F) -> F:
+    """``--compression``."""
+    return click.option(
+        "--compression",
+        type=click.Choice(["gzip", "zstd", "none"]),
+        help="Compress layers in this way; the default is as they are in the cache folder, which is gzip for composed images.",
+    )(function)
+
+
 def engine(function: F) -> F:
     """``--start-engine``."""
     return click.option("--start-engine", is_flag=True, help="Start the private container engine if no engine answers.")(

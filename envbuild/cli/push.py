@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,13 +10,17 @@ from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
+if TYPE_CHECKING:
+    from envbuild.compose.outputs.compression import Compression
+
 
 @click.command("push")
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
+@options.compression
 @options.common
 @click.pass_obj
-def command(session: Session, /, names: tuple[str, ...], repository: str) -> int:
+def command(session: Session, /, names: tuple[str, ...], repository: str, compression: Compression | None) -> int:
     """Push the images of each NAME that were built here to a registry. Layers that it has are not sent.
 
     The credentials are those of `docker login`. An image keeps its tags; the one that ends in the digest of all inputs is never
@@ -29,7 +33,7 @@ def command(session: Session, /, names: tuple[str, ...], repository: str) -> int
         for name in names:
             tools = session.tools([name], on_progress=shown.news)
             environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
-            pushed, tags = publishing.push(tools, environment.name, repository)
+            pushed, tags = publishing.push(tools, environment.name, repository, compression)
             told.append({
                 "name": environment.name, "digest": pushed.digest, "tags": list(tags), "sent_bytes": pushed.sent,
                 "layers": pushed.layers, "present": pushed.present, "mounted": pushed.mounted,

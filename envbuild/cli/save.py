@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
+if TYPE_CHECKING:
+    from envbuild.compose.outputs.compression import Compression
+
 
 @click.command("save")
 @options.naming()
 @click.option("--to", "place", required=True, metavar="PLACE", help="oci:FOLDER[:NAME] or docker-archive:FILE.")
+@options.compression
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, name: str, place: str, **constraints: str | None) -> int:
+def command(session: Session, /, name: str, place: str, compression: Compression | None, **constraints: str | None) -> int:
     """Write the image of NAME that was built here to PLACE.
 
     oci:FOLDER is an OCI image layout, for skopeo, Podman and Apptainer. docker-archive:FILE is one file, for `docker load`.
@@ -26,7 +32,7 @@ def command(session: Session, /, name: str, place: str, **constraints: str | Non
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         environment = resolving.resolve_request(tools, [name], options.chosen(constraints)).environment
-        image = publishing.save(tools, environment.name, target)
+        image = publishing.save(tools, environment.name, target, compression)
     session.document({"schema": 1, "name": environment.name, "image": image, "place": place})
     session.out(f"{environment.name} is in {target.path}")
     return 0

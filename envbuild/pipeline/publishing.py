@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.compose.model import ComposedImage
+    from envbuild.compose.outputs.compression import Compression
     from envbuild.compose.outputs.registry import Pushed
     from envbuild.compose.store import LayerStore
     from envbuild.model import OnProgress
@@ -41,15 +42,21 @@ def parse_target(text: str) -> Target:
     return Target(form=form, path=Path(path), name=name)
 
 
-def save(tools: Tools, name: str, target: Target) -> str:
-    """Write the image last built of ``name`` to ``target``; returns the image's id.
+def save(tools: Tools, name: str, target: Target, compression: Compression | None) -> str:
+    """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are as in
+    the store.
 
     Raises :class:`BuildError` (``no-image``) if none was built here, and what writing raises.
     """
     from envbuild.compose.store import LayerStore
 
     record, store = _record(tools, name), LayerStore(tools.workspace.layers)
-    write(_image(tools, record, store), store, target, record.tags, tools.on_progress)
+    image = _image(tools, record, store)
+    if compression is not None:
+        from envbuild.compose.outputs import compression as compressions
+
+        image = compressions.converted(image, store, compression, tools.on_progress)
+    write(image, store, target, record.tags, tools.on_progress)
     return record.image
 
 
@@ -64,7 +71,7 @@ def write(image: ComposedImage, store: LayerStore, target: Target, references: S
     return f"sha256:{manifest.config(image).digest}"
 
 
-def push(tools: Tools, name: str, repository: str) -> tuple[Pushed, tuple[str, ...]]:
+def push(tools: Tools, name: str, repository: str, compression: Compression | None) -> tuple[Pushed, tuple[str, ...]]:
     """Push the image last built of ``name`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
 
     The tag that bears the digest of all inputs never moves to another image; the others do. The record of the build notes the
@@ -77,19 +84,38 @@ def push(tools: Tools, name: str, repository: str) -> tuple[Pushed, tuple[str, .
     tags = [tag.rpartition(":")[2] for tag in record.tags]
     fixed = f"{tags[0]}-{record.lock[:8]}-{record.inputs[:8]}"
     moving = [tag for tag in tags if tag != fixed]
-    image = _image(tools, record, store)
-    pushed = registry.push(
-        image,
-        store,
-        repository,
-        registry.Tags(moving=moving, fixed=[fixed]),
-        tools.on_progress,
-        mount_from=_neighbours(repository, record.pushed),
-    )
+    neighbours = _neighbours(repository, record.pushed)
+
+    def send(image: ComposedImage) -> Pushed:
+        wanted = registry.Tags(moving=moving, fixed=[fixed])
+        return registry.push(image, store, repository, wanted, tools.on_progress, mount_from=neighbours)
+
+    pushed = _sent(_image(tools, record, store), store, compression, send, tools.on_progress)
     known = tuple(dict.fromkeys((*record.pushed, f"{repository}@{pushed.digest}")))
     if known != record.pushed:
         files.write_atomic(tools.workspace.build_record(name), codec.dumps(replace(record, pushed=known)))
     return pushed, (*moving, fixed)
+
+
+def _sent(
+    image: ComposedImage,
+    store: LayerStore,
+    compression: Compression | None,
+    send: Callable[[ComposedImage], Pushed],
+    on_progress: OnProgress,
+) -> Pushed:
+    """``send`` the image in this compression. Layers that the registry may have are made only if it lacks one."""
+    if compression is None:
+        return send(image)
+    from envbuild.compose.outputs import compression as compressions
+
+    if known := compressions.known(image, store, compression):
+        try:
+            return send(known)
+        except BuildError as error:
+            if error.code != "layer-missing":
+                raise
+    return send(compressions.converted(image, store, compression, on_progress))
 
 
 def _neighbours(repository: str, places: Sequence[str]) -> tuple[str, ...]:

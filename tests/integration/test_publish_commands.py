@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +77,36 @@ def test_an_image_is_pushed_on_without_its_layers_and_pulled_as_files(program, s
         assert hashlib.sha256((target / "blobs/sha256" / layer.digest).read_bytes()).hexdigest() == layer.digest
     (kept,) = program.run(*argv).expect(0).document["images"]
     assert (kept["received_bytes"], kept["present"]) == (0, 2)
+
+
+def test_an_image_is_pushed_by_zstd_and_pushed_on_without_its_layers(program, space, image, registry):
+    (told,) = (
+        program.run("push", NAME, "--to", f"{registry.host}/lab/one", "--compression", "zstd", "--json")
+        .expect(0)
+        .document["images"]
+    )
+    sent = json.loads(registry.manifests[f"lab/one:{FIXED}"])
+    assert {layer["mediaType"] for layer in sent["layers"]} == {"application/vnd.oci.image.layer.v1.tar+zstd"}
+    program.run("cache", "prune", "--keep", "0").expect(0)
+    argv = ["push", NAME, "--to", f"{registry.host}/lab/two", "--compression", "zstd", "--json"]
+    (again,) = program.run(*argv).expect(0).document["images"]
+    assert (again["sent_bytes"], again["digest"]) == (0, told["digest"])
+
+
+@pytest.mark.parametrize("kind", ["zstd", "none"])
+def test_an_image_is_saved_in_any_compression(program, space, image, tmp_path, kind):
+    program.run("save", NAME, "--to", f"oci:{tmp_path}/out", "--compression", kind).expect(0)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out/blobs/sha256").iterdir()}
+    assert not {layer.digest for layer in image.layers} & set(sizes)
+    assert (kind == "none") == all(layer.diff_id in sizes for layer in image.layers)
+    if kind == "zstd" and shutil.which("zstd"):
+        (manifest,) = json.loads((tmp_path / "out/index.json").read_text())["manifests"]
+        blobs = tmp_path / "out/blobs/sha256"
+        told = json.loads((blobs / manifest["digest"].removeprefix("sha256:")).read_text())
+        for made, layer in zip(told["layers"], image.layers, strict=True):
+            argv = ["zstd", "-dc", str(blobs / made["digest"].removeprefix("sha256:"))]
+            unpacked = subprocess.run(argv, check=True, capture_output=True, timeout=120).stdout
+            assert hashlib.sha256(unpacked).hexdigest() == layer.diff_id
 
 
 def test_without_a_lock_a_tag_is_asked_for(program, registry):

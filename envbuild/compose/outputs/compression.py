@@ -1,0 +1,142 @@
+"""An image whose layers are compressed otherwise than they are in the layer store: by gzip, by zstd, or not at all.
+
+The unpacked bytes stay the same, and so do the configuration and the image's id. Digests of layers and manifest change. The
+same version of libdeflate or zstd makes the same bytes of a layer, so it is part of the key that the store has them under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import BinaryIO, Literal, get_args
+
+from envbuild.compose.members import COMPRESSOR, PIECE, compressed
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import archive
+from envbuild.compose.store import LayerStore
+from envbuild.compose.unpack import DamagedError, noting, unpacked
+from envbuild.errors import BuildError
+from envbuild.model import OnProgress, Progress
+
+Compression = Literal["gzip", "zstd", "none"]
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
+_LEVEL = 3  # zstd's own default: about as small as gzip's best, and many times as fast
+_AT_ONCE = 2
+_PLAIN = "application/vnd.oci.image.layer.v1.tar"
+_KINDS: dict[Compression, str] = {"gzip": f"{_PLAIN}+gzip", "zstd": f"{_PLAIN}+zstd", "none": _PLAIN}
+
+
+def known(image: ComposedImage, store: LayerStore, compression: Compression) -> ComposedImage | None:
+    """The image with layers of this compression by the store's index alone; None if one of them was never made."""
+    found = [_kept(layer, compression) or store.known(_key(layer, compression)) for layer in image.layers]
+    layers = tuple(layer for layer in found if layer is not None)
+    return replace(image, layers=layers) if len(layers) == len(image.layers) else None
+
+
+def converted(image: ComposedImage, store: LayerStore, compression: Compression, on_progress: OnProgress) -> ComposedImage:
+    """The image with layers of this compression, all of which are in the store then.
+
+    Raises :class:`BuildError` (``layer-damaged``, ``layer-missing``, ``no-space``).
+    """
+    layers = archive.layers_once(image)
+    total = float(sum(layer.size for layer in layers))
+    words = f"compressing layers by {compression}" if compression != "none" else "unpacking layers"
+    made: dict[str, Layer] = {}
+    done = 0.0
+
+    def make(layer: Layer) -> Layer:
+        return _kept(layer, compression) or store.add(
+            _key(layer, compression),
+            lambda stream: _write(stream, layer, store, compression),
+            about=f"the layer sha256:{layer.digest[:12]}, {compression}",
+        )
+
+    with store.in_use(), ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            for layer, new in zip(layers, pool.map(make, layers), strict=True):
+                made[layer.digest] = new
+                done += layer.size
+                on_progress(Progress(stage="compress", message=words, done=done, total=total, unit="bytes"))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return replace(image, layers=tuple(made[layer.digest] for layer in image.layers))
+
+
+def _kept(layer: Layer, compression: Compression) -> Layer | None:
+    return layer if layer.media_type == _KINDS[compression] else None
+
+
+def _key(layer: Layer, compression: Compression) -> str:
+    return hashlib.sha256(f"{_rules(compression)} {layer.digest}".encode()).hexdigest()
+
+
+def _rules(compression: Compression) -> str:
+    """What decides the bytes beside the layer itself."""
+    if compression == "zstd":
+        import zstandard
+
+        return f"zstd 1, level {_LEVEL}, {zstandard.ZSTD_VERSION}"
+    return f"gzip 1, {COMPRESSOR}" if compression == "gzip" else "none 1"
+
+
+def _write(stream: BinaryIO, layer: Layer, store: LayerStore, compression: Compression) -> Layer:
+    blob, tar, size = hashlib.sha256(), hashlib.sha256(), 0
+
+    def count(piece: bytes) -> None:
+        nonlocal size
+        size += len(piece)
+
+    try:
+        tar_pieces = noting(unpacked(store.read(layer), layer.media_type), tar.update, count)
+        for piece in _compressors()[compression](tar_pieces):
+            blob.update(piece)
+            stream.write(piece)
+    except DamagedError as error:
+        raise _damaged(layer, store) from error
+    if tar.hexdigest() != layer.diff_id:
+        raise _damaged(layer, store)
+    return Layer(
+        digest=blob.hexdigest(), diff_id=layer.diff_id, size=stream.tell(), unpacked=size, media_type=_KINDS[compression]
+    )
+
+
+def _compressors() -> dict[Compression, Callable[[Iterable[bytes]], Iterator[bytes]]]:
+    return {"gzip": _by_gzip, "zstd": _by_zstd, "none": iter}
+
+
+def _by_gzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in _of_one_size(pieces):
+        yield bytes(compressed(piece))
+
+
+def _by_zstd(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    # One thread, and pieces of one size: how the input was cut shall not show in the output.
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=False).compressobj()
+    for piece in _of_one_size(pieces):
+        yield compressor.compress(piece)
+    yield compressor.flush()
+
+
+def _of_one_size(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of :data:`PIECE`, the last one excepted."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= PIECE:
+            yield bytes(held[:PIECE])
+            del held[:PIECE]
+    if held:
+        yield bytes(held)
+
+
+def _damaged(layer: Layer, store: LayerStore) -> BuildError:
+    return BuildError(
+        f"The layer sha256:{layer.digest} is damaged in the layer store {store.folder}.",
+        code="layer-damaged",
+        hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+    )
