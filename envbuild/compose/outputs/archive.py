@@ -48,6 +48,8 @@ def pieces(
     told = manifest.manifest(image)
     layers = [f"{_BLOBS}/{layer.digest}" for layer in image.layers]
     docker = [{"Config": f"{_BLOBS}/{own.digest}", "RepoTags": list(references) or None, "Layers": layers}]
+    for folder in ("blobs", _BLOBS):  # `docker save` writes them, and Apptainer 1.4 makes no folder that is not named
+        yield Piece(content=_header(f"{folder}/", 0, kind=tarfile.DIRTYPE))
     yield _file("oci-layout", manifest.LAYOUT)
     yield _file("index.json", manifest.index(_named(told, references)).content)
     yield _file("manifest.json", json.dumps(docker, separators=(",", ":")).encode())
@@ -88,9 +90,10 @@ def _file(name: str, content: bytes) -> Piece:
     return Piece(content=_header(name, len(content)) + content + b"\0" * (-len(content) % 512))
 
 
-def _header(name: str, size: int) -> bytes:
+def _header(name: str, size: int, *, kind: bytes = tarfile.REGTYPE) -> bytes:
     info = tarfile.TarInfo(name)
-    info.size = size
+    info.size, info.type = size, kind
+    info.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
     return info.tobuf(tarfile.USTAR_FORMAT if size < 8 << 30 else tarfile.GNU_FORMAT)
 
 

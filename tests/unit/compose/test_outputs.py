@@ -169,6 +169,9 @@ def test_an_archive_says_the_same_to_docker_and_to_containerd(store, tmp_path):
         names = tar.getnames()
         tar.extractall(tmp_path / "out", filter="data")
     assert len(names) == len(set(names))
+    for position, name in enumerate(names):  # Apptainer 1.4 makes no folder that comes after its files, or not at all
+        above = name.rpartition("/")[0]
+        assert not above or above in names[:position]
     (docker,) = json.loads((tmp_path / "out/manifest.json").read_text())
     assert docker["RepoTags"] == ["lab/env:1", "env:latest"]
     assert (tmp_path / "out" / docker["Config"]).read_bytes() == image.config
