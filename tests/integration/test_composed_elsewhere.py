@@ -1,0 +1,81 @@
+"""Composed images in engines that this machine may have beside Docker: Apptainer, and dockers and podmans at other addresses.
+
+ENVBUILD_TEST_ENGINES names further engines, for example ``unix:///run/docker-28.sock unix:///run/podman.sock``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import composed
+import pytest
+
+from envbuild.compose.layer import LayerWriter
+from envbuild.compose.members import InMemory
+from envbuild.compose.model import ComposedImage, Layer
+from envbuild.compose.outputs import compression, oci
+from envbuild.compose.outputs import engine as engines
+from envbuild.compose.store import LayerStore
+from envbuild.engine.choice import connect
+from envbuild.model import ignore_progress
+from envbuild.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.prove]
+ADDRESSES = os.environ.get("ENVBUILD_TEST_ENGINES", "").split()
+NAME = "envbuild-test/elsewhere:1"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    return LayerStore(tmp_path / "store")
+
+
+@pytest.fixture
+def image(store: LayerStore) -> ComposedImage:
+    """An image of two layers as wheels make them, with the list of their files behind each; it prints a greeting."""
+
+    def add(path: str, content: bytes) -> Layer:
+        stream = io.BytesIO()
+        writer = LayerWriter(stream)
+        writer.add_file(path, InMemory(content), is_executable=True)
+        layer = writer.close()
+        return store.add(composed.key(path), composed.writer(stream.getvalue(), layer))
+
+    return composed.image([add("/greet", composed.greeter()), add("/greeting", b"hello")], Cmd=["/greet"])
+
+
+@pytest.mark.parametrize("kind", compression.COMPRESSIONS)
+def test_apptainer_runs_it(store: LayerStore, image: ComposedImage, tmp_path: Path, kind: compression.Compression) -> None:
+    if shutil.which("apptainer") is None:
+        pytest.skip("apptainer is not installed")
+    oci.write(compression.converted(image, store, kind, ignore_progress), store, tmp_path / "layout", "v1", ignore_progress)
+    folders = {"APPTAINER_TMPDIR": str(tmp_path), "APPTAINER_CACHEDIR": str(tmp_path / "cache")}
+    box = tmp_path / "box"
+
+    def apptainer(*words: str) -> str:
+        argv = ["apptainer", "--silent", *words]
+        done = subprocess.run(argv, env=os.environ | folders, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    apptainer("build", "--sandbox", str(box), f"oci:{tmp_path}/layout")
+    assert not {path.name for path in box.iterdir()} & {"stargz.index.json", ".no.prefetch.landmark"}
+    assert "hello" in apptainer("exec", "--no-privs", "--containall", str(box), "/greet")
+
+
+@pytest.mark.skipif(not ADDRESSES, reason="ENVBUILD_TEST_ENGINES names no engine")
+@pytest.mark.parametrize("kind", compression.COMPRESSIONS)
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_another_engine_runs_it(
+    store: LayerStore, image: ComposedImage, workspace: Workspace, address: str, kind: compression.Compression
+) -> None:
+    engine = connect(workspace, {"DOCKER_HOST": address})
+    engines.load(engine, compression.converted(image, store, kind, ignore_progress), store, [NAME], ignore_progress)
+    try:
+        assert engine.run(NAME, ["/greet"], network="none").output.strip() == "hello"
+    finally:
+        engine.remove_image(NAME)
