@@ -29,6 +29,7 @@ test: $(VENV)/.installed-dev machine ## Everything a change must pass, real buil
 prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: the long tests, then all that committed environments lack in evidence (hours; resumable)
 	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest $(SUITES) $(ARGS)
 	@$(BIN)/python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax --write
+	@$${ENVBUILD_HOME:-$$HOME/.cache/envbuild}/detection/numpy/bin/python benchmarks/naming.py --runs 300 --batch 16 --jobs 2 --write
 	@$(BIN)/envbuild evidence --all --prove --record --start-engine
 
 lint: $(VENV)/.installed-dev ## Style, types, layers, and the guest's language level
