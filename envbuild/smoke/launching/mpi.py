@@ -36,7 +36,7 @@ with open(path + '.new', 'w') as stream:
     json.dump(dict(os.environ), stream)
 os.rename(path + '.new', path)
 while os.getppid() == mpirun:
-    pause(0.2)
+    time.sleep(0.2)
 '''
 
 

@@ -3,7 +3,10 @@ from __future__ import absolute_import, division, print_function
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 import boot  # noqa: F401
@@ -108,6 +111,18 @@ class Places(unittest.TestCase):
     def test_ranks_on_several_hosts_have_no_mpirun_in_common(self):
         self.mpirun()
         self.assertEqual(self.refused(mpi.World(Context('10.0.0.1'))), 'the ranks are on several hosts, and not each was started by one mpirun')
+
+
+class Idle(unittest.TestCase):
+    def test_the_program_that_keeps_a_place_stays_until_mpirun_ends(self):
+        """A shell stands in for mpirun; it ends when it has read a line."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        words = ['sh', '-c', '"$@" & read line', 'sh', sys.executable, '-c', mpi.IDLE, folder]
+        started = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMPI_COMM_WORLD_RANK='0'))
+        while not os.path.exists(os.path.join(folder, '0')) and started.poll() is None:
+            time.sleep(0.01)
+        self.assertEqual(started.communicate(b'\n')[1], b'')    # it holds this pipe until it has ended
 
 
 if __name__ == '__main__':
