@@ -74,7 +74,7 @@ class Fetched:
 
 
 def pins(lock: Lock) -> tuple[Pin, ...]:
-    """The files that ``lock`` names by where they are and by hash: packages, tools of the build, interpreters, CUDA, .debs."""
+    """The files that ``lock`` pins by address and hash: packages, build tools, interpreters, CUDA, .debs."""
     environment = lock.environment
     found = [
         Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each)

@@ -207,7 +207,7 @@ def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """A smoke report from a file; :class:`InvalidInputError` if it is none."""
+    """Read a smoke report from a file. Raises :class:`InvalidInputError` if the file is not one."""
     value = stage_cache.read_json(path)
     if not isinstance(value, dict) or "schema" not in value:
         raise InvalidInputError(f"{path} is not a smoke report.", hint="`envbuild smoke NAME` writes one.")

@@ -181,5 +181,5 @@ def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
             return resolution
         remarks = cuda_mismatch.other_cuda(read_lock(path))
     except (EnvbuildError, OSError):
-        return resolution  # no lock, or a damaged one: whoever needs it says what is wrong with it
+        return resolution  # no lock, or a damaged one: the commands that need it report that
     return resolution._replace(warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))

@@ -65,7 +65,7 @@ def dockerfile(
     *,
     skeleton: bool = False,
 ) -> str:
-    """The text of the Dockerfile: a pure function of its arguments. ``steps`` learns what apt installs in it.
+    """The text of the Dockerfile: a pure function of its arguments. The packages that apt installs are added to ``steps``.
 
     A ``skeleton`` lacks the steps that install wheels. Raises :class:`BuildError` (``not-composable``) if another step needs
     those wheels.

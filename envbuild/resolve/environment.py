@@ -171,7 +171,7 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
-    """The providers that would serve the same version, CUDA and system, best first; an image of one's own always would."""
+    """The other providers for the same version, CUDA and system, best first. The user's own image is always one of them."""
     found: list[Offer] = []
     for variant in _same_name(lookup, chosen):
         found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])
@@ -212,7 +212,7 @@ def _to_compile_for(variant: Variant) -> ComputeCapability | None:
 
 
 def _elsewhere(variant: Variant) -> dict[str, str]:
-    """Where a recipe gets a build that is on no package index; the keys are those of the matrix."""
+    """Where the recipe finds a build that no package index has. The keys are those of the matrix."""
     keys = ("repository", "revision", "distribution")
     return {key: value for key in keys if (value := getattr(variant, key))}
 

@@ -22,7 +22,7 @@ def named(lock: Lock, framework: Framework) -> str:
 def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
     """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA if there should be one.
 
-    Beside others, cuDNN and NCCL of a build that carries its own CUDA are its own: the lock has only the image's.
+    In an image of several frameworks, a build with its own CUDA has its own cuDNN and NCCL; the lock only has the image's.
     """
     who = named(lock, framework)
     version = str(told.get("version") or "")

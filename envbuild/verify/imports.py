@@ -74,7 +74,7 @@ def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
 
 
 def _ask(trial: Trial, prefix: Prefix, found: Findings) -> dict[str, Any] | None:
-    """What the script in the image answers; None, and a difference, if it cannot run."""
+    """Return the answer of the script in the image. If the script cannot run, add a difference and return None."""
 
     def listen(line: str) -> None:
         words = line.split()
@@ -137,7 +137,7 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
 
 
 def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: Rules, found: Findings) -> str:
-    """What is wrong with one import; empty if it succeeded or could not be tried here, which is noted."""
+    """Describe what is wrong with one import; empty if it succeeded. An import that cannot be tried here is noted."""
     said = str(each["said"])
     if each["outcome"] == "ok":
         found.count("imported", 1)

@@ -55,7 +55,7 @@ def search(  # noqa: PLR0917 - what is searched, for what, and where the answer 
 ) -> None:
     """Look for ``secrets`` in the image's configuration and in every file of every layer, deleted ones included.
 
-    On the way ``layers`` sees every entry: walking the layers is what takes time.
+    ``layers`` sees every entry on the way, so that the layers, whose reading is slow, are read once.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
     if not wanted and not layers:

@@ -32,7 +32,7 @@ _BYTECODE = re.compile(r"(?P<folder>.*)/__pycache__/(?P<name>[^/]+?)\.[^./]+(\.o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileList:
-    """One list: files by sha256, links by where they lead. Nothing else may lie in ``folder``, if it is not empty."""
+    """One list: the sha256 of each file and the target of each link. ``folder``, if given, may hold nothing else."""
 
     folder: str
     files: Mapping[str, str]
@@ -178,7 +178,7 @@ class Layers:
 
 
 def _is_bytecode_of(path: str, one: FileList) -> bool:
-    """Python itself compiles what is imported; its source is what counts."""
+    """Whether ``path`` is the bytecode of a listed source. Python writes it itself, so only the source is compared."""
     match = _BYTECODE.fullmatch(path)
     return match is not None and f"{match['folder']}/{match['name']}.py" in one
 

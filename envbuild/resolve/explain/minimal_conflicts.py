@@ -120,7 +120,7 @@ def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ..
 
 
 class _Question:
-    """Answers whether sets of parts have a solution. Each solution found answers for all sets that it satisfies."""
+    """Tell whether sets of parts have a solution. A solution that was found is reused for every set that it satisfies."""
 
     def __init__(self, search: Search, parts: tuple[Part, ...]) -> None:
         self._search = search

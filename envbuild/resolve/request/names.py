@@ -92,7 +92,7 @@ def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> Unknow
 
 
 def _library(matrix: Matrix, word: str) -> str:
-    """The package that ``word`` begins with, of those that frameworks ask for; empty if it is none of them."""
+    """The package at the start of ``word``, if a framework requires one of that name; else empty."""
     builds = (variant for table in matrix.frameworks for release in table.releases for variant in release.variants)
     known = set().union(*map(packages_of, builds))
     return max((name for name in known if f"{word}-".startswith(f"{name}-")), key=len, default="")

@@ -221,7 +221,7 @@ def _offer(
 def _library(
     lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
 ) -> Library | Objection | None:
-    """The library that a provider brings for a need; None if nothing is needed. ``asked`` is its name, and what of it."""
+    """A provider's library that satisfies a need; None if nothing is needed. ``asked`` is its name and requested version."""
     library, clauses = asked
     need = variant.cudnn if library == "cudnn" else variant.nccl
     if need is None:
@@ -269,7 +269,7 @@ def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
 
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
-    """What an image carries, if that serves. Where no source says what it carries, it is refused as unknown, not as wrong."""
+    """The library in an image, if it satisfies the need. If no source names it, it is refused as unknown, not as wrong."""
     inside = library_inside(row, library)
     if inside and accepts(need, inside):
         return Library(version=inside, row=None, package=None)
