@@ -135,12 +135,13 @@ def test_too_little_space_and_unknown_names_are_refused_before_anything_begins(p
     refused = program.run("build", NAMES[0], "gadget-1", "--json").expect(4)
     assert refused.document["error"]["code"] == "unknown-name"
     lock = program.root / "images/environments" / NAMES[0] / "lock.json"
-    content = json.loads(lock.read_text())
-    content["prefixes"][0]["artifacts"][0]["size"] = 10**15
-    lock.write_text(json.dumps(content, indent=2))
+    text = lock.read_text()
+    size = json.loads(text)["prefixes"][0]["artifacts"][0]["size"]
+    lock.write_text(text.replace(f'"size": {size}', f'"size": {10**15}'))
     full = program.run("build", *NAMES, "--json").expect(7)
     assert full.document["error"]["code"] == "no-space"
-    assert not (program.home / "builds").exists()
+    assert list((program.home / "builds").iterdir()) == []
+    assert not (program.home / "downloads").exists()
     assert "started" not in refused.err + full.err
 
 

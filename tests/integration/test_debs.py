@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from archive_server import ArchiveServer, serve
 
+from envbuild import files
 from envbuild.engine import apt, debs
 from envbuild.engine.debs import PackageServer, Store
 from envbuild.errors import BuildError
@@ -160,6 +162,19 @@ def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror,
     mirror.stalled.clear()
     store.collect([wanted], asked, ignore_progress)
     assert [path.name for path in store.folder.iterdir()] == [f"{wanted.sha256}.deb"]
+
+
+def test_packages_that_another_run_fetches_are_waited_for_and_not_fetched_again(place, mirror, asked):
+    mirror.files[on("mirror")] = CONTENT
+    store, waits = Store(place), threading.Event()
+    with files.locked(store.folder / ".collecting"):  # the other run
+        mine = threading.Thread(target=store.collect, args=([package()], asked, lambda _news: waits.set()))
+        mine.start()
+        assert waits.wait(60)
+        store.path(package()).write_bytes(CONTENT)
+    mine.join(60)
+    assert store.holds(package())
+    assert mirror.asked == []
 
 
 def test_apts_own_lists_are_not_touched(place, asked):
