@@ -22,6 +22,8 @@ _OFFLINE_SCRIPT = """\
 export UV_OFFLINE=1 UV_FIND_LINKS=/mnt/offline/files UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never
 export PIP_NO_INDEX=1 PIP_FIND_LINKS=/mnt/offline/files PIP_CONFIG_FILE=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 eval "locked_$(declare -f installer)"
+# With a network the secret has certificates, for which bash makes a temporary file, so that /tmp is an entry of the layer.
+rm "$(mktemp)"
 # uv notes in each installed package when its local wheel was made. Packages from an index have no such note, and both ways must
 # give the same layers.
 installer() {
