@@ -218,7 +218,10 @@ def watch_phases() -> Phases:
 
 
 def forget(case: Case) -> None:
-    """Empty all caches, and make the image that every way begins with."""
+    """Remove earlier images and empty all caches, and make the image that every way begins with."""
+    record = build.read_record(case.tools.workspace, case.lock.environment.name)
+    for tag in record.tags if record else ():
+        case.engine.remove_image(tag)
     docker = [case.engine.cli.path, "--host", case.engine.endpoint, "builder", "prune", "--all", "--force"]
     subprocess.run(docker, check=True, stdout=subprocess.DEVNULL)
     for folder in (case.tools.workspace.layers, case.tools.workspace.built_wheels):
@@ -239,9 +242,10 @@ def without_one(case: Case) -> Case:
     return replace(case, lock=replace(case.lock, prefixes=(replace(prefix, artifacts=left), *others)))
 
 
-def measure(case: Case, way: str, host: str) -> dict[str, float]:
+def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]:
     """Seconds until the image is in the engine, in the registry, and there again with one package less."""
     forget(case)
+    phases.seconds.clear()
     tags: list[str] = []
     try:
         began = time.monotonic()
@@ -297,8 +301,7 @@ def main() -> int:
             for _ in range(options.rounds):
                 for way in WAYS:
                     with registry(Path(scratch)) if options.registry else contextlib.nullcontext("") as host:
-                        phases.seconds.clear()
-                        rows[way].append(measure(case, way, host))
+                        rows[way].append(measure(case, way, host, phases))
                     if way == COMPOSED and not options.registry:
                         for phase, seconds in phases.seconds.items():
                             shares.setdefault(phase, []).append(seconds / rows[way][-1]["engine"])
