@@ -9,7 +9,7 @@ import sys
 
 from .. import files
 from ..clock import now, pause
-from . import launch
+from . import watchdog
 
 POLL_S = 0.1
 CLEAN_UP_S = 5.0            # for the call to end its own workers when it is asked to stop
@@ -78,4 +78,4 @@ class Child(object):
 
     def ending(self):
         """Words for how it ended."""
-        return launch.describe_end(self._process.returncode)
+        return watchdog.describe_end(self._process.returncode)

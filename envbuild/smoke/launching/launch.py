@@ -1,8 +1,4 @@
-"""Start the ranks of one launch, watch them, and leave none behind.
-
-The watchdog knows four ends: all ranks done; a rank ended early; no rank got further for `stall_s` (a hang); the time
-limit of the whole run. On a hang every rank is asked for its stacks first.
-"""
+"""Start the ranks of one launch, and leave none of them behind."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -14,88 +10,11 @@ import sys
 
 from .. import files, plain
 from ..clock import now, pause
-from ..rank.heartbeat import Monitor
 from . import mpi, processes, ranks
+from .watchdog import Rank, Watchdog
 
-POLL_S = 0.1
-GRACE_S = 3.0           # how long the others may take to report after one rank failed
-STACKS_S = 1.0          # how long the ranks get to print their stacks
-BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
-COMPILING = ('oracle', 'buckets', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
 KILL_S = 10.0           # how long the kernel may take to end a killed rank: one that it cannot end must not hold up the report
-# Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
-OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
 MARK = 'ENVBUILD_SMOKE_LAUNCH'     # a variable of every rank and of all that it starts: the folder of the launch
-NOTICED_AFTER_S = 1.0   # so much later than it happened the end of a process may be seen here
-
-
-class Rank(object):
-    """One process and what is known of it. `told` is what reports say of it beside its state; `ended_at` when it was seen to have ended."""
-
-    is_here = True
-
-    def __init__(self, number, folder, process, log, told=()):
-        self.number, self.process, self.log, self.told = number, process, log, dict(told)
-        self.ended_at, self._finished = None, False
-        self.monitor = Monitor(os.path.join(folder, 'heart-%d' % number))
-        self._result = os.path.join(folder, 'result-%d.json' % number)
-
-    def result(self):
-        """What the rank wrote down, None if it did not get that far."""
-        try:
-            return files.read_json(self._result)
-        except (IOError, OSError, ValueError):
-            return None
-
-    def poll(self):
-        """The exit status, None while it runs."""
-        code = self.process.poll()
-        if code is not None and self.ended_at is None:
-            self.ended_at = now()
-        return code
-
-    def has_finished(self):
-        """Whether it ended well: with status 0, and after it wrote down what it measured."""
-        if not self._finished and self.poll() == 0:
-            result = self.result()
-            self._finished = isinstance(result, dict) and result.get('error') is None
-        return self._finished
-
-    def state(self, with_children=False):
-        """The kernel's word for what the process does, '' if /proc does not tell."""
-        return processes.state(self.process.pid, with_children)
-
-    def ending(self):
-        """Words for how it ended."""
-        silent = self.process.returncode == 0 and not self.has_finished()
-        return describe_end(self.process.returncode) + (' and without a result' if silent else '')
-
-    def signal(self, number):
-        """Send a signal to the rank and everything it started."""
-        try:
-            os.killpg(self.process.pid, number)
-        except OSError:
-            pass
-
-
-class Outcome(object):
-    """How a launch ended: `kind` is done, failed, stalled or timeout; `blame` names the rank at fault."""
-
-    def __init__(self, kind, ranks, seconds, blame=None, states=()):
-        self.kind, self.seconds, self.blame = kind, seconds, blame
-        seen = dict(zip(ranks, states))
-        self.results = [rank.result() for rank in ranks]
-        self.logs = [files.tail(rank.log) for rank in ranks]
-        self.ranks = [dict(r.told, rank=r.number, where=r.monitor.where(), state=(seen.get(r) or r.state()) if r.poll() is None else r.ending())
-                      for r in ranks]
-
-
-def describe_end(code):
-    """Words for a return code."""
-    if code is None or code >= 0:
-        return 'ended with status %s' % code
-    names = dict((getattr(signal, name), name) for name in dir(signal) if name.startswith('SIG') and '_' not in name)
-    return 'killed by %s' % names.get(-code, 'signal %d' % -code)
 
 
 def interface(plan):
@@ -139,13 +58,12 @@ def environment(plan, rank, base):
     return env
 
 
-class Launch(object):
+class Launch(Watchdog):
     """The ranks of one plan, or some of them. Use as a context manager: leaving it kills what still runs."""
 
     def __init__(self, plan, on_progress, numbers=None):
-        self.plan, self._on_progress = dict(plan), on_progress
+        Watchdog.__init__(self, plan, on_progress)
         self._numbers = range(plan['processes']) if numbers is None else numbers
-        self.ranks = []
 
     def __enter__(self):
         plan_file = os.path.join(self.plan['folder'], 'plan.json')
@@ -187,78 +105,3 @@ class Launch(object):
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue                # it has ended meanwhile
-
-    def watch(self, deadline):
-        """Wait for the end, one way or another."""
-        while True:
-            self._read_hearts()
-            codes = [rank.poll() for rank in self.ranks]
-            if any(code is not None and not rank.has_finished() for rank, code in zip(self.ranks, codes)):
-                return self._failed()
-            if all(code == 0 for code in codes):
-                return self._outcome('done')
-            if now() > deadline:
-                return self._stopped('timeout')
-            if now() - max(rank.monitor.last_time for rank in self.ranks) > self._patience():
-                return self._stopped('stalled')
-            self._pause()
-
-    def _pause(self):
-        """Let a moment pass before looking again."""
-        pause(POLL_S)
-
-    def _patience(self):
-        """How long silence is normal: longer before the first step, which may have to be compiled. On half a core of a busy machine
-        TensorFlow 2.9 took 23 s for it, where 2 s are usual.
-        """
-        early = any(rank.monitor.phase in BEFORE_WORK or (rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
-                    for rank in self.ranks)
-        return self.plan['stall_first_s'] if early else self.plan['stall_s']
-
-    def _read_hearts(self):
-        for rank in self.ranks:
-            if rank.monitor.read() and rank.number == 0:
-                self._on_progress(self.plan['n'], rank.monitor)
-
-    def _outcome(self, kind, blame=None, states=()):
-        return Outcome(kind, self.ranks, now() - self.began, blame, states)
-
-    def _grace(self):
-        """How long the others may take to report."""
-        return GRACE_S
-
-    def _failed(self):
-        """A rank ended early: give the others a moment to write down what they saw, then find who was first."""
-        until = now() + self._grace()
-        while now() < until and any(rank.poll() is None for rank in self.ranks):
-            self._pause()
-            self._read_hearts()
-        return self._outcome('failed', min(self.ranks, key=order_of_failure).number)
-
-    def _stopped(self, kind):
-        """Nothing moves any more, or time is up: ask everybody for stacks, blame who does not run or lags behind."""
-        states = [rank.state(with_children=True) for rank in self.ranks]
-        for rank in self.ranks:
-            rank.signal(signal.SIGUSR1)
-        pause(STACKS_S)
-        self._read_hearts()
-        frozen = [rank.number for rank, state in zip(self.ranks, states) if processes.is_stopped(state)]
-        oldest = min(self.ranks, key=lambda rank: rank.monitor.last_time).number
-        return self._outcome(kind, frozen[0] if frozen else oldest, states)
-
-
-def order_of_failure(rank):
-    """A key that sorts the rank first whose failure caused the others'.
-
-    First comes a rank that ended without a word, or by a signal that no peer's failure explains. Then whoever ended by an exception
-    of its own, or silently by a signal or status that may follow from a peer's failure: by their times. Then those that say that they
-    lost a peer. Last comes who runs on or finished.
-    """
-    code, error = rank.poll(), (rank.result() or {}).get('error') or {}
-    if code is None or rank.has_finished():
-        return 3, 0.0, rank.number
-    if error:
-        return (2 if error.get('consequence') else 1), error.get('time', float('inf')), rank.number
-    if code == 0 or (code < 0 and -code not in OF_CONSEQUENCE):
-        return 0, rank.ended_at, rank.number
-    return 1, rank.ended_at - NOTICED_AFTER_S, rank.number

@@ -7,7 +7,8 @@ from .. import files
 from ..clock import now
 from ..rank.heartbeat import Monitor
 from . import shipping, wire
-from .launch import POLL_S, Launch, Rank
+from .launch import Launch
+from .watchdog import POLL_S, Rank
 
 LOGS_S = 3.0                # how long agents may take to send what their ranks printed
 LOST_GRACE_S = 1.0          # how long the others may take to report after a host was lost

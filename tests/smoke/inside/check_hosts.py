@@ -12,7 +12,7 @@ import unittest
 import boot  # noqa: F401
 from envbuild_smoke import plan
 from envbuild_smoke.clock import now
-from envbuild_smoke.launching import agent, hosts, launch, ranks, remote, shipping, wire
+from envbuild_smoke.launching import agent, hosts, launch, ranks, remote, shipping, watchdog, wire
 from envbuild_smoke.machine import probe
 from envbuild_smoke.rank import heartbeat
 from envbuild_smoke.verdict import check
@@ -255,11 +255,11 @@ class FakeProcess(object):
         return self.returncode
 
 
-class Endless(launch.Rank):
+class Endless(watchdog.Rank):
     """A rank here that would wait for ever for the lost one."""
 
     def signal(self, number):
-        if number == launch.signal.SIGKILL:
+        if number == watchdog.signal.SIGKILL:
             self.process.returncode = -number
 
 
@@ -375,7 +375,7 @@ class FakeRank(object):
 
 class Blame(unittest.TestCase):
     def first(self, *ranks):
-        return min([FakeRank(number, *rank) for number, rank in enumerate(ranks)], key=launch.order_of_failure).number
+        return min([FakeRank(number, *rank) for number, rank in enumerate(ranks)], key=watchdog.order_of_failure).number
 
     def test_who_is_first(self):
         own, peer = {'time': 5.0}, {'time': 4.0, 'consequence': True}

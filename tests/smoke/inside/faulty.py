@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+from ..clock import pause
 from ..networks import refnet, rounding
 from ..rank.group import Group
 from .numpy_ import Adapter as Healthy
@@ -57,14 +58,14 @@ class Adapter(Healthy):
         if self.fault == 'one-label':
             labels = np.concatenate([(labels[:1] + 3) % 10, labels[1:]])
         if self.fault == 'slow-input':
-            time.sleep(SLOW_S)
+            pause(SLOW_S)
         return Healthy.put(self, handle, images, labels)
 
     def step(self, handle, batch, lr):
         self.done = handle['steps']         # the same on every rank, where those of the process are not
         self.steps += 1
         if self.fault == 'raises-everywhere' and self.steps == 3:     # one after the other, the last rank first
-            time.sleep(0.5 * (self.ctx.world - self.ctx.rank))
+            pause(0.5 * (self.ctx.world - self.ctx.rank))
             raise RuntimeError('out of memory on rank %d' % self.ctx.rank)
         if self.ctx.rank == int(self.ctx.options.get('on-rank', self.ctx.world - 1)) and self.steps == 3:
             self.disaster()
@@ -74,7 +75,7 @@ class Adapter(Healthy):
         if self.fault == 'compiles' and self.steps == 1:
             select.select([], [], [], COMPILING_S)      # no sleep: libclock.c lets it fail
         if self.fault == 'slow-rank' and self.ctx.rank == self.ctx.world - 1:
-            time.sleep(SLOW_S)
+            pause(SLOW_S)
         if self.fault.startswith('same-batch') and handle['sync'] == 'mean':
             batch = self.moved(batch)
         self.lr = lr
@@ -113,7 +114,7 @@ class Adapter(Healthy):
 
     def exchange(self, gradient):
         if self.fault == 'slow-exchange':
-            time.sleep(SLOW_S)
+            pause(SLOW_S)
         own = dict(gradient)
         if self.fault == 'silent-rank-1' and self.ctx.rank == 1:
             gradient = dict((name, np.zeros_like(g)) for name, g in gradient.items())
