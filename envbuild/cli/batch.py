@@ -135,7 +135,7 @@ def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Seq
 
     view = unchanged.view(tools)
     watch, done = Watch(view), []
-    settled = Settled(view, watch, command)
+    settled = Settled(view, watch, command, _read_by(click.get_current_context()))
     for job in jobs:
         began = time.monotonic()
         found = settled.recall(job.name, job.request)
@@ -151,6 +151,11 @@ def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Seq
             if done[-1].state == "failed" and not wanted.keep_going:
                 break
     return done
+
+
+def _read_by(context: click.Context) -> list[Path]:
+    """The folder of files to train on."""
+    return [Path(context.params["data"])] if context.params.get("data") else []
 
 
 def _one(attempt: Attempt, job: Job, watch: Watch, tools: Tools) -> tuple[Mapping[str, Any], int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild import codec, files
+from envbuild import codec, disk_cache, files
 from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
 from envbuild.model import as_news
 from envbuild.model.lock import Lock
@@ -151,6 +151,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         "lock": digest,
         "options": codec.encode(options),
         "gpus": [codec.encode(gpu) for gpu in nvidia.gpus()],
+        **_elsewhere(tools.engine.endpoint, options),
     }
     known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
     if known is not None and all(Path(path).exists() for path in known["paths"].values()):
@@ -181,6 +182,12 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     ):  # a part of the frameworks proves nothing about the whole image
         _note_smoke(tools, name, image, smoked)
     return smoked
+
+
+def _elsewhere(endpoint: str, options: SmokeOptions) -> dict[str, str]:
+    """What else a verdict rests on: the files to train on, which may be mended later, and the machine if it is another."""
+    found = {} if endpoint.startswith("unix://") else {"engine": endpoint}
+    return {**found, "data": disk_cache.stamp([Path(options.data)])[0]} if options.data else found
 
 
 @contextlib.contextmanager

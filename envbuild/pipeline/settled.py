@@ -21,16 +21,17 @@ _STAGE = "settled"
 class Settled:
     """What a command answered for environments that had nothing to do, while nothing has changed since.
 
-    An answer counts for the same command, GPUs and images, while the stamps of everything that the rendering depends on, of the
-    build record, and of the stored verdicts with their reports are the same.
+    An answer counts for the same command, engine, GPUs and images, while the stamps of everything that the rendering depends
+    on, of the build record, and of the stored verdicts with their reports are the same. If the rendering was made again, the
+    answer does not count either: the rendering is up to date then, and the image is not.
     """
 
-    def __init__(self, tools: Tools, watch: Watch, command: Sequence[str]) -> None:
-        """``tools`` are those of :func:`envbuild.pipeline.unchanged.view`."""
+    def __init__(self, tools: Tools, watch: Watch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
+        """``tools`` are those of :func:`envbuild.pipeline.unchanged.view`. The command reads the files below ``read``, too."""
         self._tools = tools
         self._watch = watch
         self._began = time.time_ns()
-        asked = [*command, json.dumps(codec.encode(nvidia.gpus()))]
+        asked = [*command, disk_cache.stamp(read)[0], tools.engine.endpoint, json.dumps(codec.encode(nvidia.gpus()))]
         self._asked = hashlib.sha256("\0".join(asked).encode()).hexdigest()
 
     def recall(self, name: str, request: str) -> tuple[Mapping[str, Any], int] | None:
@@ -61,4 +62,6 @@ class Settled:
         workspace = self._tools.workspace
         answers = [workspace.stored_answer(name, stage) for stage in ("verify", "smoke")]
         reports = [Path(path) for path in document.get("reports", {}).values()]
-        return disk_cache.stamp([workspace.build_record(name), workspace.lock_file(name), *answers, *reports])
+        stamp, newest = disk_cache.stamp([workspace.build_record(name), workspace.lock_file(name), *answers, *reports])
+        rendered = stage_cache.last(workspace, name, "render") or {}
+        return f"{stamp} {rendered.get('inputs')}", newest

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from envbuild import disk_cache
+from envbuild.pipeline import stage_cache
 from envbuild.pipeline.render import Watch
 from envbuild.pipeline.settled import Settled
 from envbuild.pipeline.tools import Tools
@@ -36,15 +37,18 @@ class World:
             path.write_text("1")
         self.images = {"sha256:1": "sha256:1", TAG: "sha256:1"}
         self.is_rendered = True
+        self.endpoint = "unix:///one"
         self.document: dict[str, Any] = {
             "image": "sha256:1", "tags": [TAG], "reports": {"json": str(self.report)}, "report": {"large": True},
         }  # fmt: skip
 
-    def settled(self, *command: str) -> Settled:
-        engine = SimpleNamespace(image=lambda name: SimpleNamespace(id=self.images[name]) if name in self.images else None)
+    def settled(self, *command: str, read: tuple[Path, ...] = ()) -> Settled:
+        engine = SimpleNamespace(
+            image=lambda name: SimpleNamespace(id=self.images[name]) if name in self.images else None, endpoint=self.endpoint
+        )
         watch = SimpleNamespace(recall=lambda _name: "rendered" if self.is_rendered else None)
         tools = SimpleNamespace(workspace=self.workspace, engine=engine)
-        return Settled(cast(Tools, tools), cast(Watch, watch), ["make", *command])
+        return Settled(cast(Tools, tools), cast(Watch, watch), ["make", *command], read)
 
 
 @pytest.fixture
@@ -75,6 +79,31 @@ def test_another_command_or_request_has_another_answer(world):
 def test_an_image_or_tag_that_is_gone_or_moved_forgets_the_answer(world, images):
     world.images = images
     assert world.settled().recall(NAME, NAME) is None
+
+
+def test_files_that_the_command_reads_may_not_have_changed(world, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    world.settled(read=(data,)).keep(NAME, NAME, world.document, 9)
+    assert world.settled(read=(data,)).recall(NAME, NAME) is not None
+    (data / "images.gz").write_bytes(b"mended")
+    assert world.settled(read=(data,)).recall(NAME, NAME) is None
+
+
+def test_another_engine_has_another_answer(world):
+    world.endpoint = "ssh://two"
+    assert world.settled().recall(NAME, NAME) is None
+
+
+def test_a_rendering_that_was_made_again_forgets_the_answer(world):
+    """As `envbuild render --all` does after a change of a recipe: the rendering is up to date, the image is not."""
+    for inputs in ("before", "after"):
+        stage_cache.keep(world.workspace, NAME, "render", {}, {"inputs": inputs})
+        assert world.settled().recall(NAME, NAME) is None
+        world.settled().keep(NAME, NAME, world.document, 0)
+        assert world.settled().recall(NAME, NAME) is not None
+        stage_cache.keep(world.workspace, NAME, "render", {}, {"inputs": inputs})  # looked at once more, nothing changed
+        assert world.settled().recall(NAME, NAME) is not None
 
 
 def test_an_old_rendering_forgets_the_answer(world):

@@ -1,0 +1,64 @@
+"""A stored verdict of the smoke test stands for the same image, options, GPUs and files, and for nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from envbuild import smoketest
+from envbuild.host import nvidia
+from envbuild.model.lock import Lock
+from envbuild.pipeline import image_checks
+from envbuild.pipeline.tools import Tools
+from envbuild.smoketest import SmokeOptions, SmokeOutcome
+from envbuild.workspace import Workspace
+
+LOCK = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=("a", "b"))))
+
+
+class World:
+    """A smoke test that counts how often it ran."""
+
+    def __init__(self, root: Path) -> None:
+        self.workspace = Workspace(root=root, output=root / "images", home=root / "home")
+        self.report = root / "report.json"
+        self.runs = 0
+
+    def run(self, *_words: Any, **_more: Any) -> SmokeOutcome:
+        self.runs += 1
+        self.report.write_text('{"schema": "envbuild-smoke/1"}')
+        return SmokeOutcome(status="fail", exit_code=9, sentence="", hint="", report={}, paths={"json": self.report})
+
+    def is_replayed(self, options: SmokeOptions, endpoint: str = "unix:///engine") -> bool:
+        tools = SimpleNamespace(
+            workspace=self.workspace, engine=SimpleNamespace(endpoint=endpoint), on_progress=lambda _news: None
+        )
+        before = self.runs
+        image_checks.smoke_image(cast(Tools, tools), LOCK, "0" * 64, "sha256:1", options, replay=True)
+        return self.runs == before
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    monkeypatch.setattr(smoketest, "run", made.run)
+    monkeypatch.setattr(nvidia, "gpus", tuple)
+    return made
+
+
+def test_data_that_was_mended_is_trained_on_again(world, tmp_path):
+    (tmp_path / "data").mkdir()
+    options = SmokeOptions(data=str(tmp_path / "data"))
+    assert not world.is_replayed(options)
+    assert world.is_replayed(options)
+    (tmp_path / "data" / "images.gz").write_bytes(b"mended")
+    assert not world.is_replayed(options)
+
+
+def test_a_verdict_of_this_machine_does_not_stand_for_another(world):
+    assert not world.is_replayed(SmokeOptions())
+    assert world.is_replayed(SmokeOptions(), "unix:///another/of/this/machine")
+    assert not world.is_replayed(SmokeOptions(), "ssh://gpu-server")
