@@ -20,6 +20,7 @@ LARGEST = 8 * 2**20
 _LARGEST_FILE = 2**50
 _MOST_PROBLEMS = 50
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def dumps(lock: Lock) -> str:
@@ -89,13 +90,30 @@ def _unreadable(lock: Lock) -> Iterator[str]:
     if not can_be_name(lock.environment.name):
         yield f"{_short(lock.environment.name)} cannot be the name of an environment"
     for prefix in lock.prefixes:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", prefix.name):
+        if not _FOLDER.fullmatch(prefix.name):
             yield f"{_short(prefix.name)} cannot be the name of a prefix"
         for artifact in prefix.files:
             yield from _no_file(artifact)
-    for package in lock.base.bootstrap.packages if lock.base.bootstrap else ():
+    for artifact in lock.tools:
+        yield from _no_file(artifact)
+    for source in lock.sources:
+        if not _SHA256.fullmatch(source.sha256):
+            yield f"{_short(source.sha256)} is not a sha256 (of the source {_short(source.repository)})"
+    yield from _no_packages(lock)
+
+
+def _no_packages(lock: Lock) -> Iterator[str]:
+    """Return invalid names of folders and hashes of Debian packages."""
+    planned, steps = lock.base.bootstrap, lock.apt.steps if lock.apt else ()
+    said = [("step", step.name) for step in steps]
+    if planned is not None:
+        said += [("suite", planned.suite), ("architecture", planned.architecture), ("variant", planned.variant)]
+    yield from (f"{_short(name)} cannot be the {what} of Debian packages" for what, name in said if not _FOLDER.fullmatch(name))
+    for package in (*(planned.packages if planned else ()), *(package for step in steps for package in step.packages)):
         if not _SHA256.fullmatch(package.sha256):
             yield f"{_short(package.sha256)} is not a sha256 (of the Debian package {_short(package.name)})"
+        if package.filename in (".", "..") or "\0" in package.path:
+            yield f"{_short(package.path)} is not a path (of the Debian package {_short(package.name)})"
 
 
 def _no_file(artifact: Artifact) -> Iterator[str]:

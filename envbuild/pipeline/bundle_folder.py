@@ -22,10 +22,11 @@ from envbuild.errors import InvalidInputError, Problem
 from envbuild.lock import lock_file
 from envbuild.model.lock import Lock
 from envbuild.names import is_plain_name
-from envbuild.workspace import can_be_name
+from envbuild.workspace import PRIVATE, can_be_name
 
 MANIFEST = "bundle.json"
 FILES = "files"
+RECIPE = "envbuild.yaml"
 _LARGEST_MANIFEST = 64 * 2**20
 _MOST_PROBLEMS = 50
 _DEEPEST = 32
@@ -123,21 +124,33 @@ class BundleFolder:
         Raises :class:`InvalidInputError` (``broken-bundle``, ``broken-lock``).
         """
         path = self.path(environment.lock)
-        if fault := self.fault(environment.lock):
-            raise self._broken(f"the lock of {environment.name} ({environment.lock}) is {fault}")
-        lock = lock_file.parse(files.read_bytes(path, lock_file.LARGEST), path)
+        lock = lock_file.parse(self._read(environment.lock, f"the lock of {environment.name}", lock_file.LARGEST), path)
         if lock.environment.name != environment.name:
             raise self._broken(f"the lock of {environment.name} is that of {lock.environment.name}")
         return lock
 
     def content(self, sha256: str, what: str) -> bytes:
         """The bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if it is not whole."""
+        return self._read(sha256, what, files.PLENTY)
+
+    def _read(self, sha256: str, what: str, limit: int) -> bytes:
+        """The bytes of a small file; the bytes that are returned are those whose hash was computed."""
+        import hashlib
+
         if fault := self.fault(sha256):
             raise self._broken(f"{what} ({sha256}) is {fault}")
-        return files.read_bytes(self.path(sha256))
+        try:
+            content = files.read_bytes(self.path(sha256), limit)
+        except OSError as error:
+            raise self._broken(f"{what} ({sha256}) cannot be read: {error.strerror or error}") from error
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise self._broken(f"{what} ({sha256}) changed while it was read")
+        return content
 
     def fault(self, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> Fault | None:
         """What is wrong with the file of this hash, None if it is whole. All of it is read."""
+        if not is_sha256(sha256):  # of a stranger's lock: it could be the path of a file elsewhere
+            return "missing"
         path = self.path(sha256)
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
@@ -150,9 +163,10 @@ class BundleFolder:
         return None if found == sha256 else "damaged"
 
     def names(self) -> Iterator[str]:
-        """The names in the folder of files."""
-        with os.scandir(self.folder / FILES) as entries:
-            yield from (entry.name for entry in entries)
+        """The names in the folder of files; none if there is no such folder."""
+        if (self.folder / FILES).is_dir():
+            with os.scandir(self.folder / FILES) as entries:
+                yield from (entry.name for entry in entries)
 
     def _broken(self, why: str, problems: Iterable[Problem] = ()) -> InvalidInputError:
         return InvalidInputError(
@@ -246,6 +260,10 @@ def _wrong_paths(environment: BundledEnvironment, listed: set[str]) -> Iterator[
         parts = own.path.split("/")
         if not 0 < len(parts) <= _DEEPEST or any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts):
             yield f"{own.path[:80]!r} is not the path of a file below a folder"
+        elif parts[0] == PRIVATE:  # builds record there what they made, and later runs believe it
+            yield f"{own.path[:80]!r} is in {PRIVATE}, where envbuild keeps its own files"
+    if paths and paths[0] != RECIPE:
+        yield f"the first file of {environment.name[:80]}, {paths[0][:80]!r}, is not {RECIPE}"
     yield from _unlisted(environment.name, [own.sha256 for own in environment.recipe], listed)
     below = {parent for path in paths for parent in _parents(path)}
     if len({*paths}) != len(paths) or below & {*paths}:

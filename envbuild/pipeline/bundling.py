@@ -26,6 +26,7 @@ from envbuild.errors import (
 )
 from envbuild.model import Progress, as_news
 from envbuild.model.lock import Lock
+from envbuild.names import is_plain_name
 from envbuild.pipeline import bundle_contents, bundle_folder, bundle_sources, locking
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, OwnFile
 from envbuild.pipeline.bundle_sources import Wanted
@@ -36,6 +37,7 @@ _PARALLEL = 4
 _RESERVE = 64 * 2**20  # bytes that stay free: the manifest, folders, and what others write meanwhile
 _UNPACKED = 4  # bytes of a base for one byte of its Debian packages
 _WORK = "work-"
+_UNFINISHED = f".{bundle_folder.MANIFEST}."  # begins the name of a manifest that a killed run was writing
 _PATIENCE_S = 10.0  # how long an interrupted run waits for downloads to notice
 
 
@@ -69,7 +71,7 @@ def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: 
     """
     chosen = [(each, locking.require_lock(each, name)) for each, name in zip(tools, names, strict=True)]
     _require_bundleable([locked.lock for _, locked in chosen])
-    held = _open(folder)
+    _prepare(folder)
     with (
         files.locked(folder / ".lock", as_news("bundle", tools[0].on_progress)),
         guard.temporary_folder(_WORK, folder) as work,
@@ -77,6 +79,10 @@ def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: 
         for left in folder.glob(f"{_WORK}*"):  # of a run that was killed together with its guard
             if left != work:
                 shutil.rmtree(left, ignore_errors=True)
+        for part in folder.glob(f"{_UNFINISHED}*"):
+            part.unlink(missing_ok=True)
+        # Read only now: a run that held the lock until now may have added environments.
+        held = BundleFolder(folder).manifest() if (folder / bundle_folder.MANIFEST).exists() else None
         return _Run(BundleFolder(folder), work, chosen, held).work(on_plan)
 
 
@@ -95,21 +101,23 @@ def _require_bundleable(locks: Sequence[Lock]) -> None:
         )
 
 
-def _open(folder: Path) -> Manifest | None:
-    """Return the manifest that the folder has; refuse a folder with other files."""
+def _prepare(folder: Path) -> None:
+    """Make the folder if it does not exist; refuse one with other files, or with a manifest that cannot be used."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in folder.iterdir()}
     except OSError as error:
         raise files.explain_os_error(error, folder) from error
     ours = {bundle_folder.MANIFEST, bundle_folder.FILES, ".lock"}
-    if {name for name in names if not name.startswith(_WORK)} - ours or (folder / bundle_folder.FILES).is_symlink():
+    others = {name for name in names if not name.startswith((_WORK, _UNFINISHED))} - ours
+    if others or (folder / bundle_folder.FILES).is_symlink():
         raise UsageError(
             f"{folder} holds other files than those of a bundle.",
             code="folder-in-use",
             hint="Name a folder that is empty, that does not exist, or that holds a bundle.",
         )
-    return BundleFolder(folder).manifest() if bundle_folder.MANIFEST in names else None
+    if bundle_folder.MANIFEST in names:
+        BundleFolder(folder).manifest()
 
 
 class _Run:
@@ -268,7 +276,7 @@ class _Run:
         own: list[BundledFile] = []
         for path, source in _users_files(tools, locked.lock).items():
             file = self._keep_file(source, "recipe")
-            executable = path != "envbuild.yaml" and image_inputs.mode_of(source) == 0o755
+            executable = path != bundle_folder.RECIPE and image_inputs.mode_of(source) == 0o755
             recipe.append(OwnFile(path=path, sha256=file.sha256, executable=executable))
             own.append(file)
         environment = BundledEnvironment(name=name, lock=lock.sha256, base=base.sha256 if base else "", recipe=tuple(recipe))
@@ -304,7 +312,7 @@ class _Run:
 
         sha256 = hashlib.sha256(content).hexdigest()
         files.write_atomic(self._target.path(sha256), content)
-        return self._file(_plain(name), kind, sha256)
+        return self._file(name, kind, sha256)
 
     def _keep_file(self, source: Path, kind: Kind) -> BundledFile:
         """Add a file of the user's."""
@@ -315,9 +323,10 @@ class _Run:
                 name=source.name, kind=kind, sha256=sha256, size=whole.stat().st_size, put=bundle_sources.copying(whole, sha256)
             )
             self._put(wanted, lambda count: self._tell(f"copying {source.name}", sha256, count))
-        return self._file(_plain(source.name), kind, sha256)
+        return self._file(source.name, kind, sha256)
 
     def _file(self, name: str, kind: Kind, sha256: str) -> BundledFile:
+        name = name if is_plain_name(name) else _plain(name)
         return BundledFile(name=name, kind=kind, sha256=sha256, size=self._target.path(sha256).stat().st_size)
 
     def _tell(self, message: str, key: str, count: int, total: float | None = None) -> None:
@@ -340,4 +349,8 @@ def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
     listed = tools.user_recipe.requirements
     named = {listed: recipe.parent / listed} if listed else {}
     copied = image_inputs.users_files(tools.workspace, lock.environment.custom).values()
-    return {"envbuild.yaml": recipe, **named, **{source.relative_to(recipe.parent).as_posix(): source for source in copied}}
+    return {
+        bundle_folder.RECIPE: recipe,
+        **named,
+        **{source.relative_to(recipe.parent).as_posix(): source for source in copied},
+    }

@@ -87,7 +87,7 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
     remote = [(file.url, file.sha256) for file in fetched]
     remote += [(package.url, package.sha256) for package in (*base.packages, *base.build_packages)]
     found += [
-        Pin(filename=unquote(urlsplit(url).path.rpartition("/")[2]), sha256=sha256, size=0, url=url)
+        Pin(filename=unquote(urlsplit(url).path).rpartition("/")[2], sha256=sha256, size=0, url=url)
         for url, sha256 in remote
         if url and sha256
     ]

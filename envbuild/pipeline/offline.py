@@ -6,7 +6,9 @@ caches that every build uses; Python packages go straight into the build context
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from envbuild.pipeline import bundle_contents, bundle_folder, fetching
 from envbuild.pipeline.bundle_contents import Needed
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, Manifest
 from envbuild.pipeline.tools import Tools
+from envbuild.workspace import PRIVATE
 
 if TYPE_CHECKING:
     from envbuild.workspace import Workspace
@@ -194,12 +197,30 @@ def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Calla
 
 
 def _write_recipe(bundle: BundleFolder, environment: BundledEnvironment, folder: Path) -> Path:
-    for own in environment.recipe:
-        target = folder / own.path
-        if not (target.is_file() and files.sha256_of(target) == own.sha256):
-            bundle_folder.copy(bundle.path(own.sha256), target, own.sha256)
-        target.chmod(0o755 if own.executable else 0o644)
+    with files.locked(folder.with_name(f".{folder.name}.lock")):
+        lock = Path(bundle_folder.RECIPE).with_suffix(".lock.json").name
+        _remove_others(folder, {lock, *(own.path for own in environment.recipe)})
+        for own in environment.recipe:
+            target = folder / own.path
+            if not (target.is_file() and files.sha256_of(target) == own.sha256):
+                bundle_folder.copy(bundle.path(own.sha256), target, own.sha256)
+            target.chmod(0o755 if own.executable else 0o644)
     return folder / environment.recipe[0].path
+
+
+def _remove_others(folder: Path, wanted: set[str]) -> None:
+    """Remove files of an earlier bundle: they would get into an image whose recipe copies their folder."""
+    seen: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        here = Path(parent)
+        folders[:] = [name for name in folders if here != folder or name != PRIVATE]
+        seen += [here / name for name in folders]
+        for path in (here / name for name in names):
+            if path.relative_to(folder).as_posix() not in wanted:
+                path.unlink(missing_ok=True)
+    for path in reversed(seen):
+        with contextlib.suppress(OSError):  # it has files that are wanted
+            path.rmdir()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -328,6 +330,16 @@ def test_a_path_of_a_users_file_stays_below_its_folder(world: World, path: str):
     assert "below a folder" in str(caught.value.problems[0])
 
 
+@pytest.mark.parametrize("paths", [("envbuild.yaml", ".envbuild/builds/one.json"), ("more.txt", "envbuild.yaml")])
+def test_users_files_do_not_take_the_place_of_records_of_builds(world: World, paths: tuple[str, ...]):
+    world.bundle("one")
+    (environment,) = world.manifest()["environments"]
+    world.change(environments=[environment | {"recipe": [{"path": path, "sha256": environment["lock"]} for path in paths]}])
+    with pytest.raises(InvalidInputError, match="cannot be") as caught:
+        BundleFolder(world.folder).manifest()
+    assert "envbuild" in str(caught.value.problems)
+
+
 def test_users_files_cannot_be_a_file_and_a_folder_at_once(world: World):
     world.bundle("one")
     (environment,) = world.manifest()["environments"]
@@ -363,6 +375,114 @@ def test_the_lock_of_a_bundle_is_read_as_any_lock(world: World):
     world.change(environments=[environment | {"name": "someone-else"}])
     with pytest.raises(InvalidInputError, match="is that of one"):
         folder.lock(folder.manifest().environments[0])
+
+
+def with_lock(world: World, lock: Lock) -> BundleFolder:
+    """The bundle with ``lock`` in place of that of ``one``."""
+    world.bundle("one")
+    (environment,) = world.manifest()["environments"]
+    content = lock_file.dumps(lock).encode()
+    (world.folder / "files" / sha256(content)).write_bytes(content)
+    added = {"name": "lock.json", "kind": "lock", "sha256": sha256(content), "size": len(content)}
+    world.change(environments=[environment | {"lock": sha256(content)}], files=[*world.manifest()["files"], added])
+    return BundleFolder(world.folder)
+
+
+def hostile_locks(lock: Lock) -> dict[str, Lock]:
+    planned, apt = lock.base.bootstrap, lock.apt
+    assert planned is not None
+    assert apt is not None
+    (tool,), (source,), (step,) = lock.tools, lock.sources, apt.steps
+    (package,) = step.packages
+    packages = {"hash": replace(package, sha256="../a"), "path": replace(package, path="debian/..")}
+    return {
+        "tool": replace(lock, tools=(replace(tool, filename="../../uv.whl"),)),
+        "source": replace(lock, sources=(replace(source, sha256="../../../etc/passwd"),)),
+        "nothing": replace(lock, sources=(replace(source, sha256="a\0b"),)),
+        "suite": replace(lock, base=replace(lock.base, bootstrap=replace(planned, suite="../../victim"))),
+        "step": replace(lock, apt=replace(apt, steps=(replace(step, name="../../../up"),))),
+        **{
+            f"package's {what}": replace(lock, apt=replace(apt, steps=(replace(step, packages=(each,)),)))
+            for what, each in packages.items()
+        },
+    }
+
+
+@pytest.mark.parametrize("what", ["tool", "source", "nothing", "suite", "step", "package's hash", "package's path"])
+def test_no_text_of_a_strangers_lock_leads_out_of_a_folder(world: World, tmp_path: Path, what: str):
+    folder = with_lock(world, hostile_locks(world.locks["one"])[what])
+    _, (checked,) = bundle_contents.check(folder)
+    assert checked.error
+    with pytest.raises(InvalidInputError) as caught:
+        world.elsewhere(tmp_path / "machine")
+    assert caught.value.code == "broken-lock"
+
+
+def test_only_files_of_the_bundle_are_read_whatever_is_called_a_hash(world: World):
+    world.bundle("one")
+    assert BundleFolder(world.folder).fault("../bundle.json") == "missing"
+    assert BundleFolder(world.folder).fault("a\0b") == "missing"
+
+
+def test_a_small_file_that_is_too_large_or_changes_is_refused(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.bundle("one")
+    (environment,) = world.manifest()["environments"]
+    folder = BundleFolder(world.folder)
+    monkeypatch.setattr("envbuild.files.PLENTY", 10)
+    with pytest.raises(InvalidInputError, match="cannot be read") as caught:
+        folder.content(environment["lock"], "a file")
+    assert caught.value.code == "broken-bundle"
+    first = folder.manifest().environments[0]
+    monkeypatch.setattr("envbuild.files.read_bytes", lambda *_arguments: b"{}")
+    with pytest.raises(InvalidInputError, match="changed"):
+        folder.lock(first)
+
+
+def test_a_bundle_without_its_folder_of_files_is_told_as_broken(world: World):
+    world.bundle("one")
+    (world.folder / "files").rename(world.folder.parent / "moved")
+    folder = BundleFolder(world.folder)
+    assert not bundle_contents.check(folder)[1][0].ok
+    assert list(folder.names()) == []
+
+
+def test_what_another_run_added_while_this_one_waited_stays(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.bundle("other")
+    locked = bundling.files.locked
+
+    @contextlib.contextmanager
+    def waiting(path: Path, *arguments: Any, **named: Any) -> Iterator[None]:
+        monkeypatch.setattr(bundling.files, "locked", locked)
+        world.locks["third"] = replace(
+            world.locks["one"], environment=replace(world.locks["one"].environment, name="third-1.0-cpu")
+        )
+        world.bundle("third")
+        with locked(path, *arguments, **named):
+            yield
+
+    monkeypatch.setattr(bundling.files, "locked", waiting)
+    world.bundle("one")
+    names = [each["name"] for each in world.manifest()["environments"]]
+    assert names == ["one-1.0-cpu", "other-1.0-cpu", "third-1.0-cpu"]
+
+
+def test_a_run_that_was_killed_while_it_wrote_the_manifest_is_gone_on_with(world: World):
+    world.folder.mkdir()
+    (world.folder / ".bundle.json.new").write_text("{")
+    world.bundle("one")
+    assert not (world.folder / ".bundle.json.new").exists()
+    assert BundleFolder(world.folder).manifest().environment("one-1.0-cpu")
+
+
+def test_a_file_with_an_odd_name_gets_a_plain_one_in_the_manifest(world: World):
+    lock = world.locks["one"]
+    python = RemoteFile(url="https://files.example/python%203%2F(11).tar.gz", sha256=sha256(b"an interpreter"))
+    environment = replace(lock.environment, python=replace(lock.environment.python, files=(python,)))
+    world.locks["one"] = replace(lock, environment=environment)
+    world.servers.contents["(11).tar.gz"] = b"an interpreter"
+    world.bundle("one")
+    (file,) = [each for each in BundleFolder(world.folder).manifest().files if each.kind == "fetched file"]
+    assert file.name == "_11_.tar.gz"
 
 
 def test_too_little_space_is_told_before_anything_is_fetched(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -478,6 +598,26 @@ def test_a_users_own_environment_comes_with_all_its_files(world: World, lab: Too
     assert offline.tools_for(place, world.folder, ["one-1.0-cpu"], Tools).workspace.user_recipe is None
     with pytest.raises(UsageError, match="by its name"):
         offline.tools_for(place, world.folder, ["./lab"], Tools)
+
+
+def test_files_of_an_earlier_bundle_do_not_stay_among_a_users_files(world: World, lab: Tools, tmp_path: Path):
+    place = Workspace(root=world.workspace.root, output=tmp_path / "elsewhere/checkout", home=tmp_path / "elsewhere/home")
+    bundling.bundle([lab], ["lab"], world.folder, lambda _plan: None)
+    found = offline.tools_for(place, world.folder, ["lab"], Tools).workspace.user_recipe
+    assert found is not None
+    record = found.parent / ".envbuild/builds/lab.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    assert lab.workspace.user_recipe is not None
+    data = lab.workspace.user_recipe.parent / "data"
+    (data / "in/x").unlink()
+    (data / "in").rmdir()
+    (data / "in").write_text("now a file")
+    bundling.bundle([lab], ["lab"], world.folder, lambda _plan: None)
+    offline.tools_for(place, world.folder, ["lab"], Tools)
+    assert sorted(path.name for path in (found.parent / "data").rglob("*")) == ["in", "run"]
+    assert (found.parent / "data/in").read_text() == "now a file"
+    assert record.exists()
 
 
 def test_rows_of_the_users_own_lie_over_the_matrix_on_the_other_machine(world: World, tmp_path: Path):
