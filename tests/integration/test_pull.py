@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage
-from envbuild.compose.outputs import manifest
+from envbuild.compose.outputs import bounded_adapter, manifest
 from envbuild.compose.outputs.pull import Pulled, digest_of, pull
 from envbuild.compose.outputs.registry import Tags, push
 from envbuild.compose.store import LayerStore
@@ -172,6 +173,11 @@ def test_a_manifest_with_another_digest_is_refused(registry, there, here, image)
     {"config": None}, {"config": {"digest": "sha256:../../x", "size": 3}}, {"layers": 5}, {"layers": []},
     {"layers": [{"mediaType": "application/x-strange", "digest": f"sha256:{'a' * 64}", "size": 3}] * 4},
     {"manifests": [{"platform": {"os": "linux", "architecture": "arm64"}, "digest": "sha256:x"}]}, {"manifests": [{}]},
+    {"manifests": 5}, {"manifests": ["x"]}, {"manifests": [{"platform": "linux"}]},
+    {"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}, "digest": "v1"}]},
+    {"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}]},
+    {"config": {"digest": f"sha256:{'a' * 64}", "size": 1e400}},
+    {"layers": [{"mediaType": kind, "digest": f"sha256:{'a' * 64}", "size": 3} for kind in ("a", 1, None, "b")]},
 ])  # fmt: skip
 def test_what_is_no_image_is_refused(registry, there, here, image, change):
     share(image, there, registry)
@@ -199,6 +205,58 @@ def test_of_an_index_the_image_for_this_kind_of_machine_is_taken(registry, there
     ]
     registry.manifests["lab/env:v1"] = json.dumps({"schemaVersion": 2, "manifests": entries}).encode()
     assert pulled(registry, here).image == image
+
+
+def test_an_index_of_indexes_is_refused(registry, there, here, image):
+    digest = share(image, there, registry)
+    platform = {"os": "linux", "architecture": "amd64"}
+    index = json.dumps({"manifests": [{"digest": digest, "platform": platform}]}).encode()
+    inner = f"sha256:{hashlib.sha256(index).hexdigest()}"
+    registry.manifests[f"lab/env:{inner}"] = index
+    registry.manifests["lab/env:v1"] = json.dumps({"manifests": [{"digest": inner, "platform": platform}]}).encode()
+    with pytest.raises(PublishError, match="another index") as caught:
+        pulled(registry, here)
+    assert caught.value.code == "unknown-format"
+
+
+def test_a_document_without_an_end_is_not_read_to_its_end(registry, here, monkeypatch):
+    monkeypatch.setattr(bounded_adapter, "LARGEST", 1 << 14)
+    registry.manifests["lab/env:v1"] = b"[" + b" " * (1 << 15)
+    with pytest.raises(PublishError, match="longer than") as caught:
+        pulled(registry, here)
+    assert caught.value.code == "unknown-format"
+
+
+@pytest.mark.parametrize("diff_id", ["sha256:\ud800", "sha256:short", 5])
+def test_a_configuration_with_odd_digests_is_refused(registry, there, here, diff_id):
+    layer = composed.add(there, "one")
+    odd = json.dumps({"rootfs": {"diff_ids": [diff_id]}}).encode()
+    share(ComposedImage(config=odd, layers=(layer,)), there, registry)
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here)
+    assert caught.value.code == "unknown-format"
+
+
+def test_a_layer_that_is_there_twice_has_one_unpacked_digest(registry, there, here):
+    layer = composed.add(there, "one")
+    lying = json.dumps({"rootfs": {"diff_ids": [f"sha256:{'0' * 64}", f"sha256:{layer.diff_id}"]}}).encode()
+    share(ComposedImage(config=lying, layers=(layer, layer)), there, registry)
+    with pytest.raises(PublishError, match="two ways"):
+        pulled(registry, here)
+
+
+def test_a_wish_to_wait_that_is_no_number_is_ignored(registry, there, here, image):
+    share(image, there, registry)
+    registry.faults["GET"], registry.retry_after = [429], "\xb2"
+    assert pulled(registry, here).image == image
+
+
+def test_nothing_is_tried_again_once_a_pull_was_ended(registry, there, here, image):
+    share(image, there, registry)
+    registry.faults["GET"] = [503] * 3
+    with pytest.raises(PublishError, match="503"):
+        pull(f"{registry.host}/lab/env", "v1", here, ignore_progress, pause=lambda _seconds: True)
+    assert len(registry.faults["GET"]) == 2
 
 
 def test_dockers_names_for_layers_are_understood(registry, there, here, image):

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from envbuild.compose import estargz
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, manifest
+from envbuild.compose.outputs.bounded_adapter import LARGEST
 from envbuild.compose.outputs.registry_client import Client, Repository, parse
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
@@ -22,7 +23,6 @@ from envbuild.model import OnProgress, Progress
 
 STAGE = "pull"
 _AT_ONCE = 3  # as many layers as docker fetches at once
-_LARGEST_DOCUMENT = 4 << 20  # as registries limit manifests
 _KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
 # Docker's own names for the same files.
 _OCI = {
@@ -100,7 +100,7 @@ class _Pull:
         image = ComposedImage(config=config, layers=tuple(whole[layer.digest] for layer in layers))
         return Pulled(image=image, digest=digest, received=self._received, present=self._present)
 
-    def _manifest(self, tag: str) -> tuple[str, Mapping[str, Any]]:
+    def _manifest(self, tag: str, *, is_in_index: bool = False) -> tuple[str, Mapping[str, Any]]:
         """The digest and content of the image's manifest; of an index, that of the image for this kind of machine."""
         client = self._client
         answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": _KINDS})
@@ -117,24 +117,33 @@ class _Pull:
         told = self._json(answer.content)
         if "manifests" not in told:
             return digest, told
-        for each in told["manifests"]:
-            platform = each.get("platform") or {}
-            if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):
-                return self._manifest(str(each["digest"]))
+        if is_in_index:
+            raise self._unknown("an index names another index")
+        return self._manifest(self._chosen(told["manifests"], tag), is_in_index=True)
+
+    def _chosen(self, entries: Any, tag: str) -> str:
+        """The digest of the image for this kind of machine, of those in an index."""
+        try:
+            for each in entries:
+                platform = each.get("platform") or {}
+                if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):
+                    return f"sha256:{_hex(each['digest'])}"
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self._unknown(f"its index cannot be read ({type(error).__name__}: {error})") from error
         raise self._unknown(f"{tag} has no image for Linux on x86-64")
 
     def _described(self, told: Mapping[str, Any]) -> tuple[bytes, tuple[Layer, ...]]:
         """The configuration, and the layers as far as manifest and configuration tell of them."""
         try:
             digest, size = _blob(told["config"])
-            if size > _LARGEST_DOCUMENT:
+            if size > LARGEST:
                 raise self._unknown(f"its configuration has {size} bytes")
             config = b"".join(self._client.blob(digest, size))
             if hashlib.sha256(config).hexdigest() != digest:
                 raise _differs(self._client.repository, f"sha256:{digest}")
             lists = [_list(each) for each in told["layers"]]
-            diff_ids = [str(each).removeprefix("sha256:") for each in self._json(config)["rootfs"]["diff_ids"]]
-            kinds = [_OCI.get(each["mediaType"], each["mediaType"]) for each in told["layers"]]
+            diff_ids = [_hex(each) for each in self._json(config)["rootfs"]["diff_ids"]]
+            kinds = [_OCI.get(each["mediaType"], str(each["mediaType"])) for each in told["layers"]]
             blobs = [_blob(each) for each in told["layers"]]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._unknown(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
@@ -142,8 +151,10 @@ class _Pull:
             raise self._unknown(f"it has layers of the kind {strange[0]}")
         if len(diff_ids) != len(blobs):
             raise self._unknown(f"it has {len(blobs)} layers, and its configuration tells of {len(diff_ids)}")
-        layers = zip(kinds, blobs, diff_ids, lists, strict=True)
-        return config, tuple(_layer(*each) for each in layers)
+        layers = tuple(_layer(*each) for each in zip(kinds, blobs, diff_ids, lists, strict=True))
+        if len({layer.digest for layer in layers}) != len(set(layers)):
+            raise self._unknown("it tells of one layer in two ways")
+        return config, layers
 
     def _fetch_all(self, layers: list[Layer]) -> dict[str, Layer]:
         """The layers by digest, with their unpacked sizes, fetched if the store lacks them."""
@@ -233,10 +244,18 @@ class _StoppedError(Exception):
 
 
 def _blob(told: Mapping[str, Any]) -> tuple[str, int]:
-    digest, size = str(told["digest"]).removeprefix("sha256:"), int(told["size"])
-    if len(digest) != 64 or set(digest) - set("0123456789abcdef") or size < 0:
-        raise ValueError(f"{told['digest']!r} with {size} bytes is no blob")
-    return digest, size
+    size = told["size"]
+    if not isinstance(size, int) or size < 0:
+        raise ValueError(f"{size!r} is not the size of a blob")
+    return _hex(told["digest"]), size
+
+
+def _hex(digest: Any) -> str:
+    """The hexadecimal digits of a digest. Raises ValueError if it is none."""
+    found = re.fullmatch("sha256:([0-9a-f]{64})", str(digest))
+    if found is None:
+        raise ValueError(f"{digest!r} is not a digest")
+    return found[1]
 
 
 def _list(told: Mapping[str, Any]) -> str:

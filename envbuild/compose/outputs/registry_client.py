@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.auth import AuthBase
 
+from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
 from envbuild.errors import PublishError
 
@@ -65,7 +66,7 @@ class _PassingError(Exception):
     def __init__(self, reason: PublishError, retry_after: str = "") -> None:
         super().__init__(reason.message)
         self.reason = reason
-        self.asked_for = float(retry_after) if retry_after.isdigit() else 0.0
+        self.asked_for = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 
 class _Header(AuthBase):
@@ -108,7 +109,7 @@ class Client:
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
         """``also_read`` are other repositories of the registry, from which layers are taken over; without ``writes``, only
-        the right to read is asked for.
+        the right to read is asked for. After a ``pause`` that returns True, nothing is tried again.
         """
         self.repository = repository
         self._credentials = credentials
@@ -119,8 +120,8 @@ class Client:
         self._authorization = ""
         self._lock = threading.Lock()
         self._session = requests.Session()
-        self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=8))
-        self._session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=8))
+        self._session.mount("https://", BoundedAdapter(pool_maxsize=8))
+        self._session.mount("http://", BoundedAdapter(pool_maxsize=8))
         self._verify = _trust(self._session, repository.host)
         self._base = self._find_base()
 
@@ -185,7 +186,10 @@ class Client:
 
     def _upload_once(self, digest: str, body: Body | bytes) -> requests.Response:
         began = self._once("POST", self.url("blobs/uploads/"), (202,))
-        location = urljoin(began.url, began.headers.get("Location", ""))
+        try:
+            location = urljoin(began.url, began.headers.get("Location", ""))
+        except ValueError as error:
+            raise _PassingError(_unreachable(self.repository, error)) from error
         whole = f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
         kind = {"Content-Type": "application/octet-stream"}
         return self._once("PUT", whole, (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST))
@@ -218,7 +222,7 @@ class Client:
             if answer.status_code == 401:
                 self._authorize(answer, used)
                 answer = self._send(method, url, headers, body, self._authorization, stream=stream)
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:  # the registry may name addresses that are none
             raise _PassingError(_unreachable(self.repository, error)) from error
         if answer.status_code in expected:
             return answer
@@ -256,7 +260,8 @@ class Client:
         seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients shall not come back all at once
         seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
         self._on_retry(f"{passing.reason.message.rstrip('.')}; trying again in {seconds:.0f} s")
-        self._pause(seconds)
+        if self._pause(seconds) is True:  # it was ended: another layer failed, or Ctrl-C was pressed
+            raise passing.reason from passing
 
     def _find_base(self) -> str:
         """https, or plain http where a registry on this machine speaks nothing else."""

@@ -1,0 +1,50 @@
+"""The HTTP adapter of the registry client. It bounds every answer that is held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from envbuild.errors import PublishError
+
+LARGEST = 4 << 20  # as registries limit manifests
+
+
+class BoundedAdapter(HTTPAdapter):
+    """Bounds manifests, tokens, errors and redirects. Blobs, which are asked for as streams, are as long as they are."""
+
+    def send(self, request: Any, stream: bool = False, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send like requests does."""
+        answer = super().send(request, stream, *args, **kwargs)
+        if not (stream and answer.status_code in (200, 206)):
+            answer.raw = _Bounded(answer.raw, request.url)
+        return answer
+
+
+class _Bounded:
+    """A body of which at most :data:`LARGEST` bytes are read."""
+
+    def __init__(self, raw: Any, url: str) -> None:
+        self._raw = raw
+        self._url = url
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def stream(self, *args: Any, **kwargs: Any) -> Iterator[bytes]:
+        """The body in pieces, unpacked."""
+        size = 0
+        for piece in self._raw.stream(*args, **kwargs):
+            size += len(piece)
+            if size > LARGEST:
+                self._raw.close()
+                raise PublishError(
+                    f"What {self._url.partition('?')[0]} gives is longer than {LARGEST >> 20} MiB, which no document of a "
+                    "registry is.",
+                    code="unknown-format",
+                    hint="Check the name of the registry.",
+                )
+            yield piece
