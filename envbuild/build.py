@@ -138,7 +138,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        more = _begun(supply, compose)
+        more = _begun(engine, supply, compose)
         real, have = provide_base(lock, engine, workspace, on_progress)
         below = engine.image(real.image_id)
         _tell_notes(real, on_progress)
@@ -199,8 +199,9 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         return record
 
 
-def _begun(supply: Callable[[], Mapping[str, Path]], compose: Composition | None) -> Mapping[str, Path]:
-    """What is supplied; downloads begin only then, because it may be among them."""
+def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], compose: Composition | None) -> Mapping[str, Path]:
+    """What is supplied; downloads begin only then, because it may be among them, and neither for an engine that cannot build."""
+    engine.require_builder()
     more = supply()
     if compose is not None:
         compose.begin()

@@ -146,6 +146,8 @@ def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Seq
                     settled.keep(job.name, job.request, *found)
             except errors.EnvbuildError as error:
                 found = refusal(error), error.exit_code
+            except Exception:  # only this environment's: its own process meets it again, and tells it in full
+                found = None
         if found is not None:
             done.append(batch.outcome_of(job, found[1], found[0], time.monotonic() - began))
             if done[-1].state == "failed" and not wanted.keep_going:

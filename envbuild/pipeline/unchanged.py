@@ -13,6 +13,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
     from envbuild.index.client import Index
+    from envbuild.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -69,10 +70,17 @@ def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | N
     ``seen`` are tools of :func:`view`. Also None if another run may be working on ``name``: waiting for it would hold up all
     other environments.
     """
-    workspace = seen.workspace
-    if workspace.running(name, "make").exists() or workspace.build_record(name).with_suffix(".running").exists():
+    if _is_busy(seen.workspace, name):
         return None
     try:
         return attempt(seen)
     except WorkNeededError:
         return None
+
+
+def _is_busy(workspace: Workspace, name: str) -> bool:
+    """Whether another run may be working on ``name``, or on any of the user's own environments in the same folder."""
+    if workspace.user_recipe is not None:  # its name is in the file, which is not read for this
+        name = "*"
+    locks = workspace.running(name, "make"), workspace.build_record(name).with_suffix(".running")
+    return any(True for lock in locks for _ in lock.parent.glob(lock.name))

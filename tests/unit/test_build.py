@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
 from envbuild import build, build_context, image_inputs
+from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
 from envbuild.model import AptRepository, ignore_progress
@@ -254,7 +256,7 @@ def test_a_source_of_the_base_that_fails_is_the_base(lock, code, line, expected)
         assert line in told.details
 
 
-def test_an_engine_that_cannot_build_is_said_before_a_base_is_made(lock, index, place, monkeypatch) -> None:
+def test_an_engine_that_cannot_build_is_said_before_anything_is_read_fetched_or_made(lock, index, place, monkeypatch) -> None:
     class Engine:
         def image(self, reference: str) -> None:
             return None
@@ -262,7 +264,17 @@ def test_an_engine_that_cannot_build_is_said_before_a_base_is_made(lock, index, 
         def require_builder(self) -> None:
             raise EngineError("It cannot build.", code="no-buildkit")
 
+    class Compose:
+        def begin(self) -> None:
+            pytest.fail("downloads were begun")
+
+        def __call__(self, _ingredients: build.Ingredients) -> BuiltImage:
+            pytest.fail("an image was composed")
+
+    def supply() -> Mapping[str, Path]:
+        pytest.fail("a bundle was read")
+
     monkeypatch.setattr(build.bases, "provide", lambda *_: pytest.fail("a base was made"))
     with pytest.raises(EngineError) as caught:
-        build.build(Engine(), place, lock, RECIPES, {}, index)  # type: ignore[arg-type]
+        build.build(Engine(), place, lock, RECIPES, {}, index, compose=Compose(), supply=supply)  # type: ignore[arg-type]
     assert caught.value.code == "no-buildkit"
