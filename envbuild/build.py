@@ -200,7 +200,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
 
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], compose: Composition | None) -> Mapping[str, Path]:
-    """What is supplied; downloads begin only then, because it may be among them, and neither for an engine that cannot build."""
+    """What is supplied; downloads begin after that, because it may be among them. Nothing begins if the engine cannot build."""
     engine.require_builder()
     more = supply()
     if compose is not None:

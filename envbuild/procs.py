@@ -18,6 +18,8 @@ from envbuild import files, guard
 from envbuild.errors import TimedOutError, UsageError
 
 _KILL_GRACE_S = 5.0
+# A Ctrl-C that comes while Python is about to wait for a lock ends no wait, so that all waits have an end.
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +94,7 @@ class Ended:
 class Children:
     """Several processes at the same time, each in its own group, each known by a key.
 
-    Leaving the block ends the processes that still run: all are asked at once, and each has ``grace_s`` seconds to clean up.
+    Leaving the block ends the processes that still run: all are asked at once, and after ``grace_s`` seconds all are killed.
     Where this process is killed outright, the guard kills the groups.
     """
 
@@ -115,11 +117,18 @@ class Children:
     def start(self, key: str, argv: Sequence[str]) -> None:
         """Start a process that reads nothing."""
         process = _start(argv, env=None, cwd=None, reads=False)
-        self._processes[key], self._output[key], self._open_streams[key] = process, [], 2
-        self._guards[key] = contextlib.ExitStack()
-        self._guards[key].enter_context(guard.process_group(process.pid))
-        for stream, is_error in ((process.stdout, False), (process.stderr, True)):
-            threading.Thread(target=self._read, args=(key, stream, is_error), daemon=True).start()
+        guards = contextlib.ExitStack()
+        try:
+            guards.enter_context(guard.process_group(process.pid))
+            for stream, is_error in ((process.stdout, False), (process.stderr, True)):
+                threading.Thread(target=self._read, args=(key, stream, is_error), daemon=True).start()
+            # The last step: every process that is known here has its readers, so that waiting for it ends.
+            self._output[key], self._open_streams[key], self._guards[key] = [], 2, guards
+            self._processes[key] = process
+        except BaseException:
+            stop_group(process.pid, grace_s=0)
+            guards.close()
+            raise
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write("go\n")
@@ -128,7 +137,12 @@ class Children:
     def next(self) -> Said | Ended:
         """Wait for the next line or end of a process. At least one must be running."""
         while True:
-            key, is_error, line = self._lines.get()
+            try:
+                key, is_error, line = self._lines.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            if key not in self._processes:
+                continue  # it never began: Ctrl-C came while it was started
             if line is None:
                 self._open_streams[key] -= 1
                 if not self._open_streams[key]:
@@ -140,23 +154,26 @@ class Children:
 
     def stop(self) -> list[Ended]:
         """End all processes that still run, and return how they ended."""
+        end = time.monotonic() + self._grace_s
         for process in self._processes.values():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)
         for process in self._processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(self._grace_s)
+                process.wait(max(0.0, end - time.monotonic()))
             stop_group(process.pid, grace_s=0)
         ended = []
         while self._processes:
-            event = self.next()
+            # Ctrl-C may have come after the last line of a process, and before its end was told.
+            silent = next((key for key in self._processes if not self._open_streams[key]), None)
+            event = self.next() if silent is None else self._ended(silent)
             ended += [event] if isinstance(event, Ended) else []
         return ended
 
     def _ended(self, key: str) -> Ended:
-        process = self._processes.pop(key)
-        code = process.wait()
+        code = self._processes[key].wait()  # known until it has ended, so that Ctrl-C now ends it
         self._guards.pop(key).close()
+        del self._processes[key]
         return Ended(key=key, code=code, output="".join(self._output.pop(key)))
 
     def _read(self, key: str, stream: Iterable[str], is_error: bool) -> None:

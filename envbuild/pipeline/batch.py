@@ -133,9 +133,15 @@ class _Batch:
         except KeyboardInterrupt:
             for ended in self._children.stop():
                 self._end(ended)
-            for job, _ in self._running.values():  # Ctrl-C came before its process had started
-                self._outcomes[job.name] = Outcome(job=job, state="interrupted", exit_code=_INTERRUPTED)
+            self._note_interruption(jobs)
         return [self._outcomes.get(job.name) or Outcome(job=job, state="not started") for job in jobs]
+
+    def _note_interruption(self, jobs: Sequence[Job]) -> None:
+        """Tell Ctrl-C of the jobs whose process had not started or had just ended; between two jobs, of the next one."""
+        left = [job for job in jobs if job.name not in self._outcomes]
+        is_told = any(outcome.exit_code == _INTERRUPTED for outcome in self._outcomes.values())
+        for job in [job for job in left if job.name in self._running] or ([] if is_told else left[:1]):
+            self._outcomes[job.name] = Outcome(job=job, state="interrupted", exit_code=_INTERRUPTED)
 
     def _start(self, job: Job) -> None:
         self._running[job.name] = job, time.monotonic()
@@ -151,10 +157,11 @@ class _Batch:
             self._listener.line(job, event)
 
     def _end(self, ended: procs.Ended) -> Outcome:
-        job, began = self._running.pop(ended.key)
+        job, began = self._running[ended.key]
         code, document = _result(job, ended)
         outcome = outcome_of(job, code, document, time.monotonic() - began)
         self._outcomes[job.name] = outcome
+        del self._running[ended.key]
         self._listener.ended(outcome)
         return outcome
 

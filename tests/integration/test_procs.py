@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from envbuild import files, guard, procs
 from envbuild.errors import TimedOutError, UsageError
+from envbuild.index.thread_pool import DaemonPool
 
 
 def _alive(pid: int) -> bool:
@@ -301,3 +303,64 @@ def test_leaving_the_block_by_an_error_ends_the_processes(tmp_path):
         assert children.next() == procs.Said(key="a", line="ready")
         raise KeyError
     assert not _alive(int(note.read_text()))
+
+
+def test_ctrl_c_while_a_process_is_started_ends_it_and_leaves_nothing_to_wait_for(monkeypatch):
+    pids: list[int] = []
+
+    @contextlib.contextmanager
+    def interrupted(pid: int):
+        pids.append(pid)
+        raise KeyboardInterrupt
+        yield
+
+    children = procs.Children()
+    children.start("a", ["sleep", "600"])
+    monkeypatch.setattr(procs.guard, "process_group", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        children.start("b", ["sleep", "600"])
+    assert [each.key for each in DaemonPool(1).submit(children.stop).result(60)] == ["a"]
+    end = time.monotonic() + 60
+    while _alive(pids[0]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _alive(pids[0])
+
+
+def test_ctrl_c_after_the_last_line_of_a_process_leaves_nothing_to_wait_for():
+    children = procs.Children()
+    children.start("a", ["sh", "-c", "exec >&- 2>&-; sleep 600"])
+    children._processes["a"], real = Interrupted(), children._processes["a"]
+    with pytest.raises(KeyboardInterrupt):
+        children.next()
+    children._processes["a"] = real
+    assert [each.key for each in DaemonPool(1).submit(children.stop).result(60)] == ["a"]
+
+
+class Interrupted:
+    """A process that is waited for when Ctrl-C comes."""
+
+    def wait(self) -> int:
+        raise KeyboardInterrupt
+
+
+def test_all_processes_have_the_same_time_to_clean_up(monkeypatch):
+    now = [0.0]
+
+    class Stubborn:
+        pid = 1
+
+        def wait(self, timeout: float = 0.0) -> int:
+            now[0] += timeout
+            if timeout:
+                raise subprocess.TimeoutExpired("stubborn", timeout)
+            return -signal.SIGKILL
+
+    monkeypatch.setattr(procs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(procs.os, "killpg", lambda *_: None)
+    monkeypatch.setattr(procs, "stop_group", lambda *_, **__: None)
+    children = procs.Children(grace_s=120.0)
+    for key in "abc":
+        children._processes[key], children._open_streams[key] = Stubborn(), 0
+        children._output[key], children._guards[key] = [], contextlib.ExitStack()
+    assert [each.code for each in children.stop()] == [-9, -9, -9]
+    assert now[0] == 120.0

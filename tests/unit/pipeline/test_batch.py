@@ -134,6 +134,33 @@ def test_ctrl_c_ends_what_runs_and_says_what_was_not_started():
     assert batch.worst(each.exit_code for each in found.values()) == 130
 
 
+class Impatient(Ears):
+    """Ctrl-C comes while the end of an environment is told."""
+
+    def ended(self, outcome: Outcome) -> None:
+        super().ended(outcome)
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_between_two_environments_is_not_told_as_success():
+    found = run(Script(ended("a")), "abc", limit=1, ears=Impatient())
+    assert states(found) == {"a": "done", "b": "interrupted", "c": "not started"}
+    assert batch.worst(each.exit_code for each in found.values()) == 130
+
+
+def test_ctrl_c_after_the_last_end_changes_nothing():
+    assert states(run(Script(ended("a")), "a", ears=Impatient())) == {"a": "done"}
+
+
+def test_ctrl_c_while_an_answer_is_read_is_told(monkeypatch):
+    def interrupted(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "outcome_of", interrupted)
+    script = Script(ended("a"))
+    assert states(run(script, "ab", limit=1)) == {"a": "interrupted", "b": "not started"}
+
+
 @pytest.mark.parametrize(("code", "how"), [(-9, "killed by signal 9"), (1, "ended with 1")])
 def test_a_child_that_dies_without_an_answer_is_a_failure_that_says_so(code, how):
     found = run(Script(ended("a", code, "")), "a")["a"]
