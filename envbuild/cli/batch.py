@@ -113,7 +113,7 @@ def run(
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news, **tools_from)
         jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
-        done = _attempted(tools, jobs, attempt, command_line(session, context), wanted) if attempt and jobs else []
+        done = attempted(tools, jobs, attempt, command_line(session, context), wanted) if attempt and jobs else []
         done_names = {outcome.job.name for outcome in done}
         rest = [job for job in jobs if job.name not in done_names]
         stops = not wanted.keep_going and any(outcome.state == "failed" for outcome in done)
@@ -127,7 +127,7 @@ def run(
     return tell(session, told, wanted.junit)
 
 
-def _attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str], wanted: Asked) -> list[Outcome]:
+def attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str], wanted: Asked) -> list[Outcome]:
     """The environments for which nothing is to be done, or which fail before anything begins."""
     from envbuild.pipeline import batch, unchanged
     from envbuild.pipeline.render import Watch

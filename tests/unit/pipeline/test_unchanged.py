@@ -74,5 +74,5 @@ def test_trouble_with_one_environment_is_left_to_its_own_process(tools, monkeypa
     jobs = [Job(name=name, request=name) for name in ("odd", "refused")]
     asked = Asked(selection=Selection(), jobs=1, keep_going=True, junit=None)
     with click.Context(click.Command("make")):
-        found = batch._attempted(tools, jobs, cast(batch.Attempt, attempt), ["make"], asked)
+        found = batch.attempted(tools, jobs, cast(batch.Attempt, attempt), ["make"], asked)
     assert [(each.job.name, each.state) for each in found] == [("refused", "failed")]
