@@ -2,7 +2,8 @@
 
 ``kill -9`` runs no handler, so another process must clean up: the guard, a small Python program that is started on first use.
 It reads its list from a pipe. Only this process holds the other end, so the kernel closes the pipe when this process ends for
-any reason. The guard then kills the listed groups, removes the folders, runs the commands, and ends.
+any reason. The guard then kills the listed groups, removes the folders, runs the commands, and ends. If this process ends
+normally, no command is run; groups and folders that are still listed belong to threads that Ctrl-C left behind.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+# After Ctrl-C a thread may still write into a folder while it is removed; once the folder is gone, the thread cannot.
+_REMOVALS = 10
 # Late imports, so that the waiting guard takes little time and memory.
 _PROGRAM = """
 import json, os, signal, sys
@@ -31,7 +34,8 @@ for line in sys.stdin:
     elif verb == "free":
         held.pop(key, None)
     elif verb == "end":
-        os._exit(0)
+        held = {key: what for key, what in held.items() if what[0] != "command"}
+        break
 for what in list(held.values()):
     if what[0] == "group":
         try:
@@ -72,7 +76,7 @@ class _Guard:
             self._send(["free", key, None])
 
     def end(self) -> None:
-        """End the guard without cleaning up, because this process ends normally."""
+        """End the guard because this process ends normally: what threads left behind is cleaned up, no command is run."""
         with self._lock:
             if self._process is None or self._owner != os.getpid():
                 return
@@ -127,7 +131,10 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         folder.mkdir(mode=0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for _ in range(_REMOVALS):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
         _GUARD.free(key)
 
 

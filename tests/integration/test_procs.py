@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,6 +169,44 @@ def test_a_process_that_ends_in_order_leaves_no_guard_and_runs_nothing(tmp_path)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert not _alive(int(done.stdout))
     assert not (tmp_path / "ran").exists()
+
+
+ABANDONED = """
+import sys, threading
+from pathlib import Path
+from envbuild import guard, procs
+begun = threading.Event()
+def work():
+    with guard.temporary_folder("abandoned-", Path(sys.argv[1])):
+        procs.run(["sh", "-c", "echo ready; exec sleep " + sys.argv[2]], on_line=lambda line: begun.set())
+guard.run_if_killed(["touch", sys.argv[1] + "/ran"])
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+
+
+def test_what_threads_still_do_when_a_process_ends_in_order_is_ended(tmp_path):
+    """As after Ctrl-C, when the main thread does not wait for a build that another one has started."""
+    seconds = 30_000_000 + os.getpid()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", ABANDONED, str(tmp_path), str(seconds)], env=env, check=True)
+    _wait_for(lambda: not sleepers(seconds) and not list(tmp_path.iterdir()))
+
+
+def test_a_folder_is_removed_though_a_thread_writes_into_it_meanwhile(tmp_path, monkeypatch):
+    real = shutil.rmtree
+    late = [b"one", b"two"]
+
+    def remove(folder: Path, **more: bool) -> None:
+        real(folder, **more)
+        if late:
+            folder.mkdir()
+            (folder / "late").write_bytes(late.pop())
+
+    monkeypatch.setattr(guard.shutil, "rmtree", remove)
+    with guard.temporary_folder("written-", tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_guard_is_no_harm_to_its_process():
