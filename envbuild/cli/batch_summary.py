@@ -45,10 +45,14 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
 
     code = batch.worst(outcome.exit_code for outcome in told.outcomes)
     if junit is not None:
-        _write_junit(told, junit)
+        try:
+            _write_junit(told, junit)
+        except errors.EnvbuildError as trouble:  # hours of work may have gone before: their summary is told all the same
+            session.failure(describe(trouble))
+            code = batch.worst((code, trouble.exit_code))
     session.document(_document(told, code))
     if not told.outcomes:
-        session.out(f"No environment changed since {told.revision}.")
+        session.out(f"No environment changed since {told.revision}." if told.revision else "There is no environment.")
         return code
     session.out(wording.columns([["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, told.outcomes)]))
     counts = Counter(outcome.state for outcome in told.outcomes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from envbuild import procs
-from envbuild.errors import UsageError
+from envbuild.errors import InvalidInputError, UsageError
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
@@ -53,9 +53,21 @@ def changed_files(workspace: Workspace, revision: str) -> list[str]:
             code="unknown-revision",
             hint="Name a commit, branch or tag. A shallow clone has few: fetch more of the history.",
         )
-    differing = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit.strip(), "--", ".")
-    unknown = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
-    return sorted(filter(None, f"{differing or ''}{unknown or ''}".split("\0")))
+    differing = _told(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit.strip(), "--", ".")
+    unknown = _told(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+    return sorted(filter(None, f"{differing}{unknown}".split("\0")))
+
+
+def _told(root: Path, *words: str) -> str:
+    """The output of git. Without one nothing would seem to have changed."""
+    output = _git(root, *words)
+    if output is None:
+        raise UsageError(
+            f"git cannot tell what changed: `git {words[0]}` failed in {root}.",
+            code="no-checkout",
+            hint="`git status` there shows why, or name the environments.",
+        )
+    return output
 
 
 def _git(root: Path, *words: str) -> str | None:
@@ -75,7 +87,10 @@ def _part(path: str, folder: str) -> str:
 
 
 def _recipes(tools: Tools, name: str) -> set[str]:
-    """The recipes of an environment's frameworks, and those whose adapters they use."""
-    locked = read_locked(tools, name)
+    """The recipes of an environment's frameworks, and those whose adapters they use; none if its lock is damaged."""
+    try:
+        locked = read_locked(tools, name)
+    except InvalidInputError:  # the damage itself is a change of its folder, and the run over all others goes on
+        locked = None
     own = {framework.recipe for framework in locked.lock.environment.frameworks} if locked else set()
     return own | {other for recipe in own if recipe in tools.recipes for other in tools.recipes[recipe].adapters}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild.errors import BuildError
+from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model.lock import Lock
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
@@ -97,13 +97,21 @@ def require_space(disks: Sequence[Disk]) -> None:
 
 
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool) -> DiskNeed:
-    """Estimate what building ``names`` needs; an environment without a lock counts as unknown."""
-    locked = [read_locked(tools, name) for name in names]
+    """Estimate what building ``names`` needs; an environment without a lock, or with a damaged one, counts as unknown."""
+    locked = [_lock_of(tools, name) for name in names]
     folder = tools.workspace.downloads
     held = [path.name for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    need = estimate([each.lock for each in locked if each], held, shares_layers=shares_layers)
-    without = sum(each is None for each in locked)
+    need = estimate([lock for lock in locked if lock], held, shares_layers=shares_layers)
+    without = sum(lock is None for lock in locked)
     return DiskNeed(downloads=need.downloads, images=need.images, unknown=need.unknown + without)
+
+
+def _lock_of(tools: Tools, name: str) -> Lock | None:
+    try:
+        locked = read_locked(tools, name)
+    except InvalidInputError:  # the environment's own process says what is wrong with it
+        return None
+    return locked.lock if locked else None
 
 
 def disks(home: Path, engine: EngineInfo, need: DiskNeed) -> list[Disk]:

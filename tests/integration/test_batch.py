@@ -63,6 +63,13 @@ def test_what_is_no_revision_is_refused(checkout, revision):
     assert told.value.code == "unknown-revision"
 
 
+def test_git_that_cannot_answer_is_no_proof_that_nothing_changed(checkout):
+    (checkout.root.parent / ".git" / "index").write_bytes(b"damaged")
+    with pytest.raises(UsageError) as told:
+        changed_since.changed_files(checkout, "HEAD")
+    assert told.value.code == "no-checkout"
+
+
 def test_outside_of_a_checkout_nothing_can_have_changed_since_a_revision(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     plain = Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home")

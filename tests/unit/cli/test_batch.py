@@ -133,6 +133,16 @@ def test_junit_is_green_only_for_what_passed(capsys, tmp_path):
     assert [other.getAttribute("name") for other in others] == ["envbuild smoke good"] * 3
 
 
+def test_a_junit_file_that_cannot_be_written_costs_neither_summary_nor_exit_code(capsys, tmp_path):
+    (tmp_path / "junit.xml").mkdir()
+    code, out, err = tell(capsys, tmp_path, outcomes()[:1])
+    assert code == errors.UsageError.exit_code
+    assert "1 done" in out
+    assert "junit.xml" in err
+    code, out, _ = tell(capsys, tmp_path, outcomes()[:1], json=True)
+    assert json.loads(out)["exit_code"] == code == errors.UsageError.exit_code
+
+
 def test_nothing_changed_is_no_failure(capsys, tmp_path):
     code, out, _ = tell(capsys, tmp_path, [])
     assert code == 0

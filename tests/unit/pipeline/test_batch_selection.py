@@ -9,10 +9,11 @@ import pytest
 import widget_world
 
 from envbuild.errors import UnknownNameError, UsageError
-from envbuild.pipeline import changed_since
+from envbuild.pipeline import changed_since, disk_need
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.batch_selection import Selection, select
 from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.disk_need import DiskNeed
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -76,6 +77,14 @@ def test_a_change_counts_for_the_environments_whose_images_it_goes_into(tmp_path
     assert affected("images/recipes/toy/install.j2", "images/environments/c/Dockerfile") == ["a", "b", "c"]
     assert affected("images/partials/step.sh") == ["a", "b", "c"]
     assert affected("images/overlay/envbuild_overlay.py") == ["a", "b", "c"]
+
+
+def test_a_damaged_lock_does_not_hold_up_the_other_environments(tools, monkeypatch):
+    (tools.workspace.images / "environments" / NAME / "lock.json").write_text("{")
+    changes = ["images/recipes/other/smoke.py", "images/environments/other-1-cpu-py36-plain1/Dockerfile"]
+    monkeypatch.setattr(changed_since, "changed_files", lambda *_: changes)
+    assert names(tools, revision="main") == ["other-1-cpu-py36-plain1"]
+    assert disk_need.need_of(tools, [NAME], shares_layers=False) == DiskNeed(downloads=0, images=0, unknown=1)
 
 
 def test_the_smoke_test_of_a_checkout_goes_into_every_image(tmp_path):
