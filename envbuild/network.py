@@ -11,6 +11,17 @@ from typing import Any
 
 from envbuild.errors import BuildError
 
+# Each event of Python that reaches out, and which of its arguments is the address. Its host is the first part of a tuple.
+_ADDRESS = {
+    "socket.connect": 1,
+    "socket.sendto": 1,
+    "socket.sendmsg": 1,
+    "socket.getaddrinfo": 0,
+    "socket.gethostbyname": 0,
+    "socket.gethostbyaddr": 0,
+    "socket.getnameinfo": 0,
+}
+
 
 class _State:
     forbidden = False
@@ -50,13 +61,13 @@ def forbidden() -> Iterator[None]:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _State.forbidden or event not in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"):
+    place = _ADDRESS.get(event) if _State.forbidden else None
+    if place is None:
         return
-    if event in ("socket.connect", "socket.sendto"):
-        connection, address = arguments[:2]
-        host = address[0] if connection.family in (socket.AF_INET, socket.AF_INET6) else None
-    else:
-        host = arguments[0]
+    if place and arguments[0].family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    address = arguments[place]
+    host = address[0] if isinstance(address, tuple) else address
     if host is not None and not _is_here(host):
         require(f"A connection to {_text(host)}")
 

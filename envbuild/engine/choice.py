@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuild import network
 from envbuild.engine import docker_program, private_engine
 from envbuild.engine.client import Engine
 from envbuild.engine.docker_client import NO_PARAMIKO, reach, reason_of
@@ -31,10 +32,13 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
     """Return the first engine that answers.
 
     If DOCKER_HOST is set, no other engine is tried: using another one would surprise. Raises :class:`EngineError`:
-    ``no-engine`` if there is none, ``refused`` if there is one but connecting to it fails.
+    ``no-engine`` if there is none, ``refused`` if there is one but connecting to it fails. With ``--offline``, an engine that
+    ssh would connect to is :class:`BuildError` (``offline``).
     """
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):
+        if endpoint.startswith("ssh://"):  # by a program of its own, whose connections this process does not see
+            network.require(f"The engine in DOCKER_HOST ({endpoint})")
         try:
             open_client = reach(endpoint, environ if origin == "DOCKER_HOST" else {})
         except Exception as error:  # the SDK raises errors of several libraries, all with the same meaning

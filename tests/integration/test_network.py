@@ -35,6 +35,9 @@ def test_connections_that_nobody_asked_for_are_refused_in_all_threads():
         refused(lambda: socket.getaddrinfo("mirror.invalid", 80))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             refused(lambda: other.sendto(b"x", (ELSEWHERE, 53)))
+            refused(lambda: other.sendmsg([b"x"], [], 0, (ELSEWHERE, 53)))
+        refused(lambda: socket.gethostbyaddr(ELSEWHERE))
+        refused(lambda: socket.getnameinfo((ELSEWHERE, 80), 0))
     assert ELSEWHERE in found[0]
 
 
@@ -45,6 +48,7 @@ def test_this_machine_stays_reachable_and_the_network_is_allowed_again_afterward
                 server.bind(address)
                 server.listen()
                 client.connect(server.getsockname())
+                client.sendmsg([b"x"])
         assert network.is_forbidden()
     assert not network.is_forbidden()
     network.require("Anything")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import git_sources, network
-from envbuild.engine import apt, debs, registry
+from envbuild.engine import apt, choice, debs, registry
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.index.settings import read_settings
@@ -37,6 +37,7 @@ def test_every_place_that_reaches_out_asks_first(workspace: Workspace, monkeypat
     server = debs.PackageServer(archive="debian", root=f"http://{ELSEWHERE}/")
     source = apt.Source(uri=f"http://{ELSEWHERE}/debian", suite="bookworm")
     with network.forbidden():
+        assert ELSEWHERE in refused(lambda: choice.connect(workspace, {"DOCKER_HOST": f"ssh://somebody@{ELSEWHERE}"}))
         assert ELSEWHERE in refused(lambda: index.project_files("numpy"))
         assert "a_1_all.deb" in refused(lambda: debs.Store(workspace).get(package, [server]))
         assert "mirror" in refused(lambda: apt.answering([source], workspace.bases))
