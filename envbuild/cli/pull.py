@@ -9,6 +9,7 @@ import click
 from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.errors import UsageError
 
 
 @click.command("pull")
@@ -30,6 +31,11 @@ def command(session: Session, /, names: tuple[str, ...], *, repository: str, tag
     from envbuild.pipeline import publishing, pulling, resolving
 
     target = publishing.parse_target(place) if place else None
+    if len(set(names)) > 1 and (tag or (target and (target.name or target.form == "docker-archive"))):
+        raise UsageError(
+            "A tag, a name in a layout, or a file is for one image, and several were named.",
+            hint="Pull them one by one, or without --tag to oci:FOLDER.",
+        )
     told: list[dict[str, Any]] = []
     with display(session) as shown:
         for name in names:

@@ -91,10 +91,18 @@ def push(tools: Tools, name: str, repository: str, compression: Compression | No
         return registry.push(image, store, repository, wanted, tools.on_progress, mount_from=neighbours)
 
     pushed = _sent(_image(tools, record, store), store, compression, send, tools.on_progress)
-    known = tuple(dict.fromkeys((*record.pushed, f"{repository}@{pushed.digest}")))
-    if known != record.pushed:
-        files.write_atomic(tools.workspace.build_record(name), codec.dumps(replace(record, pushed=known)))
+    _note_place(tools, record, f"{repository}@{pushed.digest}")
     return pushed, (*moving, fixed)
+
+
+def _note_place(tools: Tools, pushed: BuildRecord, place: str) -> None:
+    """Add ``place`` to the record, unless another image was built while this one was pushed."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, pushed.name)
+    if record is not None and record.image == pushed.image and place not in record.pushed:
+        told = replace(record, pushed=(*record.pushed, place))
+        files.write_atomic(tools.workspace.build_record(record.name), codec.dumps(told))
 
 
 def _sent(

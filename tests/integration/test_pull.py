@@ -237,6 +237,15 @@ def test_a_configuration_with_odd_digests_is_refused(registry, there, here, diff
     assert caught.value.code == "unknown-format"
 
 
+def test_a_configuration_that_is_not_utf_8_is_refused(registry, there, here):
+    layer = composed.add(there, "one")
+    config = json.dumps({"rootfs": {"diff_ids": [f"sha256:{layer.diff_id}"]}}).encode("utf-16")
+    share(ComposedImage(config=config, layers=(layer,)), there, registry)
+    with pytest.raises(PublishError) as caught:
+        pulled(registry, here)
+    assert caught.value.code == "unknown-format"
+
+
 def test_a_layer_that_is_there_twice_has_one_unpacked_digest(registry, there, here):
     layer = composed.add(there, "one")
     lying = json.dumps({"rootfs": {"diff_ids": [f"sha256:{'0' * 64}", f"sha256:{layer.diff_id}"]}}).encode()

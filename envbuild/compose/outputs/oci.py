@@ -52,6 +52,8 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
 def _place(layer: Layer, store: LayerStore, target: Path) -> None:
     """Put a layer at ``target``, unless it is there. The file is read in any case: a link would pass on damaged bytes."""
     source = store.blob(layer.digest, layer.size)
+    if target.is_symlink() and not target.exists():  # os.link would take a link to nothing for the layer
+        target.unlink()
     with contextlib.suppress(FileNotFoundError):
         if target.stat().st_size == layer.size and files.sha256_of(target) == layer.digest:
             return
@@ -87,18 +89,21 @@ def _index(folder: Path) -> list[dict[str, Any]]:
         return []
     try:
         manifests = json.loads(files.read_bytes(place))["manifests"]
-        if not isinstance(manifests, list) or not all(isinstance(each, dict) for each in manifests):
+        if not isinstance(manifests, list) or not all(map(_is_descriptor, manifests)):
             raise ValueError("its manifests are no list of objects")
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise _not_a_layout(folder, f"its index.json cannot be read ({error})") from error
     return manifests
 
 
+def _is_descriptor(told: object) -> bool:
+    return isinstance(told, dict) and isinstance(told.get("annotations") or {}, dict)
+
+
 def _strangers(folder: Path) -> bool:
     """Whether the folder holds what a layout that was cut short would not."""
-    return any(
-        path.name not in ("blobs", "oci-layout") and not path.name.startswith(".index.json") for path in folder.iterdir()
-    )
+    ours = (".index.json", ".oci-layout.")  # begin the names of files that a killed run was writing
+    return any(path.name not in ("blobs", "oci-layout") and not path.name.startswith(ours) for path in folder.iterdir())
 
 
 def _others(manifests: list[dict[str, Any]], digest: str, name: str) -> list[dict[str, Any]]:

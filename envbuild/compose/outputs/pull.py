@@ -224,7 +224,7 @@ class _Pull:
 
     def _json(self, content: bytes) -> Mapping[str, Any]:
         try:
-            told = json.loads(content)
+            told = json.loads(content.decode())  # json would guess: the configuration is kept as UTF-8
         except (ValueError, RecursionError) as error:
             raise self._unknown(f"a document is no JSON ({error})") from error
         if not isinstance(told, dict):

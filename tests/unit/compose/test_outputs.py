@@ -128,6 +128,16 @@ def test_a_layer_that_was_cut_in_the_layout_is_replaced(store, tmp_path):
     read_image(tmp_path / "out", "v1")
 
 
+def test_a_link_to_nothing_in_the_layout_is_replaced(store, tmp_path):
+    image = composed.image([composed.add(store, "a")])
+    oci.write(image, store, tmp_path / "out", "v1", ignore_progress)
+    path = tmp_path / "out/blobs/sha256" / image.layers[0].digest
+    path.unlink()
+    path.symlink_to(tmp_path / "nothing")
+    oci.write(image, store, tmp_path / "out", "v1", ignore_progress)
+    read_image(tmp_path / "out", "v1")
+
+
 @pytest.mark.parametrize("there", ["stranger", "broken", "file"])
 def test_what_is_no_layout_is_refused_and_left_alone(store, tmp_path, there):
     image = composed.image([composed.add(store, "a")])
@@ -143,10 +153,20 @@ def test_what_is_no_layout_is_refused_and_left_alone(store, tmp_path, there):
     assert composed.tree(tmp_path / "out") in (set(), {"thesis.txt"}, {"index.json"})
 
 
+@pytest.mark.parametrize("manifests", ["5", '["x"]', '[{"annotations": ["x"]}]', "[" * 100_000])
+def test_an_index_of_another_form_is_refused(store, tmp_path, manifests):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/index.json").write_text(f'{{"manifests": {manifests}}}')
+    with pytest.raises(InvalidInputError) as caught:
+        oci.write(composed.image([composed.add(store, "a")]), store, tmp_path / "out", "v1", ignore_progress)
+    assert caught.value.code == "not-a-layout"
+
+
 def test_a_layout_that_was_cut_short_is_finished(store, tmp_path):
     image = composed.image([composed.add(store, "a")])
     oci.write(image, store, tmp_path / "out", "v1", ignore_progress)
     (tmp_path / "out/index.json").unlink()
+    (tmp_path / "out/oci-layout").rename(tmp_path / "out/.oci-layout.new")
     oci.write(image, store, tmp_path / "out", "v1", ignore_progress)
     read_image(tmp_path / "out", "v1")
 
