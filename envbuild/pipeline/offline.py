@@ -57,6 +57,7 @@ class Offline:
     def __init__(self, bundle: BundleFolder, manifest: Manifest) -> None:
         self.bundle = bundle
         self.manifest = manifest
+        self.recipes: dict[str, Path] = {}  # the copies of users' own environments, by name
 
     def require(self, name: str) -> BundledEnvironment:
         """Return the environment; raise :class:`BuildError` (``not-in-bundle``) if the bundle does not have it."""
@@ -186,6 +187,7 @@ def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Calla
         recipe = _write_recipe(bundle, environment, home / "recipes" / environment.name)
         beside = placed.beside(recipe)
         _write(beside.written_lock(environment.name), _text(lock))
+        offline.recipes[environment.name] = recipe
         if texts == [environment.name]:
             return made.for_recipe(recipe)
     if any("/" in text or text.endswith((".yaml", ".yml")) for text in texts):

@@ -37,11 +37,14 @@ class Tools:
     def at(self, texts: Sequence[str]) -> Tools:
         """Return the tools for ``texts``: these, or for a user's recipe, tools that write next to the recipe.
 
-        Raises :class:`UsageError` if there is no recipe at the path.
+        A bundle has copies of users' recipes: with it, the name of the environment stands for its recipe. Raises
+        :class:`UsageError` if there is no recipe at the path.
         """
         from envbuild.custom.paths import path_in
 
         recipe = path_in(texts)
+        if recipe is None and self.offline is not None and len(texts) == 1:
+            recipe = self.offline.recipes.get(texts[0])
         if recipe is None:
             return self
         return self.for_recipe(recipe)
@@ -66,8 +69,10 @@ class Tools:
         return reading.load(path, services.load_services(self.workspace))
 
     def cli_name(self, name: str) -> str:
-        """Return the environment's name for a command line; for a user's recipe, its path."""
+        """Return the environment's name for a command line; for a user's recipe, its path, unless it comes from a bundle."""
         path = self.workspace.user_recipe
+        if self.offline is not None and name in self.offline.recipes:
+            return name
         return name if path is None else str(path) if path.is_absolute() else f"./{path}"
 
     @functools.cached_property

@@ -596,6 +596,10 @@ def test_a_users_own_environment_comes_with_all_its_files(world: World, lab: Too
     assert not names["data/in/x"].stat().st_mode & 0o111
     assert lock_file.read(machine.workspace.lock_file("lab")) == world.locks["lab"]
     assert offline.tools_for(place, world.folder, ["one-1.0-cpu"], Tools).workspace.user_recipe is None
+    of_several = offline.tools_for(place, world.folder, [], Tools)
+    assert of_several.at(["lab"]).workspace == machine.workspace
+    assert of_several.at(["lab"]).cli_name("lab") == "lab"
+    assert of_several.at(["one-1.0-cpu"]) is of_several
     with pytest.raises(UsageError, match="by its name"):
         offline.tools_for(place, world.folder, ["./lab"], Tools)
 
