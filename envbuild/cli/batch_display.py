@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from envbuild.cli import wording
-from envbuild.cli.progress_display import Plain, Speeds, new_bars
+from envbuild.cli.progress_display import Display, Events, Plain, Speeds, new_bars
 from envbuild.cli.session import Session
 from envbuild.cli.terminal import plain
 from envbuild.model import Progress
@@ -49,7 +49,11 @@ def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisp
     if kind == "auto":
         kind = "rich" if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else "plain"
     live = kind == "rich" and not session.verbose and not session.quiet
-    shown: BatchDisplay = _LiveBatch(session, total, done) if live else _PlainBatch(session, total, done)
+    shown: BatchDisplay
+    if live:
+        shown = _LiveBatch(session, total, done)
+    else:
+        shown = _EventBatch(session, total, done) if kind == "json" else _PlainBatch(session, total, done)
     try:
         yield shown
     finally:
@@ -63,11 +67,11 @@ class _PlainBatch:
         self._session = session
         self._total = total
         self._done = done
-        self._lines: dict[str, Plain] = {}
+        self._lines: dict[str, Display] = {}
 
     def started(self, job: Job) -> None:
         """Say that it begins."""
-        self._lines[job.name] = Plain(self._session, f"{job.name}: ", Speeds().figures)
+        self._lines[job.name] = self._open(job.name)
         self._lines[job.name].line("started")
 
     def news(self, job: Job, news: Progress) -> None:
@@ -90,6 +94,20 @@ class _PlainBatch:
 
     def close(self) -> None:
         """Do nothing: there is no display to remove."""
+
+    def _open(self, name: str) -> Display:
+        return Plain(self._session, f"{name}: ", Speeds().figures)
+
+
+class _EventBatch(_PlainBatch):
+    """The same for programs: one JSON object a line, which names its environment."""
+
+    def remark(self, text: str) -> None:
+        """Print the line."""
+        Events(self._session).line(text)
+
+    def _open(self, name: str) -> Display:
+        return Events(self._session, name)
 
 
 class _LiveBatch:

@@ -62,16 +62,20 @@ def _choose(session: Session) -> Display:
     if session.quiet or kind == "none":
         return _Silent(session)
     if kind == "json":
-        return _Events(session)
+        return Events(session)
     # With -v the output of builds is printed, which does not go together with bars.
     return _Live(session) if kind == "rich" and not session.verbose else Plain(session)
 
 
-class _Events:
-    """One JSON object a line, for programs: ``{"progress": {…}}`` for a step, ``{"line": "…"}`` for a line that stays."""
+class Events:
+    """One JSON object a line, for programs: ``{"progress": {…}}`` for a step, ``{"line": "…"}`` for a line that stays.
 
-    def __init__(self, session: Session) -> None:
+    With ``environment`` each object has its name, too.
+    """
+
+    def __init__(self, session: Session, environment: str = "") -> None:
         self._session = session
+        self._about = {"environment": environment} if environment else {}
         self._said: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
@@ -84,11 +88,11 @@ class _Events:
                 return
             self._said[key] = now
         told = {name: value for name, value in asdict(news).items() if value not in (None, "", False)}
-        self._session.err(json.dumps({"progress": {"stage": news.stage, "message": news.message, **told}}))
+        self._session.err(json.dumps({**self._about, "progress": {"stage": news.stage, "message": news.message, **told}}))
 
     def line(self, text: str) -> None:
         """Print the line."""
-        self._session.err(json.dumps({"line": text}))
+        self._session.err(json.dumps({**self._about, "line": text}))
 
     def close(self) -> None:
         """Do nothing: there is no display to remove."""

@@ -180,6 +180,22 @@ def test_bytes_get_a_rate_and_the_time_left():
     assert speeds.figures(Progress(stage="build", message="y", done=1, total=2, unit="steps")) == "1/2 steps"
 
 
+def test_programs_get_one_json_object_a_line(capsys):
+    step = Progress(stage="download", message="x.whl", done=1.0, total=2.0, unit="bytes")
+    job = Job(name="one", request="one")
+    with batch_display.display_batch(Session(progress="json"), 1, 0) as shown:
+        shown.remark("1 to build")
+        shown.started(job)
+        shown.news(job, step)
+        shown.line(job, "build")
+        shown.ended(Outcome(job=job, state="done", seconds=1.0))
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert told[0] == {"line": "1 to build"}
+    assert {each["environment"] for each in told[1:]} == {"one"}
+    assert [each.get("line") for each in told[1:]] == ["started", None, "build", "done after 1.0 s (1 of 1)"]
+    assert told[2]["progress"]["done"] == 1.0
+
+
 @pytest.mark.parametrize("kind", ["plain", "rich"])
 def test_every_line_names_its_environment(kind, capsys):
     job, other = Job(name="one", request="one"), Job(name="two", request="two")
