@@ -11,10 +11,10 @@ import os
 import shutil
 import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from envbuild import codec, files, procs
+from envbuild import codec, files, network, procs
 from envbuild.engine import apt
 from envbuild.engine.apt_archive import Archive
 from envbuild.engine.debs import Store, link
@@ -27,6 +27,7 @@ CREATED = "2020-01-01T00:00:00Z"
 _EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
 LAYOUT = "2"  # increase it when _CLEAN or the options below change the result for the same packages
 _VARIANT = "minbase"
+_LARGEST_STATUS = 64 * 2**20  # a minimal Debian has 100 kB
 _KEPT = 3  # kept for each suite: several, because a mirror has only today's packages
 
 # Runs outside the new root, whose folder is $1. Removes everything that names this machine or its mirror, or differs between
@@ -48,11 +49,15 @@ find "$1/var/tmp" -mindepth 1 -delete
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rootfs:
-    """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of the tar file."""
+    """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of the tar file.
+
+    ``adopted``: another machine made it, and nothing here proves what is in it beside the names of its packages.
+    """
 
     path: Path
     bootstrap: Bootstrap
     archive_sha256: str
+    adopted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +67,7 @@ class Manifest:
     bootstrap: Bootstrap
     archive_sha256: str
     layout: str
+    adopted: bool = field(default=False, metadata={"left_out_if_default": True})
 
 
 def architecture() -> str:
@@ -140,14 +146,21 @@ def plan(workspace: Workspace, suite: str) -> Bootstrap:
 
 
 def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
-    """Return the root file system of exactly these packages, if it was made before."""
-    return _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
+    """Return the root file system of exactly these packages, if it was made before.
+
+    An adopted one serves only where it is needed: with ``--offline``, on a machine without mmdebstrap.
+    """
+    found = _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
+    if found is not None and found.adopted and not (network.is_forbidden() and procs.find("mmdebstrap") is None):
+        return None
+    return found
 
 
 def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256: str) -> Rootfs:
     """Cache a copy of ``archive``, a root file system that another machine made of ``wanted``.
 
-    Raises :class:`BuildError` (``base-differs``) if the file changed while it was copied.
+    Raises :class:`BuildError` (``base-differs``) if the file changed while it was copied, or is no root file system of these
+    packages.
     """
     work = workspace.bases / "work"
     with files.locked(workspace.bases / "lock"):
@@ -157,7 +170,9 @@ def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256
             shutil.copyfile(archive, work / "rootfs.tar")
             if files.sha256_of(work / "rootfs.tar") != archive_sha256:
                 raise BuildError(f"{archive} is not the file that it was.", code="base-differs")
-            return _keep(workspace, wanted, work / "rootfs.tar")
+            return _keep(workspace, wanted, work / "rootfs.tar", adopted=True)
+        except (tarfile.TarError, LookupError, ValueError, EOFError) as error:
+            raise BuildError(f"{archive} is no root file system of Debian: {error}.", code="base-differs") from error
         except OSError as error:
             raise files.explain_os_error(error, work) from error
         finally:
@@ -297,9 +312,11 @@ def _failed(suite: str, output: str) -> BuildError:
     )
 
 
-def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
+def _keep(workspace: Workspace, planned: Bootstrap, archive: Path, *, adopted: bool = False) -> Rootfs:
     bootstrap = replace(planned, packages=realised(archive, planned.packages))
-    manifest = Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=LAYOUT)
+    if adopted and key(bootstrap) != key(planned):
+        raise BuildError(f"{archive} has other packages than the lock pins.", code="base-differs")
+    manifest = Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=LAYOUT, adopted=adopted)
     ready = archive.parent / "ready"
     ready.mkdir()
     archive.rename(ready / "rootfs.tar")
@@ -309,7 +326,7 @@ def _keep(workspace: Workspace, planned: Bootstrap, archive: Path) -> Rootfs:
     shutil.rmtree(final, ignore_errors=True)
     ready.rename(final)
     prune(final.parent)
-    return Rootfs(path=final / "rootfs.tar", bootstrap=bootstrap, archive_sha256=manifest.archive_sha256)
+    return Rootfs(path=final / "rootfs.tar", bootstrap=bootstrap, archive_sha256=manifest.archive_sha256, adopted=adopted)
 
 
 def prune(folder: Path) -> None:
@@ -326,7 +343,7 @@ def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPac
     known = {(package.name, package.version): package for package in planned}
     with tarfile.open(archive) as tar:
         status = tar.extractfile("./var/lib/dpkg/status")
-        text = status.read().decode("utf-8", "replace") if status is not None else ""
+        text = status.read(_LARGEST_STATUS).decode("utf-8", "replace") if status is not None else ""
     found: list[DebianPackage] = []
     for stanza in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line and not line.startswith(" "))
@@ -347,4 +364,6 @@ def _read(folder: Path) -> Rootfs | None:
         return None
     path = folder / "rootfs.tar"
     usable = manifest.layout == LAYOUT and path.is_file() and folder.name == key(manifest.bootstrap)
-    return Rootfs(path=path, bootstrap=manifest.bootstrap, archive_sha256=manifest.archive_sha256) if usable else None
+    if not usable:
+        return None
+    return Rootfs(path=path, bootstrap=manifest.bootstrap, archive_sha256=manifest.archive_sha256, adopted=manifest.adopted)

@@ -94,7 +94,7 @@ class Offline:
     def _check(self, tools: Tools, environment: BundledEnvironment, lock: Lock) -> None:
         wanted = bundle_contents.needed(lock)
         base = [each for each in bundle_contents.own(environment, self.manifest) if each.sha256 == environment.base]
-        if _needs_base(tools, lock):
+        if _needs_base(tools, lock, environment):
             if not base:
                 raise _no_base(lock)
             wanted += tuple(base)
@@ -131,14 +131,20 @@ class Offline:
             target = git_sources.archive_path(source.repository, source.revision, workspace.downloads / "sources")
             if not (target.is_file() and files.sha256_of(target) == source.sha256):
                 bundle_folder.copy(self.bundle.path(source.sha256), target, source.sha256)
-        if lock.base.bootstrap is not None and _needs_base(tools, lock):
+        if lock.base.bootstrap is not None and _needs_base(tools, lock, environment):
             bootstrap.adopt(workspace, lock.base.bootstrap, self.bundle.path(environment.base), environment.base)
 
 
-def _needs_base(tools: Tools, lock: Lock) -> bool:
-    """Whether the base must come as a tar file. With mmdebstrap it is made of the packages, whose hashes the lock has."""
+def _needs_base(tools: Tools, lock: Lock, environment: BundledEnvironment) -> bool:
+    """Whether the base must come as a tar file. With mmdebstrap it is made of the packages, whose hashes the lock has.
+
+    A base out of another bundle does not serve: who made that bundle decided what is in it.
+    """
     planned = lock.base.bootstrap
-    return planned is not None and procs.find("mmdebstrap") is None and bootstrap.cached(tools.workspace, planned) is None
+    if planned is None or procs.find("mmdebstrap") is not None:
+        return False
+    held = bootstrap.cached(tools.workspace, planned)
+    return held is None or (held.adopted and held.archive_sha256 != environment.base)
 
 
 def _no_base(lock: Lock) -> BuildError:

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 import verify_locks
 
-from envbuild import build_secret, git_sources, procs
+from envbuild import build_secret, git_sources, network, procs
 from envbuild.custom.reading import UserRecipe
 from envbuild.engine import bootstrap, debs
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
@@ -83,12 +83,16 @@ def deb(workspace: Workspace, name: str) -> DebianPackage:
     return made
 
 
-def base_tar(path: Path, package: DebianPackage) -> Path:
+def base_tar(path: Path, package: DebianPackage, more: bytes = b"") -> Path:
     text = f"Package: {package.name}\nStatus: install ok installed\nVersion: {package.version}\n".encode()
     entry = tarfile.TarInfo("./var/lib/dpkg/status")
     entry.size = len(text)
     with tarfile.open(path, "w") as tar:
         tar.addfile(entry, io.BytesIO(text))
+        if more:
+            entry = tarfile.TarInfo("./more")
+            entry.size = len(more)
+            tar.addfile(entry, io.BytesIO(more))
     return path
 
 
@@ -110,7 +114,9 @@ class World:
         planned = self.locks["one"].base.bootstrap
         assert planned is not None
         archive = base_tar(folder / "base.tar", bash)
-        bootstrap.adopt(self.workspace, planned, archive, sha256(archive.read_bytes()))
+        made = bootstrap.adopt(self.workspace, planned, archive, sha256(archive.read_bytes()))
+        note = made.path.with_name("manifest.json")  # as if it had been made here
+        note.write_text(json.dumps({key: value for key, value in json.loads(note.read_text()).items() if key != "adopted"}))
         monkeypatch.setattr(locking, "require_lock", lambda _tools, name: self.locked(name))
         monkeypatch.setattr(fetching, "WAIT_S", 0.0)
 
@@ -261,15 +267,51 @@ def test_a_machine_without_anything_gets_all_from_the_bundle_and_changes_nothing
         REPOSITORY, REVISION, machine.workspace.downloads / "sources", machine.on_progress, sha256=lock.sources[0].sha256
     )
     assert made.read_bytes() == b"the source"
-    rootfs = bootstrap.cached(machine.workspace, lock.base.bootstrap)
-    assert rootfs is not None
-    assert bootstrap.is_whole(rootfs)
+    assert bootstrap.cached(machine.workspace, lock.base.bootstrap) is None, "only builds from a bundle take a stranger's base"
+    with network.forbidden():
+        rootfs = bootstrap.cached(machine.workspace, lock.base.bootstrap)
+        assert rootfs is not None
+        assert bootstrap.is_whole(rootfs)
+        with monkeypatch.context() as with_mmdebstrap:
+            with_mmdebstrap.setattr(procs, "find", lambda program: f"/usr/bin/{program}")
+            assert bootstrap.cached(machine.workspace, lock.base.bootstrap) is None
     wheel = machine.index.fetch_artifact(lock.tools[0], machine.workspace.downloads)
     assert wheel.read_bytes() == b"the file of uv"
     assert isinstance(machine.index, Index)
     composed = machine.offline.supply(machine, lock, wheels=False)
     assert {*context} - {*composed} == {f"{build_secret.OFFLINE}/files/one-toy-1.0-py3-none-any.whl"}
     assert before == {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in [world.folder, *world.folder.rglob("*")]}
+
+
+def test_a_base_serves_no_other_bundle_than_its_own(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    world.bundle("one")
+    monkeypatch.setattr(procs, "find", lambda program: None)
+    lock = world.locks["one"]
+    (package,) = lock.base.bootstrap.packages if lock.base.bootstrap else ()
+    stranger = base_tar(tmp_path / "stranger.tar", package, more=b"malware")
+    machine = world.elsewhere(tmp_path / "machine")
+    assert lock.base.bootstrap is not None
+    bootstrap.adopt(machine.workspace, lock.base.bootstrap, stranger, sha256(stranger.read_bytes()))
+    with network.forbidden():
+        assert machine.offline is not None
+        machine.offline.supply(machine, lock, wheels=True)
+        rootfs = bootstrap.cached(machine.workspace, lock.base.bootstrap)
+    assert rootfs is not None
+    assert rootfs.archive_sha256 == world.manifest()["environments"][0]["base"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
+def test_a_base_that_is_no_root_file_system_is_refused(world: World, tmp_path: Path, content: bytes):
+    planned = world.locks["one"].base.bootstrap
+    assert planned is not None
+    (tmp_path / "other.tar").write_bytes(content)
+    with pytest.raises(BuildError) as caught:
+        bootstrap.adopt(world.workspace, planned, tmp_path / "other.tar", sha256(content))
+    assert caught.value.code == "base-differs"
+    others = replace(planned, packages=(replace(planned.packages[0], version="2"),))
+    archive = base_tar(tmp_path / "base.tar", planned.packages[0])
+    with pytest.raises(BuildError, match="other packages"):
+        bootstrap.adopt(world.workspace, others, archive, sha256(archive.read_bytes()))
 
 
 def test_without_mmdebstrap_on_either_machine_the_base_is_told_to_be_missing(world, tmp_path, monkeypatch):
