@@ -132,7 +132,7 @@ class _Batch:
                     pending.clear()
         except KeyboardInterrupt:
             for ended in self._children.stop():
-                self._end(ended)
+                self._end(_as_interrupted(ended) if ended.code < 0 else ended)
             self._note_interruption(jobs)
         return [self._outcomes.get(job.name) or Outcome(job=job, state="not started") for job in jobs]
 
@@ -173,6 +173,13 @@ def read_event(line: str) -> Progress | str:
         return Progress(**told["progress"]) if "progress" in told else str(told.get("line", line))
     except (ValueError, TypeError):
         return line
+
+
+def _as_interrupted(ended: procs.Ended) -> procs.Ended:
+    """What a child that was killed after Ctrl-C would have answered: it had hardly started, or did not end in time."""
+    error = errors.InterruptedByUserError("Stopped on request.")
+    answer = json.dumps({"schema": 1, "error": error.to_json()})
+    return procs.Ended(key=ended.key, code=error.exit_code, output=answer)
 
 
 def _result(job: Job, ended: procs.Ended) -> tuple[int, Mapping[str, Any]]:

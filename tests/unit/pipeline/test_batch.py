@@ -23,6 +23,7 @@ class Script:
     def __init__(self, *events: Said | Ended | type[KeyboardInterrupt]) -> None:
         self._events = list(events)
         self.started: list[str] = []
+        self.stopped = 130, '{"schema": 1, "error": {"message": "Stopped."}}'
         self.running: list[str] = []
         self.most = 0
 
@@ -42,7 +43,8 @@ class Script:
         return event
 
     def stop(self) -> list[Ended]:
-        ended = [Ended(key=key, code=130, output='{"schema": 1, "error": {"message": "Stopped."}}') for key in self.running]
+        code, output = self.stopped
+        ended = [Ended(key=key, code=code, output=output) for key in self.running]
         self.running.clear()
         return ended
 
@@ -132,6 +134,15 @@ def test_ctrl_c_ends_what_runs_and_says_what_was_not_started():
     found = run(script, "abcd", keep_going=True)
     assert states(found) == {"a": "done", "b": "interrupted", "c": "interrupted", "d": "not started"}
     assert batch.worst(each.exit_code for each in found.values()) == 130
+
+
+def test_a_child_that_ctrl_c_kills_while_it_starts_is_interrupted_and_not_failed():
+    script = Script(KeyboardInterrupt)
+    script.stopped = -15, ""
+    found = run(script, "ab")
+    assert states(found) == {"a": "interrupted", "b": "interrupted"}
+    assert batch.worst(each.exit_code for each in found.values()) == 130
+    assert "memory" not in found["a"].why
 
 
 class Impatient(Ears):
