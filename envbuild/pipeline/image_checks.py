@@ -151,7 +151,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         "lock": digest,
         "options": codec.encode(options),
         "gpus": [codec.encode(gpu) for gpu in nvidia.gpus()],
-        **_elsewhere(tools.engine.endpoint, options),
+        **_circumstances(tools.engine.endpoint, options),
     }
     known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
     if known is not None and all(Path(path).exists() for path in known["paths"].values()):
@@ -184,10 +184,17 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     return smoked
 
 
-def _elsewhere(endpoint: str, options: SmokeOptions) -> dict[str, str]:
-    """What else a verdict rests on: the files to train on, which may be mended later, and the machine if it is another."""
-    found = {} if endpoint.startswith("unix://") else {"engine": endpoint}
-    return {**found, "data": disk_cache.stamp([Path(options.data)])[0]} if options.data else found
+def _circumstances(endpoint: str, options: SmokeOptions) -> dict[str, str]:
+    """What else a verdict rests on, where there is such: the driver, another machine's engine, the files to train on."""
+    from envbuild.host import nvidia
+
+    driver = nvidia.driver()
+    found = {
+        "driver": driver.version if driver else "",
+        "engine": "" if endpoint.startswith("unix://") else endpoint,
+        "data": disk_cache.stamp([Path(options.data)])[0] if options.data else "",
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 @contextlib.contextmanager

@@ -21,9 +21,9 @@ _STAGE = "settled"
 class Settled:
     """What a command answered for environments that had nothing to do, while nothing has changed since.
 
-    An answer counts for the same command, engine, GPUs and images, while the stamps of everything that the rendering depends
-    on, of the build record, and of the stored verdicts with their reports are the same. If the rendering was made again, the
-    answer does not count either: the rendering is up to date then, and the image is not.
+    An answer counts for the same command, engine, driver, GPUs and images, while the stamps of everything that the rendering
+    depends on, of the build record, and of the stored verdicts with their reports are the same. If the rendering was made
+    again, the answer does not count either: the rendering is up to date then, and the image is not.
     """
 
     def __init__(self, tools: Tools, watch: Watch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
@@ -31,7 +31,12 @@ class Settled:
         self._tools = tools
         self._watch = watch
         self._began = time.time_ns()
-        asked = [*command, disk_cache.stamp(read)[0], tools.engine.endpoint, json.dumps(codec.encode(nvidia.gpus()))]
+        asked = [
+            *command,
+            disk_cache.stamp(read)[0],
+            tools.engine.endpoint,
+            json.dumps(codec.encode([nvidia.driver(), nvidia.gpus()])),
+        ]
         self._asked = hashlib.sha256("\0".join(asked).encode()).hexdigest()
 
     def recall(self, name: str, request: str) -> tuple[Mapping[str, Any], int] | None:

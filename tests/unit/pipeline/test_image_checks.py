@@ -1,4 +1,4 @@
-"""A stored verdict of the smoke test stands for the same image, options, GPUs and files, and for nothing else."""
+"""A stored verdict of the smoke test stands for the same image, options, driver, GPUs and files, and for nothing else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from envbuild import smoketest
 from envbuild.host import nvidia
+from envbuild.host.nvidia import Driver
 from envbuild.model.lock import Lock
 from envbuild.pipeline import image_checks
 from envbuild.pipeline.tools import Tools
@@ -46,6 +47,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path)
     monkeypatch.setattr(smoketest, "run", made.run)
     monkeypatch.setattr(nvidia, "gpus", tuple)
+    monkeypatch.setattr(nvidia, "driver", lambda: None)
     return made
 
 
@@ -62,3 +64,10 @@ def test_a_verdict_of_this_machine_does_not_stand_for_another(world):
     assert not world.is_replayed(SmokeOptions())
     assert world.is_replayed(SmokeOptions(), "unix:///another/of/this/machine")
     assert not world.is_replayed(SmokeOptions(), "ssh://gpu-server")
+
+
+def test_a_verdict_under_an_older_driver_does_not_stand_for_a_newer_one(world, monkeypatch):
+    for version in ("384.130", "550.54"):
+        monkeypatch.setattr(nvidia, "driver", lambda version=version: Driver(version=version, cuda="9.0"))
+        assert not world.is_replayed(SmokeOptions())
+        assert world.is_replayed(SmokeOptions())
