@@ -58,7 +58,8 @@ def build_environment(
             compose=compose,
             supply=supply,
         )
-    proofs.prove_image(tools, record, record.image, "built", replayed=record.kept)
+    if record.builder != build.PULLED:
+        proofs.prove_image(tools, record, record.image, "built", replayed=record.kept)
     if seen:
         proofs.prove_image(tools, record, record.image, "verified", replayed=seen[0].replayed)
     return record, seen[0] if seen else None

@@ -106,7 +106,10 @@ def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOpt
     locked = locking.require_lock(tools, name)
     before = build.read_record(tools.workspace, name)
     had = before is not None and tools.engine.image(before.image) is not None
-    record, verified = building.build_environment(tools, locked, rendering.render_text(tools, locked.lock))
+    # An image from a registry is kept, and does not prove that it can be built.
+    anew = "built" in lacking and before is not None and before.builder == build.PULLED
+    text = rendering.render_text(tools, locked.lock)
+    record, verified = building.build_environment(tools, locked, text, no_cache=anew)
     try:
         if verified is None and set(lacking) - {"built"}:
             image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)

@@ -225,7 +225,7 @@ def stage(world, monkeypatch):
     monkeypatch.setattr(missing_proofs.rendering, "render_text", lambda *_: dict(WRITTEN))
     answers: dict[str, EnvbuildError] = {}
 
-    def build(*_):
+    def build(*_, **__):
         if "built" in answers:
             raise answers["built"]
         record = built(world)
