@@ -200,7 +200,7 @@ def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnP
     work = workspace.bases / "work"
     with files.locked(workspace.bases / "lock", as_news("base", on_progress)):
         existing = cached(workspace, wanted)
-        if existing is not None:  # another run was faster
+        if existing is not None and is_whole(existing):  # another run was faster
             return existing
         discard(work)
         try:

@@ -14,6 +14,7 @@ from lock_universe import environment
 
 from envbuild import codec
 from envbuild.engine import apt, bases, bootstrap
+from envbuild.errors import BuildError
 from envbuild.model import ignore_progress
 from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage
 from envbuild.workspace import Workspace
@@ -108,6 +109,28 @@ def test_a_kept_base_goes_into_an_engine_only_as_it_was_made(tmp_path, monkeypat
     real = bases.provide(base, environment(), Engine(), workspace, ignore_progress, lambda _: None)
     assert (anew, imported) == (made, [] if image else [b"as made"])
     assert real.how == "bootstrapped"
+
+
+@pytest.mark.parametrize("content", [b"as made", b"damaged"])
+def test_only_a_whole_base_of_another_run_saves_making_it(tmp_path, monkeypatch, content):
+    workspace, wanted = Workspace(root=tmp_path, output=tmp_path, home=tmp_path), made_of(a="1")
+    folder = tmp_path / "bases" / f"bookworm-{bootstrap.architecture()}" / bootstrap.key(wanted)
+    folder.mkdir(parents=True)
+    (folder / "rootfs.tar").write_bytes(content)
+    digest = hashlib.sha256(b"as made").hexdigest()
+    manifest = bootstrap.Manifest(bootstrap=wanted, archive_sha256=digest, layout=bootstrap.LAYOUT)
+    (folder / "manifest.json").write_text(codec.dumps(manifest))
+    monkeypatch.setattr(bootstrap.procs, "find", lambda _: "/bin/true")
+    empty = SimpleNamespace(holds=lambda _: False)  # making begins with its packages
+
+    def make():
+        return bootstrap.make(workspace, wanted, empty, ignore_progress)
+
+    if content == b"as made":
+        assert make().path == folder / "rootfs.tar"
+    else:
+        with pytest.raises(BuildError, match="not in the store"):
+            make()
 
 
 def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tmp_path):
