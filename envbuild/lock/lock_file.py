@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from envbuild import codec
 from envbuild.errors import InvalidInputError, Problem
@@ -18,6 +19,7 @@ from envbuild.workspace import can_be_name
 # The largest committed lock has 50 kB; one of a thousand files of long names would have 1 MB.
 LARGEST = 8 * 2**20
 _LARGEST_FILE = 2**50
+_LONGEST_ADDRESS = 2000
 _MOST_PROBLEMS = 50
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -99,7 +101,28 @@ def _unreadable(lock: Lock) -> Iterator[str]:
     for source in lock.sources:
         if not _SHA256.fullmatch(source.sha256):
             yield f"{_short(source.sha256)} is not a sha256 (of the source {_short(source.repository)})"
+        if "\0" in source.repository or len(source.repository) > _LONGEST_ADDRESS:
+            yield f"{_short(source.repository)} is not the address of a repository"
     yield from _no_packages(lock)
+    yield from (f"{_short(url)} is not an address" for url in _addresses(lock) if not _is_address(url))
+
+
+def _addresses(lock: Lock) -> Iterator[str]:
+    """Return every address from which a file of the lock is fetched, beside those of package indexes."""
+    environment = lock.environment
+    base, pythons = environment.base, [plan.python for plan in environment.plans()]
+    files = [*(file for python in pythons for file in (*python.files, python.installer)), *base.files, base.installer]
+    yield from (file.url for file in files if file is not None and file.url)
+    yield from (package.url for package in (*base.packages, *base.build_packages) if package.url)
+    yield from lock.apt.snapshots if lock.apt else ()
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a wrong IPv6 address
+        return False
+    return bool(parts.scheme and parts.path.strip("/")) and "\0" not in url and len(url) <= _LONGEST_ADDRESS
 
 
 def _no_packages(lock: Lock) -> Iterator[str]:

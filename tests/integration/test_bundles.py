@@ -440,6 +440,15 @@ def hostile_locks(lock: Lock) -> dict[str, Lock]:
     return {
         "tool": replace(lock, tools=(replace(tool, filename="../../uv.whl"),)),
         "source": replace(lock, sources=(replace(source, sha256="../../../etc/passwd"),)),
+        "repository": replace(lock, sources=(replace(source, repository="https://git.example/a\0b"),)),
+        "address": replace(
+            lock,
+            environment=replace(
+                lock.environment,
+                python=replace(lock.environment.python, files=(RemoteFile(url="https://[", sha256="0" * 64),)),
+            ),
+        ),
+        "snapshot": replace(lock, apt=replace(apt, snapshots=("debian",))),
         "nothing": replace(lock, sources=(replace(source, sha256="a\0b"),)),
         "suite": replace(lock, base=replace(lock.base, bootstrap=replace(planned, suite="../../victim"))),
         "step": replace(lock, apt=replace(apt, steps=(replace(step, name="../../../up"),))),
@@ -450,7 +459,13 @@ def hostile_locks(lock: Lock) -> dict[str, Lock]:
     }
 
 
-@pytest.mark.parametrize("what", ["tool", "source", "nothing", "suite", "step", "package's hash", "package's path"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("tool", "source", "nothing", "suite", "step", "package's hash", "package's path"),
+        *("repository", "address", "snapshot"),
+    ],
+)
 def test_no_text_of_a_strangers_lock_leads_out_of_a_folder(world: World, tmp_path: Path, what: str):
     folder = with_lock(world, hostile_locks(world.locks["one"])[what])
     _, (checked,) = bundle_contents.check(folder)
