@@ -7,6 +7,7 @@ same version of libdeflate or zstd makes the same bytes of a layer, so it is par
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -45,11 +46,12 @@ def converted(image: ComposedImage, store: LayerStore, compression: Compression,
     words = f"compressing layers by {compression}" if compression != "none" else "unpacking layers"
     made: dict[str, Layer] = {}
     done = 0.0
+    stopped = threading.Event()
 
     def make(layer: Layer) -> Layer:
         return _kept(layer, compression) or store.add(
             _key(layer, compression),
-            lambda stream: _write(stream, layer, store, compression),
+            lambda stream: _write(stream, layer, store, compression, stopped),
             about=f"the layer sha256:{layer.digest[:12]}, {compression}",
         )
 
@@ -59,7 +61,8 @@ def converted(image: ComposedImage, store: LayerStore, compression: Compression,
                 made[layer.digest] = new
                 done += layer.size
                 on_progress(Progress(stage="compress", message=words, done=done, total=total, unit="bytes"))
-        except BaseException:
+        except BaseException:  # an error or Ctrl-C: what is under way ends within a piece
+            stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return replace(image, layers=tuple(made[layer.digest] for layer in image.layers))
@@ -82,11 +85,17 @@ def _rules(compression: Compression) -> str:
     return f"gzip 1, {COMPRESSOR}" if compression == "gzip" else "none 1"
 
 
-def _write(stream: BinaryIO, layer: Layer, store: LayerStore, compression: Compression) -> Layer:
+class _StoppedError(Exception):
+    """Another layer failed, or Ctrl-C was pressed."""
+
+
+def _write(stream: BinaryIO, layer: Layer, store: LayerStore, compression: Compression, stopped: threading.Event) -> Layer:
     blob, tar, size = hashlib.sha256(), hashlib.sha256(), 0
 
     def count(piece: bytes) -> None:
         nonlocal size
+        if stopped.is_set():
+            raise _StoppedError
         size += len(piece)
 
     try:

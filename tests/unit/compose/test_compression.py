@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import composed
@@ -50,6 +52,33 @@ def test_the_unpacked_bytes_stay_the_same(store, image, kind):
     assert verify(store, ignore_progress).damaged == ()
     back = compression.converted(made, store, "none", ignore_progress)
     assert [layer.digest for layer in back.layers] == [layer.diff_id for layer in image.layers]
+
+
+def test_ctrl_c_ends_the_layer_that_is_under_way(tmp_path):
+    begun, pieces = threading.Event(), 0
+
+    class Endless(LayerStore):
+        def read(self, layer, *, checked=True):
+            nonlocal pieces
+            if layer.media_type.endswith("gzip"):
+                yield from super().read(layer, checked=checked)
+                return
+            begun.set()
+            while pieces < 100_000:
+                pieces += 1
+                time.sleep(0.001)
+                yield b"x"
+
+    store = Endless(tmp_path / "store")
+    image = composed.image([composed.add(store, "a"), composed.add(store, "b", gzipped=False)])
+
+    def interrupted(_news):
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compression.converted(image, store, "zstd", interrupted)
+    assert pieces < 100_000
 
 
 @pytest.mark.parametrize("kind", KINDS)
