@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from envbuild import files, guard
 from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, plan, skeleton
@@ -18,7 +19,7 @@ from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.index.thread_pool import DaemonPool, result_of
+from envbuild.index.thread_pool import DaemonPool, finished, result_of
 from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Lock, Prefix
 
@@ -68,7 +69,7 @@ class Composer:
             jobs = self._begin_layers(lacking, foundation, stack)
             for layer in below:
                 self.on_layer(layer)
-            of_wheels = list(self._finished(planned, jobs))
+            of_wheels = list(self._finished(planned, jobs, upper))
             whole, above = result_of(upper)
         layers = [
             *((layer, "the Dockerfile, below its wheels") for layer in below),
@@ -83,10 +84,15 @@ class Composer:
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
         return whole, engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
 
-    def _finished(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> Iterator[Layer]:
-        """The layers of the wheels, lowest first, each as soon as it and those below it are there."""
+    def _finished(
+        self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]], upper: Future[Any]
+    ) -> Iterator[Layer]:
+        """The layers of the wheels, lowest first, each as soon as it and those below it are there.
+
+        If ``upper`` fails meanwhile, its error is raised at once: the wheels would be downloaded for nothing.
+        """
         for count, layer in enumerate(planned, 1):
-            made = result_of(jobs[layer.key]) if layer.key in jobs else self._stored(layer.key)
+            made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
             if not all(job.done() for job in jobs.values()):  # else the load of the whole image takes the rest at once
                 self.on_layer(made)
@@ -156,3 +162,12 @@ class Composer:
     def _tell(self, news: Progress) -> None:
         with self._said:
             self.on_progress(news)
+
+
+def _awaited(job: Future[Layer], upper: Future[Any]) -> Layer:
+    waited: Sequence[Future[Any]] = (upper, job)
+    for done in finished(waited):
+        if done is job:
+            break
+        done.result()
+    return job.result()

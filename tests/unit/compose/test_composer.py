@@ -1,0 +1,73 @@
+"""An image is composed in several threads: the first failure ends all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from envbuild.compose import composer
+from envbuild.compose.composer import Composer
+from envbuild.compose.downloads import Downloads
+from envbuild.compose.store import LayerStore
+from envbuild.engine.client import Engine
+from envbuild.engine.model import BuiltImage
+from envbuild.errors import BuildError
+from envbuild.index.thread_pool import DaemonPool
+from envbuild.lock import lock_file
+from envbuild.model import ignore_progress
+from envbuild.workspace import find
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+
+
+class Machine:
+    """In place of the engine: containers that do nothing."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    @contextlib.contextmanager
+    def workshop(self, _image: str) -> Iterator[Any]:
+        self.open += 1
+        try:
+            yield SimpleNamespace(close=lambda: None)
+        finally:
+            self.open -= 1
+
+
+def test_a_step_above_the_wheels_that_fails_ends_the_wait_for_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(composer.skeleton, "diff_ids", lambda *_: ())
+    monkeypatch.setattr(composer.guard, "temporary_folder", lambda _prefix: contextlib.nullcontext(tmp_path))
+    lock, store, machine, end = lock_file.read(find().lock_file(NAME)), LayerStore(tmp_path), Machine(), threading.Event()
+
+    def fetch(*_: object) -> Path:
+        end.wait()
+        raise BuildError("The test is over.")
+
+    def build(stage: str) -> BuiltImage:
+        if not stage:
+            raise BuildError("A step failed.", code="build-step")
+        return BuiltImage(id="sha256:1", seconds=0.0, steps=1, cached=0)
+
+    composing = Composer(
+        engine=cast(Engine, machine),
+        store=store,
+        lock=lock,
+        build=build,
+        downloads=Downloads(lock=lock, store=store, fetch=fetch, on_progress=ignore_progress),
+        wheels=tmp_path / "wheels",
+        created="2020-01-01T00:00:00Z",
+        on_progress=ignore_progress,
+    )
+    try:
+        with pytest.raises(BuildError, match="A step failed"):
+            DaemonPool(1).submit(composing.compose).result(60)
+    finally:
+        end.set()
+    assert machine.open == 0
