@@ -145,8 +145,8 @@ class _Batch:
 
     def _start(self, job: Job) -> None:
         self._running[job.name] = job, time.monotonic()
+        self._listener.started(job)  # first: it is told of no end whose beginning it does not know
         self._children.start(job.name, self._argv_of(job))
-        self._listener.started(job)
 
     def _tell(self, said: procs.Said) -> None:
         job, _ = self._running[said.key]

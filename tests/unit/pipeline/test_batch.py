@@ -153,6 +153,19 @@ class Impatient(Ears):
         raise KeyboardInterrupt
 
 
+class Hasty(Ears):
+    """Ctrl-C comes while the beginning of an environment is told."""
+
+    def started(self, job: Job) -> None:
+        raise KeyboardInterrupt
+
+
+def test_the_end_of_an_environment_is_told_only_after_its_beginning():
+    script, ears = Script(), Hasty()
+    assert states(run(script, "ab", ears=ears)) == {"a": "interrupted", "b": "not started"}
+    assert (script.started, ears.told) == ([], [])
+
+
 def test_ctrl_c_between_two_environments_is_not_told_as_success():
     found = run(Script(ended("a")), "abc", limit=1, ears=Impatient())
     assert states(found) == {"a": "done", "b": "interrupted", "c": "not started"}
