@@ -302,10 +302,10 @@ class Promise(unittest.TestCase):
     def setUp(self):
         self.clock, self.folder = Clock(), tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder, True)
-        for module in (wire, launch, remote, agent, heartbeat):
+        for module in (wire, launch, watchdog, remote, agent, heartbeat):
             self.stand_in(module, 'now', self.clock.now)
         self.stand_in(wire, 'select', self.clock)
-        for module in (wire, launch):
+        for module in (wire, launch, watchdog):
             self.stand_in(module, 'pause', self.clock.pause)
         self.plan = {'n': 4, 'processes': 4, 'folder': self.folder, 'stall_s': 300, 'stall_first_s': 300, 'places': []}
 
