@@ -14,6 +14,7 @@ from program import ROOT, Program, fresh_root, share_bases
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.prove]
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "chainer-4.3.1-cpu-py27-debian11")
+PATIENCE_S = 4 * 3600  # a slow machine compiles packages for an hour
 # Only the loopback device, which Docker needs; the engine's mounts stay in the namespace.
 APART = ("unshare", "--net", "--mount", "--propagation=slave", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
@@ -31,7 +32,7 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> Program:
 @pytest.fixture(scope="module")
 def bundle(online: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("carried") / "bundle"
-    online.run("bundle", *NAMES, "-o", str(folder)).expect(0)
+    online.run("bundle", *NAMES, "-o", str(folder), timeout=PATIENCE_S).expect(0)
     return folder
 
 
@@ -39,12 +40,14 @@ def bundle(online: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def offline(online: Program, root_machine: None, tmp_path: Path) -> Iterator[Program]:
     made = replace(online, home=tmp_path / "home", prefix=APART, environment={"DOCKER_HOST": "<unset>"})
     yield made
-    made.run("engine", "down")
+    made.run("engine", "down", "--purge").expect(0)
 
 
 @pytest.mark.parametrize(("name", "builder"), [(NAMES[0], "docker"), (NAMES[0], "compose"), (NAMES[1], "docker")])
 def test_an_environment_is_made_from_a_bundle_alone(offline: Program, bundle: Path, name: str, builder: str):
-    answer = offline.run("make", "--offline", str(bundle), name, "--builder", builder, "--start-engine", "--json").expect(0)
+    answer = offline.run(
+        "make", "--offline", str(bundle), name, "--builder", builder, "--start-engine", "--json", timeout=PATIENCE_S
+    ).expect(0)
     assert answer.document["status"] == "pass"
     evidence = json.loads((offline.home / f"evidence/{name}.json").read_text())
     assert {"built", "verified", "smoke-cpu"} <= {proof["kind"] for proof in evidence["proofs"]}
