@@ -144,7 +144,7 @@ def _needs_base(tools: Tools, lock: Lock, environment: BundledEnvironment) -> bo
     if planned is None or procs.find("mmdebstrap") is not None:
         return False
     held = bootstrap.cached(tools.workspace, planned)
-    return held is None or (held.adopted and held.archive_sha256 != environment.base)
+    return held is None or not bootstrap.is_whole(held) or (held.adopted and held.archive_sha256 != environment.base)
 
 
 def _no_base(lock: Lock) -> BuildError:

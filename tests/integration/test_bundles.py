@@ -296,8 +296,11 @@ def test_a_base_serves_no_other_bundle_than_its_own(world: World, tmp_path: Path
         assert machine.offline is not None
         machine.offline.supply(machine, lock, wheels=True)
         rootfs = bootstrap.cached(machine.workspace, lock.base.bootstrap)
-    assert rootfs is not None
-    assert rootfs.archive_sha256 == world.manifest()["environments"][0]["base"]
+        assert rootfs is not None
+        assert rootfs.archive_sha256 == world.manifest()["environments"][0]["base"]
+        rootfs.path.write_bytes(b"damaged")
+        machine.offline.supply(machine, lock, wheels=True)
+        assert bootstrap.is_whole(rootfs)
 
 
 @pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
