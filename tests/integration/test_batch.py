@@ -162,12 +162,12 @@ def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program,
     """Ctrl-C once both have begun to build; then both pass, and their smoke tests never overlap; then nothing is left to do."""
     share_bases(program.home)
     words = ("make", *NAMES, "--jobs", "2", "--progress", "plain", "-v")
-    cut = program.interrupt(signal.SIGINT, lambda text: all(f"{name}: [build]" in text for name in NAMES), *words)
+    cut = program.interrupt(signal.SIGINT, lambda text: all(f"{name}: [build]" in text for name in NAMES), *words, patience=1500)
     cut.expect(130)
     assert "interrupted" in cut.out
     assert is_quiet(program)
     junit = tmp_path / "junit.xml"
-    made = program.run(*words, "--json", "--junit", str(junit)).expect(0)
+    made = program.run(*words, "--json", "--junit", str(junit), timeout=3000).expect(0)
     # The first run may have finished one of them while the other had just begun to build.
     assert "done" in states(made.document).values()
     assert set(states(made.document).values()) <= {"done", "kept"}
