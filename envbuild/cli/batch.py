@@ -118,7 +118,7 @@ def run(
         rest = [job for job in jobs if job.name not in done_names]
         stops = not wanted.keep_going and any(outcome.state == "failed" for outcome in done)
         if rest and builder and not stops:
-            told.disk = _require_space(tools, rest, builder)
+            told.disk = _require_space(tools, rest, builder, anew=bool(context.params.get("no_cache")))
     if rest and not stops:
         done += _run(session, rest, len(done), wanted, command_line(session, context), told.disk)
     by_name = {outcome.job.name: outcome for outcome in done}
@@ -164,10 +164,10 @@ def _one(attempt: Attempt, job: Job, watch: Watch, tools: Tools) -> tuple[Mappin
     return attempt(tools, job, watch)
 
 
-def _require_space(tools: Tools, jobs: Sequence[Job], builder: str) -> DiskNeed:
+def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: bool) -> DiskNeed:
     from envbuild.pipeline import disk_need
 
-    need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=builder == "compose")
+    need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=builder == "compose", anew=anew)
     disk_need.require_space(disk_need.disks(tools.workspace.home, tools.engine.info, need))
     return need
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envbuild import files
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model.lock import Lock
 from envbuild.pipeline.stored_locks import read_locked
@@ -96,14 +97,27 @@ def require_space(disks: Sequence[Disk]) -> None:
             )
 
 
-def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool) -> DiskNeed:
-    """Estimate what building ``names`` needs; an environment without a lock, or with a damaged one, counts as unknown."""
-    locked = [_lock_of(tools, name) for name in names]
+def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
+    """Estimate what building ``names`` needs; an environment without a lock, or with a damaged one, counts as unknown.
+
+    An environment of which the engine has an image of the same lock and builder needs nothing, unless all is built ``anew``:
+    a change of the smoke test or of a step makes only its last layers new.
+    """
+    locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     folder = tools.workspace.downloads
     held = [path.name for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     need = estimate([lock for lock in locked if lock], held, shares_layers=shares_layers)
     without = sum(lock is None for lock in locked)
     return DiskNeed(downloads=need.downloads, images=need.images, unknown=need.unknown + without)
+
+
+def _has_image(tools: Tools, name: str, *, is_composed: bool) -> bool:
+    from envbuild import build
+
+    record, path = build.read_record(tools.workspace, name), tools.workspace.lock_file(name)
+    if record is None or not path.is_file() or record.lock != files.sha256_of(path):
+        return False
+    return (record.builder == "compose") == is_composed and tools.engine.image(record.image) is not None
 
 
 def _lock_of(tools: Tools, name: str) -> Lock | None:

@@ -162,7 +162,9 @@ def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program,
     """Ctrl-C once both have begun to build; then both pass, and their smoke tests never overlap; then nothing is left to do."""
     share_bases(program.home)
     words = ("make", *NAMES, "--jobs", "2", "--progress", "plain", "-v")
-    cut = program.interrupt(signal.SIGINT, lambda text: all(f"{name}: [build]" in text for name in NAMES), *words, patience=1500)
+    cut = program.interrupt(
+        signal.SIGINT, lambda text: all(f"{name}: [build]" in text for name in NAMES), *words, patience=1500
+    )
     cut.expect(130)
     assert "interrupted" in cut.out
     assert is_quiet(program)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import verify_locks
 
+from envbuild import build, codec, files
 from envbuild.errors import BuildError
+from envbuild.lock import lock_file
 from envbuild.model.lock import DebianPackage, Lock
-from envbuild.pipeline.disk_need import Disk, estimate, require_space
+from envbuild.pipeline.disk_need import Disk, DiskNeed, estimate, need_of, require_space
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
 
 SHARED = "a" * 64
 
@@ -79,3 +85,45 @@ def test_two_needs_on_one_disk_are_added_up():
         require_space([disk(1, needed=60), disk(1, needed=60)])
     assert told.value.code == "no-space"
     assert "Nothing was begun" in told.value.message
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Tools:
+    """A machine with the image of ``x``, built from its lock by its Dockerfile."""
+    made = Tools(Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home"))
+    lock = toy_lock("x", 7)
+    lock_file.write(made.workspace.lock_file("x"), lock)
+    record = build.BuildRecord(
+        name="x",
+        lock=lock_file.digest(lock),
+        inputs="of an earlier smoke test",
+        image="sha256:1",
+        tags=("envbuild:x",),
+        base=build.BaseRecord(reference="", image="", how="", digest="", notes=()),
+        engine="",
+        built_at="",
+        seconds=1.0,
+        steps=1,
+        cached=0,
+        size=0,
+        kept=False,
+    )
+    files.write_atomic(made.workspace.build_record("x"), codec.dumps(record))
+    made.__dict__["engine"] = SimpleNamespace(image=lambda name: "there" if name == "sha256:1" else None)
+    return made
+
+
+def test_a_new_smoke_test_in_images_that_are_there_needs_no_space(tools):
+    assert need_of(tools, ["x"], shares_layers=False) == DiskNeed(downloads=0, images=0, unknown=0)
+
+
+def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
+    whole = DiskNeed(downloads=7 + 100 + 10, images=4 * (7 + 100 + 10), unknown=0)
+    assert need_of(tools, ["x"], shares_layers=False, anew=True) == whole
+    assert need_of(tools, ["x"], shares_layers=True) == whole
+    path = tools.workspace.lock_file("x")
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert need_of(tools, ["x"], shares_layers=False) == whole
+    lock_file.write(path, toy_lock("x", 7))
+    tools.__dict__["engine"] = SimpleNamespace(image=lambda _name: None)
+    assert need_of(tools, ["x"], shares_layers=False) == whole
