@@ -25,7 +25,7 @@ class Selection:
 
 
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
-    """Return the jobs, each environment once.
+    """Return the jobs, each environment once. With a bundle, all environments are those of the bundle.
 
     Raises :class:`UsageError` if names and a choice among all are combined, the error of the first name that is no environment,
     and :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
@@ -37,7 +37,13 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
         )
     if selection.texts:
         return _named(tools, selection.texts, constraints)
-    names = [name for name in committed.names(tools) if not selection.pattern or fnmatchcase(name, selection.pattern)]
+    if selection.revision and tools.offline is not None:
+        raise UsageError(
+            "--changed-since looks at the locks of a checkout, and --offline uses those of the bundle.",
+            hint="Name environments of the bundle, or give --all or --match.",
+        )
+    known = committed.names(tools) if tools.offline is None else tools.offline.names()
+    names = [name for name in known if not selection.pattern or fnmatchcase(name, selection.pattern)]
     if not names and selection.pattern:
         raise UnknownNameError(
             f"No environment matches {selection.pattern!r}.",

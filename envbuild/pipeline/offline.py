@@ -59,6 +59,10 @@ class Offline:
         self.manifest = manifest
         self.recipes: dict[str, Path] = {}  # the copies of users' own environments, by name
 
+    def names(self) -> list[str]:
+        """The names of the environments of the bundle, sorted."""
+        return sorted(each.name for each in self.manifest.environments)
+
     def require(self, name: str) -> BundledEnvironment:
         """Return the environment; raise :class:`BuildError` (``not-in-bundle``) if the bundle does not have it."""
         found = self.manifest.environment(name)

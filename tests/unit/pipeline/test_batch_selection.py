@@ -12,8 +12,10 @@ from envbuild.errors import UnknownNameError, UsageError
 from envbuild.pipeline import changed_since, disk_need
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.batch_selection import Selection, select
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, Manifest
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.disk_need import DiskNeed
+from envbuild.pipeline.offline import Offline
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -54,6 +56,18 @@ def test_a_pattern_without_a_match_is_an_unknown_name(tools):
     with pytest.raises(UnknownNameError) as told:
         names(tools, pattern="tf-*")
     assert told.value.code == "nothing-matches"
+
+
+def test_with_a_bundle_all_environments_are_those_of_the_bundle(tools, tmp_path):
+    held = tuple(BundledEnvironment(name=name, lock="0" * 64) for name in ("my-lab", NAME))
+    manifest = Manifest(schema=1, made_by="t", environments=held, files=())
+    tools.offline = Offline(BundleFolder(tmp_path), manifest)
+    assert names(tools, every=True) == ["my-lab", NAME]
+    assert names(tools, pattern="my-*") == ["my-lab"]
+    with pytest.raises(UnknownNameError):
+        names(tools, pattern="other-*")
+    with pytest.raises(UsageError, match="bundle"):
+        names(tools, revision="HEAD")
 
 
 @pytest.mark.parametrize("asked", [{}, {"texts": (NAME,), "every": True}, {"texts": (NAME,), "pattern": "w*"}])
