@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from envbuild.model import as_news
 from envbuild.model.lock import Lock
 from envbuild.pipeline.tools import Tools
 
@@ -26,7 +27,7 @@ def composer(tools: Tools, lock: Lock) -> Composition:
     from envbuild.compose.store import LayerStore
 
     dockerfile = render.skeleton(lock, tools.recipes, tools.templates)
-    store = LayerStore(tools.workspace.layers)
+    store = LayerStore(tools.workspace.layers, as_news("build", tools.on_progress))
     downloads = Downloads(
         lock=lock,
         store=store,
