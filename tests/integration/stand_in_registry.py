@@ -28,6 +28,11 @@ class Registry:
     faults: dict[str, list[int]] = field(default_factory=dict)
     break_uploads: int = 0
     break_downloads: int = 0
+    silent: str = (
+        ""  # the digest of a blob, or "uploads": nothing comes until `goes_on`, or until the client has waited too long
+    )
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    waited_too_long: bool = False
     knows_ranges: bool = True
     token: str = ""
     basic: str = ""
@@ -147,6 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)
         elif self.command == "GET":
+            if rest == self.registry.silent:
+                self._keep_silent()
             self._give_blob(blobs.get(rest))
         elif self.command == "POST":
             self._begin(name, query)
@@ -179,12 +186,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
 
     def _begin(self, name: str, query: dict[str, list[str]]) -> None:
+        if self.registry.silent == "uploads":
+            self._keep_silent()
         digest, source = query.get("mount", [""])[0], query.get("from", [""])[0]
         if digest in self.registry.blobs.get(source, {}):
             self.registry.blobs[name][digest] = self.registry.blobs[source][digest]
             self._answer(201)
         else:
             self._answer(202, Location=f"/v2/{name}/blobs/uploads/1?state=x")
+
+    def _keep_silent(self) -> None:
+        self.registry.waited_too_long |= not self.registry.goes_on.wait(100)
 
     def _manifest(self, reference: str, body: bytes) -> None:
         if self.command == "PUT":

@@ -13,6 +13,7 @@ from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import bounded_adapter, manifest
+from envbuild.compose.outputs import pull as pulls
 from envbuild.compose.outputs.pull import Pulled, digest_of, pull
 from envbuild.compose.outputs.registry import Tags, push
 from envbuild.compose.store import LayerStore
@@ -294,6 +295,22 @@ def test_only_the_right_to_read_is_asked_for(registry, there, here, image, docke
         return
     assert pulled(registry, here).image == image
     assert registry.scopes == [["repository:lab/env:pull"]]
+
+
+def test_ctrl_c_does_not_wait_for_a_silent_registry(registry, there, here, image, monkeypatch):
+    share(image, there, registry)
+    monkeypatch.setattr(pulls, "PATIENCE_S", 0.1)
+    registry.silent = f"sha256:{image.layers[2].digest}"
+
+    def news(_each: Progress) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pull(f"{registry.host}/lab/env", "v1", here, news)
+        assert not registry.waited_too_long and not here.has(image.layers[2])
+    finally:
+        registry.goes_on.set()
 
 
 def test_ctrl_c_ends_a_pull(registry, there, here, image):

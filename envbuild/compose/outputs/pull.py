@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -19,10 +19,12 @@ from envbuild.compose.outputs.registry_client import Client, Repository, parse
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
 from envbuild.errors import PublishError
+from envbuild.index.thread_pool import DaemonPool, finished
 from envbuild.model import OnProgress, Progress
 
 STAGE = "pull"
 _AT_ONCE = 3  # as many layers as docker fetches at once
+PATIENCE_S = 10.0  # how long a pull that was ended waits for what is under way
 _KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
 # Docker's own names for the same files.
 _OCI = {
@@ -160,18 +162,19 @@ class _Pull:
         """The layers by digest, with their unpacked sizes, fetched if the store lacks them."""
         known = {entry.layer.digest: entry.layer for entry in self._store.entries()}
         largest_first = sorted(layers, key=lambda layer: -layer.size)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            try:
-                futures = {layer.digest: pool.submit(self._fetch, layer, known.get(layer.digest)) for layer in largest_first}
-                done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-            finally:  # an error or Ctrl-C: what is under way ends within a piece
-                self._stopped.set()
-                pool.shutdown(wait=True, cancel_futures=True)
+        pool = DaemonPool(_AT_ONCE)
+        futures = {layer.digest: pool.submit(self._fetch, layer, known.get(layer.digest)) for layer in largest_first}
+        try:
+            for future in finished(futures.values()):
+                future.result()
+        finally:  # an error or Ctrl-C: what is under way ends within a piece, and a silent registry is not waited for
+            self._stopped.set()
+            wait(futures.values(), timeout=PATIENCE_S)
         return {digest: future.result() for digest, future in futures.items()}
 
     def _fetch(self, layer: Layer, known: Layer | None) -> Layer:
+        if self._stopped.is_set():
+            raise _StoppedError
         key = hashlib.sha256(f"pulled 1 {layer.digest} {layer.diff_id}".encode()).hexdigest()
         if known is not None and (known.diff_id, known.size) == (layer.diff_id, layer.size) and self._store.has(known):
             found: Layer | None = known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 
 from envbuild.compose.model import ComposedImage, Layer
@@ -12,10 +12,12 @@ from envbuild.compose.outputs import archive, credentials, manifest
 from envbuild.compose.outputs.registry_client import Body, Client, parse
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
+from envbuild.index.thread_pool import DaemonPool, finished
 from envbuild.model import OnProgress, Progress
 
 STAGE = "push"
 _AT_ONCE = 3  # as many layers as docker sends at once
+PATIENCE_S = 10.0  # how long a push that was ended waits for what is under way
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,17 +138,18 @@ class _Push:
 
     def _send_layers(self, layers: Sequence[Layer]) -> None:
         largest_first = sorted(layers, key=lambda layer: -layer.size)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            try:
-                futures = [pool.submit(self._send_layer, layer) for layer in largest_first]
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-            finally:  # an error or Ctrl-C: what is under way ends within a piece
-                self._stopped.set()
-                pool.shutdown(wait=True, cancel_futures=True)
+        pool = DaemonPool(_AT_ONCE)
+        futures = [pool.submit(self._send_layer, layer) for layer in largest_first]
+        try:
+            for future in finished(futures):
+                future.result()
+        finally:  # an error or Ctrl-C: what is under way ends within a piece, and a silent registry is not waited for
+            self._stopped.set()
+            wait(futures, timeout=PATIENCE_S)
 
     def _send_layer(self, layer: Layer) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
         if not self._is_there(layer):
             self._client.upload(layer.digest, Body(layer.size, _Pieces(self, layer)))
 
