@@ -272,9 +272,9 @@ def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, pl
     before = {tag: engine.image(tag).id for tag in record.tags}
     assemble = build.assemble
 
-    def assemble_late(*words: object) -> Path:
+    def assemble_late(*words: object, **more: object) -> Path:
         steal()
-        return assemble(*words)
+        return assemble(*words, **more)
 
     monkeypatch.setattr(build, "assemble", assemble_late)
     adapter = place.recipes / "toy" / "smoke.py"

@@ -94,7 +94,9 @@ def test_an_installed_wheel_does_not_say_when_it_was_made(tmp_path: Path) -> Non
         wheel.writestr("toy-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("toy-1.dist-info/RECORD", "toy.py,,\ntoy-1.dist-info/METADATA,,\ntoy-1.dist-info/WHEEL,,\n")
     venv.create(prefix, symlinks=True)
+    (tmp_path / "begun").touch()
     functions = STEP.read_text().partition('\nmkdir -p "${scratch}"')[0].replace("/mnt/", f"{mounted}/")
+    functions = functions.replace("/dev/shm/envbuild", str(tmp_path))
     script = f"{functions}\ncompile() {{ :; }}\ncache={tmp_path}/cache\npip-install-built {prefix}\n"
     done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
