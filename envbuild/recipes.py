@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,15 +106,24 @@ class Recipe:
 def load(workspace: Workspace) -> dict[str, Recipe]:
     """Every recipe of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
     problems: list[Problem] = []
-    found: dict[str, Recipe] = {}
-    for folder in sorted(path for path in workspace.recipes.glob(f"[!{_NO_RECIPE}]*") if path.is_dir()):
-        recipe = _read(folder, workspace.root, problems)
-        if recipe is not None:
-            found[recipe.name] = recipe
+    found = _read_all(workspace, workspace.recipes.glob(f"[!{_NO_RECIPE}]*"), problems)
     for recipe in found.values():
         _check_adapters(recipe, found, workspace.recipes.relative_to(workspace.root), problems)
     yaml_reader.raise_for(problems, "The recipes")
     return found
+
+
+def load_some(workspace: Workspace, names: Iterable[str]) -> dict[str, Recipe]:
+    """Those of the recipes ``names`` that there are, read by themselves: the adapters that they borrow are not looked up."""
+    problems: list[Problem] = []
+    found = _read_all(workspace, (workspace.recipes / name for name in names), problems)
+    yaml_reader.raise_for(problems, "The recipes")
+    return found
+
+
+def _read_all(workspace: Workspace, folders: Iterable[Path], problems: list[Problem]) -> dict[str, Recipe]:
+    read = (_read(folder, workspace.root, problems) for folder in sorted(folders) if folder.is_dir())
+    return {recipe.name: recipe for recipe in read if recipe is not None}
 
 
 def _check_adapters(recipe: Recipe, known: Mapping[str, Recipe], folder: Path, problems: list[Problem]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
     """Return the current subject of proofs of ``name``: hashes of its lock, rendering and guest. None without a lock.
 
-    Finding the guest takes reading all recipes: ``with_guest=False`` leaves it empty. Only the guest and a user's recipe take
+    Finding the guest takes reading recipes: ``with_guest=False`` leaves it empty. Only the guest and a user's recipe take
     reading the lock: its hash is that of its bytes. Raises :class:`InvalidInputError` for a lock that was read and is damaged.
     """
     from envbuild import image_inputs
@@ -37,11 +37,10 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
         rendered = image_inputs.rendering_digest(tools.workspace, custom, written) if written else ""
     except EnvbuildError:
         rendered = ""  # a file of the user's own that the image copies is gone: what rests on it is stale
-    return Subject(
-        lock=files.sha256_of(path),
-        rendering=rendered,
-        guest=image_inputs.guest_digest(tools.workspace, lock, tools.recipes) if with_guest and lock is not None else "",
-    )
+    guest = ""
+    if with_guest and lock is not None:
+        guest = image_inputs.guest_digest(tools.workspace, lock, tools.recipes_of(lock.environment))
+    return Subject(lock=files.sha256_of(path), rendering=rendered, guest=guest)
 
 
 def held(tools: Tools, name: str) -> Evidence:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.matrix.platform import BuildTool
     from envbuild.matrix.types import Matrix
-    from envbuild.model import OnProgress
+    from envbuild.model import Environment, OnProgress
     from envbuild.model.lock import Artifact, SourceArchive
     from envbuild.pipeline.offline import Offline
     from envbuild.recipes import Recipe
@@ -108,6 +108,14 @@ class Tools:
         from envbuild import recipes
 
         return recipes.load(self.workspace)
+
+    def recipes_of(self, environment: Environment) -> Mapping[str, Recipe]:
+        """The recipes of ``environment``. Reads no others, unless all were read already."""
+        from envbuild import recipes
+
+        if "recipes" in self.__dict__:
+            return self.recipes
+        return recipes.load_some(self.workspace, {framework.recipe for framework in environment.frameworks})
 
     @functools.cached_property
     def templates(self) -> Mapping[str, str]:

@@ -116,3 +116,11 @@ def test_templates_that_are_not_text_are_an_error_of_ours(tmp_path: Path) -> Non
     (place.partials / "os.j2").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInputError, match=r"os\.j2"):
         recipes.templates(place)
+
+
+def test_some_recipes_are_read_without_the_others(tmp_path: Path) -> None:
+    place = workspace(tmp_path, {"alpha": GOOD, "beta": GOOD})  # beta names itself alpha, which is refused
+    whole = recipes.load_some(place, ["alpha", "gamma"])
+    assert list(whole) == ["alpha"]
+    with pytest.raises(InvalidInputError, match="beta"):
+        recipes.load_some(place, ["alpha", "beta"])
