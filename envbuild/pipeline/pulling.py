@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from envbuild.compose.store import LayerStore
 
 _REPOSITORY = "envbuild"
+_OTHERS = "envbuild/pulled"  # for images that this checkout does not build: no name of a verified image moves to one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +55,7 @@ def pull(tools: Tools, name: str, repository: str, tag: str, target: Target | No
     if target is not None:
         image = publishing.write(pulled.image, store, target, (f"{_REPOSITORY}:{wanted}",), tools.on_progress)
         return Fetched(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
-    tags = own.tags if own else (f"{_REPOSITORY}:{wanted.replace(':', '-')}",)
+    tags = own.tags if own else (f"{_OTHERS}:{wanted.replace(':', '-')}",)
     unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"
     image = engine_output.load(tools.engine, pulled.image, store, [unverified], tools.on_progress)
     try:
