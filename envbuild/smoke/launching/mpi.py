@@ -65,7 +65,7 @@ class World(object):
             return None, 'there is no mpirun'
         if VERSION not in said:
             return None, 'mpirun is not that of Open MPI 4'
-        self._folder = tempfile.mkdtemp(prefix='envbuild-smoke-mpi-')
+        self._folder = tempfile.mkdtemp(prefix='mpi-', dir=ctx.folder)    # goes with the launch, also where this rank is killed
         command = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-np', str(ctx.world),
                    sys.executable, '-c', IDLE, self._folder]
         with open(os.path.join(self._folder, 'log'), 'wb') as log, open(os.devnull) as nothing:

@@ -17,7 +17,8 @@ def _speed(report):
         blocks.setdefault(diff.title(run) if run['scaling'] == 'weak' else (run['net'], run['scaling']), []).append(run)
     for runs in sorted(blocks.values(), key=lambda runs: report['runs'].index(runs[0])):
         last = runs[-1]
-        lines += ['speed: %s, %d rounds' % (diff.title(last), len(last['rounds'])), '  %7s %9s %10s  %-20s %7s %6s  %s' % (
+        rounds = len(last['rounds'])
+        lines += ['speed: %s, %d round%s' % (diff.title(last), rounds, '' if rounds == 1 else 's'), '  %7s %9s %10s  %-20s %7s %6s  %s' % (
             'devices', 'ms/step', 'images/s', 'speedup', 'ceiling', 'comm', 'compute + exchange + input')]
         if last['n'] > 1:
             lines.append('  %7d %9.2f %10.0f  1.00' % (1, last['step_ms']['solo'], last['images_per_s']['solo']))

@@ -32,7 +32,7 @@ class Group(object):
 
 class Context(object):
     """Rank 0 of two, on this host unless told otherwise."""
-    rank, world, group = 0, 2, Group()
+    rank, world, group, folder = 0, 2, Group(), ''
 
     def __init__(self, host='127.0.0.1'):
         self.host = host
@@ -41,6 +41,7 @@ class Context(object):
 class Places(unittest.TestCase):
     def setUp(self):
         self.folder, self.kept = tempfile.mkdtemp(), dict(os.environ)
+        Context.folder = self.folder
         self.addCleanup(shutil.rmtree, self.folder)
         self.addCleanup(self._restore)
 
@@ -66,6 +67,7 @@ class Places(unittest.TestCase):
     def test_leaving_ends_mpirun_and_removes_what_it_wrote(self):
         self.mpirun()
         world = mpi.World(Context())
+        self.assertEqual(os.path.dirname(world._folder), self.folder)       # of the launch, which removes it in any case
         world.leave()
         self.assertIsNotNone(world._mpirun.poll())
         self.assertFalse(os.path.exists(world._folder))
