@@ -59,7 +59,7 @@ class Training:
         return found
 
     def exchanged(self, name: str, gradients: list[Any], replica: int) -> Any:
-        """What a replica gets of one parameter's gradients; the same for both unless a fault changes it."""
+        """Return the gradient that a replica applies to one parameter. Both apply the same unless a fault is planted."""
         return sum(gradients) / np.float32(len(gradients))
 
     def update(self, replica: int, step: int, p: Weights, v: Weights, g: Weights) -> None:

@@ -129,7 +129,7 @@ class _LiveBatch:
         self._speeds[job.name] = Speeds()
 
     def news(self, job: Job, news: Progress) -> None:
-        """Update the bar of the environment. A warning is printed above the bars."""
+        """Show news in the bar of its environment, and warnings as lines above the bars."""
         if news.warning:
             self.line(job, f"warning: {news.message}")
             return

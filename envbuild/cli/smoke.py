@@ -1,4 +1,4 @@
-"""``envbuild smoke NAME…``: train in the built image, and judge."""
+"""``envbuild smoke NAME…``: run the smoke test in the built images, and print its verdict."""
 
 from __future__ import annotations
 

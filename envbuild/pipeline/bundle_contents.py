@@ -63,7 +63,7 @@ def _kind(pin: fetching.Pin) -> Kind:
 
 
 def obstacles(lock: Lock) -> Iterator[str]:
-    """Why a build of ``lock`` would use the network even with all files that the lock pins."""
+    """Return the reasons why a build of ``lock`` needs more than the files that the lock pins. If none, it can be bundled."""
     environment = lock.environment
     yield from (f"{gap.what} is not pinned: {gap.why}" for gap in lock.missing)
     yield from (f"no file of {each.name} is pinned" for each in incomplete_locks.unpinned_frameworks(lock))

@@ -27,7 +27,7 @@ class Settled:
     """
 
     def __init__(self, tools: Tools, watch: Watch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
-        """``tools`` are those of :func:`envbuild.pipeline.unchanged.view`. The command reads the files below ``read``, too."""
+        """``tools`` come from :func:`envbuild.pipeline.unchanged.view`. ``read`` are the folders that the command reads."""
         self._tools = tools
         self._watch = watch
         self._began = time.time_ns()

@@ -1,4 +1,4 @@
-"""The HTTP adapter of the registry client. It bounds every answer that is held in memory."""
+"""The HTTP adapter of the registry client. It refuses answers that are too large to be held in memory."""
 
 from __future__ import annotations
 

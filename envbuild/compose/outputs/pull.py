@@ -189,7 +189,10 @@ class _Pull:
         return self._store.add(key, lambda stream: self._write(layer, stream), about=about)
 
     def _write(self, layer: Layer, stream: BinaryIO) -> Layer:
-        """Write the layer to ``stream`` and unpack it meanwhile, which proves its diff id."""
+        """Write the layer to ``stream``. Compare the hashes of its packed and unpacked bytes with those that the image names.
+
+        Raises :class:`PublishError` if one differs.
+        """
         blob, tar, size = hashlib.sha256(), hashlib.sha256(), 0
         pieces = noting(self._pieces(layer), blob.update, stream.write)
         try:

@@ -347,7 +347,7 @@ def _refused(repository: Repository, verb: str, method: str, answer: requests.Re
     return PublishError(
         f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
         code="registry-refused",
-        hint="Run the command again: layers that arrived are not sent again.",
+        hint="Run the command again: it transfers only the layers that have not arrived.",
     )
 
 
@@ -363,7 +363,7 @@ def _broken_off(repository: Repository) -> PublishError:
     return PublishError(
         f"The registry of {repository} stopped in the middle of a layer.",
         code="registry-unreachable",
-        hint="Run the command again: layers that arrived are not sent again.",
+        hint="Run the command again: it transfers only the layers that have not arrived.",
     )
 
 
@@ -375,7 +375,7 @@ def _unreachable(repository: Repository, error: Exception) -> PublishError:
         code="registry-unreachable",
         hint=f"Put its CA into {_CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
         if certificate
-        else "Run the command again: layers that arrived are not sent again.",
+        else "Run the command again: it transfers only the layers that have not arrived.",
     )
 
 
