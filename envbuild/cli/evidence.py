@@ -73,6 +73,8 @@ def command(  # noqa: PLR0917 - click's signature
     attempts: list[Attempt] = []
     with display(session) as shown:
         tools = session.tools(names, on_progress=shown.news, start_engine=start_engine)
+        if check:
+            evidence_records.require_checkout(tools)
         wanted = evidence_records.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
         if prove:
             from envbuild.smoketest import SmokeOptions

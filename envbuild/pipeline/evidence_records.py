@@ -96,7 +96,7 @@ def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
     Raises :class:`UsageError` (``not-a-checkout``) if the facts and recipes are an installed package's.
     """
-    _require_checkout(tools)
+    require_checkout(tools)
     changed = []
     for name in names:
         committed, cached = proofs.files_of(tools, name)
@@ -110,12 +110,12 @@ def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
 
 def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
-    """Remove stale proofs from the repository and the cache folder; return the changed files."""
+    """Remove stale proofs from the repository, if this is a checkout, and from the cache folder; return the changed files."""
     changed = []
     for name in names:
         subject = proofs.subject_of(tools, name)
         for path in proofs.files_of(tools, name):
-            if not path.exists() or (tools.user_recipe is not None and path == tools.workspace.committed_evidence(name)):
+            if not path.exists() or (not _is_checkout(tools) and path == tools.workspace.committed_evidence(name)):
                 continue
             before = evidence.read(path, name)
             after = evidence.current(before, subject) if subject else Evidence(schema=1, name=name, proofs=())
@@ -124,12 +124,16 @@ def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
     return changed
 
 
-def _require_checkout(tools: Tools) -> None:
-    workspace = tools.workspace
-    if tools.user_recipe is not None or workspace.output != workspace.images:
+def require_checkout(tools: Tools) -> None:
+    """Raise :class:`UsageError` (``not-a-checkout``) for a user's own recipe, or if facts and recipes are a package's."""
+    if not _is_checkout(tools):
         what = "An environment of your own" if tools.user_recipe is not None else "An installed envbuild"
         raise UsageError(
             f"{what} has no repository to record evidence in.",
             code="not-a-checkout",
             hint="Proofs stay in the cache folder and count there. Record in a checkout: --root FOLDER, or run it there.",
         )
+
+
+def _is_checkout(tools: Tools) -> bool:
+    return tools.user_recipe is None and not tools.workspace.is_packaged

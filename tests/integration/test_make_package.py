@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -59,7 +60,27 @@ def test_locks_go_to_the_users_own_folder_and_renderings_to_the_working_folder(i
     (dockerfile.parent / "notes.txt").write_text("mine")
     assert "(kept)" in run(installed, "render", "tf-2.21-cpu").stdout
     assert (dockerfile.parent / "notes.txt").read_text() == "mine"
-    assert run(installed, "render", "--all", "--check").returncode == 0
+    done = run(installed, "render", "--all", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_lock_of_the_users_leaves_the_packages_evidence_alone(installed):
+    """The package's proofs belong to its own lock: a user's other lock neither fails a check nor writes into the package."""
+    shipped = installed / "site/envbuild/_data/images"
+    evidence = next(path for path in sorted((shipped / "evidence").glob("*.json")) if json.loads(path.read_text())["proofs"])
+    proofs = evidence.read_bytes()
+    theirs = installed / "home/images/environments" / evidence.stem / "lock.json"
+    lock = json.loads((shipped / "environments" / evidence.stem / "lock.json").read_text())
+    lock["environment"]["frameworks"][0]["released"] = "2001-01-01"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text(json.dumps(lock))
+    done = run(installed, "evidence", evidence.stem, "--prune", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["environments"][0]["stale"], "the user's lock was not taken"
+    assert evidence.read_bytes() == proofs
+    theirs.unlink()
+    done = run(installed, "evidence", evidence.stem, "--check")
+    assert done.returncode == 2 and "has no repository" in done.stderr
 
 
 def test_the_guest_and_its_adapters_are_in_the_wheel(installed):
