@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import pytest
 from engine_toy import environment
+from stand_in_registry import Registry, serve
 
 from envbuild import workspace as workspaces
 from envbuild.engine import bases, daemon, private_engine
@@ -98,6 +99,23 @@ def debian12(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
     if isinstance(pinned, Missing):
         unavailable(f"no Debian 12 can be had here: {pinned.why}")
     return bases.provide(pinned, environment(), engine, workspace, ignore_progress)
+
+
+@pytest.fixture
+def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Docker's own settings, of a user who is logged in nowhere; proxies are not asked for what is on loopback."""
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    return folder / "config.json"
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """A registry that stands in for a real one, on loopback."""
+    with serve(Registry()) as served:
+        yield served
 
 
 @pytest.fixture

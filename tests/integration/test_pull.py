@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import composed
 import pytest
-from stand_in_registry import Registry, serve
+from stand_in_registry import Registry
 
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import bounded_adapter, manifest
@@ -22,20 +22,7 @@ from envbuild.model import Progress, ignore_progress
 
 MEGABYTE = bytes(range(256)) * 4096
 
-
-@pytest.fixture(autouse=True)
-def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody is logged in anywhere; proxies are not asked for what is on loopback."""
-    (tmp_path / "docker").mkdir()
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    return tmp_path / "docker/config.json"
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with serve(Registry()) as served:
-        yield served
+pytestmark = pytest.mark.usefixtures("docker_config")
 
 
 @pytest.fixture

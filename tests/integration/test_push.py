@@ -28,26 +28,12 @@ from envbuild.model import Progress, ignore_progress
 
 CI = Tags(moving=["latest"])
 
+pytestmark = pytest.mark.usefixtures("docker_config")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> LayerStore:
     return LayerStore(tmp_path / "store")
-
-
-@pytest.fixture(autouse=True)
-def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody is logged in anywhere; proxies are not asked for what is on loopback."""
-    folder = tmp_path / "docker"
-    folder.mkdir()
-    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    return folder / "config.json"
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with serve(Registry()) as served:
-        yield served
 
 
 @pytest.fixture

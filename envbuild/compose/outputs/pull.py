@@ -16,6 +16,7 @@ from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, manifest
 from envbuild.compose.outputs.bounded_adapter import LARGEST
 from envbuild.compose.outputs.registry_client import Client, Repository, parse
+from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
 from envbuild.errors import PublishError
@@ -91,13 +92,12 @@ class _Pull:
         self._on_progress = on_progress
         self._stopped = stopped
         self._lock = threading.Lock()
-        self._done = self._total = self._received = self._present = 0
+        self._received = self._present = 0
 
     def run(self, tag: str) -> Pulled:
         digest, told = self._manifest(tag)
         config, layers = self._described(told)
         distinct = archive.layers_once(ComposedImage(config=config, layers=layers))
-        self._total = sum(layer.size for layer in distinct)
         whole = self._fetch_all(distinct)
         image = ComposedImage(config=config, layers=tuple(whole[layer.digest] for layer in layers))
         return Pulled(image=image, digest=digest, received=self._received, present=self._present)
@@ -162,8 +162,14 @@ class _Pull:
         """The layers by digest, with their unpacked sizes, fetched if the store lacks them."""
         known = {entry.layer.digest: entry.layer for entry in self._store.entries()}
         largest_first = sorted(layers, key=lambda layer: -layer.size)
+        progress = TransferProgress(
+            self._on_progress,
+            stage=STAGE,
+            message=f"pulling from {self._client.repository}",
+            total=sum(layer.size for layer in layers),
+        )
         pool = DaemonPool(_AT_ONCE)
-        futures = {layer.digest: pool.submit(self._fetch, layer, known.get(layer.digest)) for layer in largest_first}
+        futures = {layer.digest: pool.submit(self._fetch, layer, known.get(layer.digest), progress) for layer in largest_first}
         try:
             for future in finished(futures.values()):
                 future.result()
@@ -172,7 +178,7 @@ class _Pull:
             wait(futures.values(), timeout=PATIENCE_S)
         return {digest: future.result() for digest, future in futures.items()}
 
-    def _fetch(self, layer: Layer, known: Layer | None) -> Layer:
+    def _fetch(self, layer: Layer, known: Layer | None, progress: TransferProgress) -> Layer:
         if self._stopped.is_set():
             raise _StoppedError
         key = hashlib.sha256(f"pulled 1 {layer.digest} {layer.diff_id}".encode()).hexdigest()
@@ -183,18 +189,18 @@ class _Pull:
         if found is not None:
             with self._lock:
                 self._present += 1
-            self._count(layer.size)
+            progress.add(layer.size)
             return replace(found, files=layer.files)
         about = f"pulled from {self._client.repository}"
-        return self._store.add(key, lambda stream: self._write(layer, stream), about=about)
+        return self._store.add(key, lambda stream: self._write(layer, stream, progress), about=about)
 
-    def _write(self, layer: Layer, stream: BinaryIO) -> Layer:
+    def _write(self, layer: Layer, stream: BinaryIO, progress: TransferProgress) -> Layer:
         """Write the layer to ``stream``. Compare the hashes of its packed and unpacked bytes with those that the image names.
 
         Raises :class:`PublishError` if one differs.
         """
         blob, tar, size = hashlib.sha256(), hashlib.sha256(), 0
-        pieces = noting(self._pieces(layer), blob.update, stream.write)
+        pieces = noting(self._pieces(layer, progress), blob.update, stream.write)
         try:
             for output in unpacked(pieces, layer.media_type):
                 tar.update(output)
@@ -207,26 +213,14 @@ class _Pull:
             raise _differs(self._client.repository, f"sha256:{layer.digest}")
         return replace(layer, unpacked=size)
 
-    def _pieces(self, layer: Layer) -> Iterator[bytes]:
+    def _pieces(self, layer: Layer, progress: TransferProgress) -> Iterator[bytes]:
         for piece in self._client.blob(layer.digest, layer.size):
             if self._stopped.is_set():
                 raise _StoppedError
             with self._lock:
                 self._received += len(piece)
-            self._count(len(piece))
+            progress.add(len(piece))
             yield piece
-
-    def _count(self, size: int) -> None:
-        with self._lock:
-            self._done += size
-            news = Progress(
-                stage=STAGE,
-                message=f"pulling from {self._client.repository}",
-                done=float(self._done),
-                total=float(self._total),
-                unit="bytes",
-            )
-            self._on_progress(news)
 
     def _json(self, content: bytes) -> Mapping[str, Any]:
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, manifest
 from envbuild.compose.outputs.registry_client import Body, Client, parse
+from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
 from envbuild.index.thread_pool import DaemonPool, finished
@@ -90,12 +91,16 @@ class _Push:
         self._image = image
         self._store = store
         self._mount_from = mount_from
-        self._on_progress = on_progress
         self._told = manifest.manifest(image)
         self._lock = threading.Lock()
         self._stopped = stopped
-        self._sent = self._done = self._present = self._mounted = 0
-        self._total = sum(layer.size for layer in archive.layers_once(image))
+        self._sent = self._present = self._mounted = 0
+        self._progress = TransferProgress(
+            on_progress,
+            stage=STAGE,
+            message=f"pushing to {client.repository}",
+            total=sum(layer.size for layer in archive.layers_once(image)),
+        )
 
     def run(self, tags: Tags) -> Pushed:
         layers = archive.layers_once(self._image)
@@ -183,16 +188,8 @@ class _Push:
     def count(self, size: int, sent: int = 0) -> None:
         """Note that ``size`` more bytes are in the registry, or fewer, and that ``sent`` were sent for that."""
         with self._lock:
-            self._done += size
             self._sent += sent
-            news = Progress(
-                stage=STAGE,
-                message=f"pushing to {self._client.repository}",
-                done=float(self._done),
-                total=float(self._total),
-                unit="bytes",
-            )
-            self._on_progress(news)
+        self._progress.add(size)
 
     def _send_config(self) -> None:
         own = manifest.config(self._image)

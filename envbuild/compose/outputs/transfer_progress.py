@@ -1,0 +1,28 @@
+"""Counts the bytes of a transfer that several threads share, and tells its progress."""
+
+from __future__ import annotations
+
+import threading
+
+from envbuild.model import OnProgress, Progress
+
+
+class TransferProgress:
+    """``total`` is in bytes. Safe for threads."""
+
+    def __init__(self, on_progress: OnProgress, *, stage: str, message: str, total: int) -> None:
+        self._on_progress = on_progress
+        self._stage = stage
+        self._message = message
+        self._total = total
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """Count ``size`` bytes as done (a negative number takes some back), and tell it."""
+        with self._lock:  # held while it is told, so that no older number follows a newer one
+            self._done += size
+            news = Progress(
+                stage=self._stage, message=self._message, done=float(self._done), total=float(self._total), unit="bytes"
+            )
+            self._on_progress(news)
