@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.bundle_contents import Lack
 
 _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
 
@@ -29,8 +35,8 @@ def command(session: Session, /, offline: Path | None) -> int:
     something is missing that building needs, the exit code is 6 and `ok` in the JSON document is false; planning, locking and
     rendering still work.
 
-    With --offline it reads every file of a bundle, and says which environments can be built from it. The exit code is 5 if a
-    file is missing or damaged.
+    With --offline it reads every file of a bundle, and says which environments can be built from it on this machine. The exit
+    code is 5 if one cannot. A damaged base stops no build where mmdebstrap makes it again from the bundle's Debian packages.
     """
     return _machine(session) if offline is None else _bundle(session, offline)
 
@@ -73,7 +79,7 @@ def _bundle(session: Session, folder: Path) -> int:
             done += count
             shown.news(Progress(stage="bundle", message="reading files", done=done, unit="bytes"))
 
-        manifest, found = bundle_contents.check(bundle, tell)
+        manifest, found = bundle_contents.check(session.workspace, bundle, tell)
     ok = bool(found) and all(each.ok for each in found)
     unneeded = len({*bundle.names()} - {file.sha256 for file in manifest.files})
     session.document(
@@ -88,7 +94,8 @@ def _bundle(session: Session, folder: Path) -> int:
                     "ok": each.ok,
                     "files": each.files,
                     "size": each.size,
-                    "lacks": [{"name": lack.name, "sha256": lack.sha256, "fault": lack.fault} for lack in each.lacks],
+                    "lacks": _lacks(each.lacks),
+                    "unused_lacks": _lacks(each.unused_lacks),
                     "error": each.error,
                 }
                 for each in found
@@ -96,10 +103,15 @@ def _bundle(session: Session, folder: Path) -> int:
             "unneeded": unneeded,
         }
     )
+    rights = "" if os.geteuid() == 0 else " (without root, mmdebstrap needs user namespaces)"
     for each in found:
         session.out(f"{'ok' if each.ok else 'BROKEN':<8} {each.name}  {each.files} files, {each.size / 1e9:.2f} GB")
         for why in (*([each.error] if each.error else []), *each.lacks):
             session.out(f"{'':<8} {why}")
+        for lack in each.unused_lacks:
+            session.out(f"{'':<8} {lack}; builds here make the base from the bundle's Debian packages with mmdebstrap{rights}")
+        if any(lack.kind == "base" for lack in each.lacks):
+            session.out(f"{'':<8} → Install mmdebstrap: builds then make the base from the bundle's Debian packages.")
     if unneeded:
         session.out(f"-        {unneeded} files in {folder / 'files'} belong to no environment of the bundle")
     broken = [each.name for each in found if not each.ok]
@@ -109,3 +121,7 @@ def _bundle(session: Session, folder: Path) -> int:
     else:
         session.out("Every environment of this bundle can be built." if found else "This bundle has no environment.")
     return 0 if ok else InvalidInputError.exit_code
+
+
+def _lacks(found: Iterable[Lack]) -> list[dict[str, str]]:
+    return [{"name": lack.name, "sha256": lack.sha256, "fault": lack.fault} for lack in found]

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from envbuild import procs
+from envbuild.engine import bootstrap
 from envbuild.errors import EnvbuildError
 from envbuild.model.lock import Lock
 from envbuild.pipeline import fetching, incomplete_locks
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, is_sha256
+from envbuild.workspace import Workspace
+
+NO_BASE = (
+    "its base must be made of Debian packages, and mmdebstrap is not installed; the bundle does not have the base as a file"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +32,7 @@ class Lack:
     """A needed file that is not as it should be: ``missing``, ``damaged``, or ``not a plain file``."""
 
     name: str
+    kind: Kind
     sha256: str
     fault: str
 
@@ -34,17 +42,21 @@ class Lack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """What was found of one environment. ``error`` is why its lock cannot be used, empty if it can."""
+    """What was found of one environment. ``error`` is why it cannot be built whatever its files are, empty if it can.
+
+    ``lacks`` stop a build on this machine. ``unused_lacks`` do not: the base as a tar file, where mmdebstrap makes it again.
+    """
 
     name: str
     files: int
     size: int
     lacks: tuple[Lack, ...]
+    unused_lacks: tuple[Lack, ...] = ()
     error: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it can be built from the bundle."""
+        """Whether it can be built from the bundle on this machine."""
         return not self.lacks and not self.error
 
 
@@ -88,11 +100,16 @@ def lacks(
     """Read every file of ``wanted`` and return those that are not as they should be. ``on_file`` returns a counter of bytes."""
     for each in wanted:
         if fault := bundle.fault(each.sha256, on_file(each)):
-            yield Lack(name=each.name, sha256=each.sha256, fault=fault)
+            yield Lack(name=each.name, kind=each.kind, sha256=each.sha256, fault=fault)
 
 
-def check(bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[Manifest, tuple[Checked, ...]]:
-    """Read every file that the environments of the bundle need, each once. Raises as :meth:`BundleFolder.manifest`."""
+def check(
+    workspace: Workspace, bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None
+) -> tuple[Manifest, tuple[Checked, ...]]:
+    """Read every file that the environments of the bundle need, each once. Raises as :meth:`BundleFolder.manifest`.
+
+    ``workspace`` is that of the machine that shall build.
+    """
     manifest = bundle.manifest()
     sizes = {file.sha256: file.size for file in manifest.files}
     seen: dict[str, Lack | None] = {}
@@ -100,22 +117,46 @@ def check(bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count:
     def look(each: Needed) -> Lack | None:
         if each.sha256 not in seen:
             fault = bundle.fault(each.sha256, on_bytes)
-            seen[each.sha256] = Lack(name=each.name, sha256=each.sha256, fault=fault) if fault else None
+            seen[each.sha256] = Lack(name=each.name, kind=each.kind, sha256=each.sha256, fault=fault) if fault else None
         return seen[each.sha256]
 
     found = []
     for environment in manifest.environments:
-        wanted, error = own(environment, manifest), ""
+        wanted, error, unused = own(environment, manifest), "", ""
         try:
             lock = bundle.lock(environment)
             wanted += needed(lock)
             error = "; ".join(obstacles(lock))
+            if not needs_base_file(workspace, lock, environment.base):
+                unused = environment.base
+            elif not environment.base:
+                error = "; ".join(filter(None, [error, NO_BASE]))
         except EnvbuildError as broken:
             error = broken.message
-        missing = tuple(lack for each in wanted if (lack := look(each)) is not None)
-        size = sum(sizes.get(each.sha256, 0) for each in wanted)
-        found.append(Checked(name=environment.name, files=len(wanted), size=size, lacks=missing, error=error))
+        missing = [lack for each in wanted if (lack := look(each)) is not None]
+        made = Checked(
+            name=environment.name,
+            files=len(wanted),
+            size=sum(sizes.get(each.sha256, 0) for each in wanted),
+            lacks=tuple(lack for lack in missing if lack.sha256 != unused),
+            unused_lacks=tuple(lack for lack in missing if lack.sha256 == unused),
+            error=error,
+        )
+        found.append(made)
     return manifest, tuple(found)
+
+
+def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
+    """Whether a build of ``lock`` needs the base as a tar file; ``base`` is the sha256 of the bundle's, empty if it has none.
+
+    With mmdebstrap the base is made of the packages, whose hashes the lock has. A base out of another bundle does not serve:
+    who made that bundle decided what is in it.
+    """
+    planned = lock.base.bootstrap
+    if planned is None or procs.find("mmdebstrap") is not None:
+        return False
+    held = bootstrap.cached(workspace, planned)
+    return held is None or not bootstrap.is_whole(held) or (held.adopted and held.archive_sha256 != base)
 
 
 def own(environment: BundledEnvironment, manifest: Manifest) -> tuple[Needed, ...]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import build_secret, files, git_sources, procs
+from envbuild import build_secret, files, git_sources
 from envbuild.engine import bootstrap, debs
 from envbuild.errors import BuildError, Problem, UsageError
 from envbuild.index.client import Index
@@ -98,7 +98,7 @@ class Offline:
     def _check(self, tools: Tools, environment: BundledEnvironment, lock: Lock) -> None:
         wanted = bundle_contents.needed(lock)
         base = [each for each in bundle_contents.own(environment, self.manifest) if each.sha256 == environment.base]
-        if _needs_base(tools, lock, environment):
+        if bundle_contents.needs_base_file(tools.workspace, lock, environment.base):
             if not base:
                 raise _no_base(lock)
             wanted += tuple(base)
@@ -135,26 +135,14 @@ class Offline:
             target = git_sources.archive_path(source.repository, source.revision, workspace.downloads / "sources")
             if not (target.is_file() and files.sha256_of(target) == source.sha256):
                 bundle_folder.copy(self.bundle.path(source.sha256), target, source.sha256)
-        if lock.base.bootstrap is not None and _needs_base(tools, lock, environment):
-            bootstrap.adopt(workspace, lock.base.bootstrap, self.bundle.path(environment.base), environment.base)
-
-
-def _needs_base(tools: Tools, lock: Lock, environment: BundledEnvironment) -> bool:
-    """Whether the base must come as a tar file. With mmdebstrap it is made of the packages, whose hashes the lock has.
-
-    A base out of another bundle does not serve: who made that bundle decided what is in it.
-    """
-    planned = lock.base.bootstrap
-    if planned is None or procs.find("mmdebstrap") is not None:
-        return False
-    held = bootstrap.cached(tools.workspace, planned)
-    return held is None or not bootstrap.is_whole(held) or (held.adopted and held.archive_sha256 != environment.base)
+        planned = lock.base.bootstrap
+        if planned is not None and bundle_contents.needs_base_file(workspace, lock, environment.base):
+            bootstrap.adopt(workspace, planned, self.bundle.path(environment.base), environment.base)
 
 
 def _no_base(lock: Lock) -> BuildError:
     return BuildError(
-        f"The base of {lock.environment.name} must be made of Debian packages, and mmdebstrap is not installed. The bundle "
-        "does not have the base as a file.",
+        f"{lock.environment.name} cannot be built here: {bundle_contents.NO_BASE}.",
         code="not-in-bundle",
         hint="Install mmdebstrap here, or make the bundle on a machine that has it.",
     )

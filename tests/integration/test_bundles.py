@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 import verify_locks
 
-from envbuild import build_secret, git_sources, network, procs
+from envbuild import build_secret, cli, git_sources, network, procs
 from envbuild.custom.reading import UserRecipe
 from envbuild.engine import bootstrap, debs
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
@@ -31,6 +31,7 @@ from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
+ROOT = Path(__file__).parents[2]
 URL = "https://files.example/python-3.11.tar.gz"
 REPOSITORY, REVISION = "https://git.example/framework.git", "v1"
 
@@ -184,7 +185,7 @@ def test_a_bundle_holds_every_file_under_its_hash_and_says_so(world: World):
     kinds = [file["kind"] for file in manifest["files"]]
     assert sorted({*kinds}) == sorted(["python package", "Debian package", "fetched file", "source", "base", "lock"])
     assert (plan.files, plan.held) == (len(pinned) + 1, 0)
-    _, (checked,) = bundle_contents.check(BundleFolder(world.folder))
+    _, (checked,) = bundle_contents.check(world.workspace, BundleFolder(world.folder))
     assert checked.ok
     assert checked.files == len(manifest["files"])
 
@@ -212,7 +213,7 @@ def test_an_interrupted_run_leaves_no_manifest_and_goes_on_where_it_was(world: W
     plan = world.bundle("one")
     assert plan.held == len(held)
     assert last in world.servers.asked
-    assert bundle_contents.check(BundleFolder(world.folder))[1][0].ok
+    assert bundle_contents.check(world.workspace, BundleFolder(world.folder))[1][0].ok
 
 
 def spoil(world: World, how: str) -> str:
@@ -233,7 +234,7 @@ def spoil(world: World, how: str) -> str:
 def test_a_file_that_is_not_whole_is_named_before_anything_is_built_and_is_fetched_again(world: World, tmp_path, how: str):
     world.bundle("one", "other")
     filename = spoil(world, how)
-    _, (one, other) = bundle_contents.check(BundleFolder(world.folder))
+    _, (one, other) = bundle_contents.check(world.workspace, BundleFolder(world.folder))
     assert [(lack.name, lack.fault) for lack in one.lacks] == [(filename, how)]
     assert other.ok
     machine = world.elsewhere(tmp_path / "machine")
@@ -244,7 +245,7 @@ def test_a_file_that_is_not_whole_is_named_before_anything_is_built_and_is_fetch
     assert not machine.workspace.downloads.exists(), "nothing was copied"
     machine.offline.supply(machine, world.locks["other"], wheels=True)
     world.bundle("one")
-    assert bundle_contents.check(BundleFolder(world.folder))[1][0].ok
+    assert bundle_contents.check(world.workspace, BundleFolder(world.folder))[1][0].ok
 
 
 def test_a_machine_without_anything_gets_all_from_the_bundle_and_changes_nothing_in_it(world, tmp_path, monkeypatch):
@@ -326,6 +327,42 @@ def test_without_mmdebstrap_on_either_machine_the_base_is_told_to_be_missing(wor
     with pytest.raises(BuildError, match="mmdebstrap") as caught:
         machine.offline.supply(machine, world.locks["one"], wheels=True)
     assert caught.value.code == "not-in-bundle"
+
+
+@pytest.mark.parametrize("has_mmdebstrap", [True, False])
+@pytest.mark.parametrize("state", ["damaged", "missing", "never bundled"])
+def test_doctor_says_of_a_bad_base_what_a_build_here_would_do(world, tmp_path, monkeypatch, capsys, state, has_mmdebstrap):
+    """With mmdebstrap, the base is made from the Debian packages; without it, nothing can be built. The build agrees."""
+    monkeypatch.setattr(procs, "find", lambda _program: None)
+    if state == "never bundled":
+        for made in (world.workspace.home / "bases").rglob("manifest.json"):
+            made.unlink()
+    world.bundle("one")
+    base = world.manifest()["environments"][0].get("base", "")
+    if state == "damaged":
+        (world.folder / "files" / base).write_bytes(b"X")
+    elif state == "missing":
+        (world.folder / "files" / base).unlink()
+    machine = world.elsewhere(tmp_path / "machine")
+    monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path / "machine/home"))
+    monkeypatch.setattr(procs, "find", lambda program: f"/usr/bin/{program}" if has_mmdebstrap else None)
+
+    words = ["doctor", "--offline", str(world.folder), "--root", str(ROOT)]
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words, "--json"])
+    (told,) = json.loads(capsys.readouterr().out)["environments"]
+    assert (ended.value.code, told["ok"]) == ((0, True) if has_mmdebstrap else (5, False))
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    text = capsys.readouterr().out
+    assert ("BROKEN" in text, "mmdebstrap" in text) == (not has_mmdebstrap, not (has_mmdebstrap and not base))
+    names = {file["sha256"]: file["name"] for file in world.manifest()["files"]}
+    bad = [{"name": names[base], "sha256": base, "fault": state}] if base else []
+    assert told["unused_lacks" if has_mmdebstrap else "lacks"] == bad
+    assert told["lacks" if has_mmdebstrap else "unused_lacks"] == []
+    assert bool(told["error"]) == (not base and not has_mmdebstrap)
+    with contextlib.nullcontext() if has_mmdebstrap else pytest.raises(BuildError):
+        machine.offline.supply(machine, world.locks["one"], wheels=True)
 
 
 def test_an_environment_that_is_not_there_is_told_with_those_that_are(world: World, tmp_path: Path):
@@ -416,7 +453,7 @@ def test_the_lock_of_a_bundle_is_read_as_any_lock(world: World):
     with pytest.raises(InvalidInputError) as caught:
         folder.lock(folder.manifest().environments[0])
     assert caught.value.code == "broken-lock"
-    assert bundle_contents.check(folder)[1][0].error
+    assert bundle_contents.check(world.workspace, folder)[1][0].error
     world.change(environments=[environment | {"name": "someone-else"}])
     with pytest.raises(InvalidInputError, match="is that of one"):
         folder.lock(folder.manifest().environments[0])
@@ -471,7 +508,7 @@ def hostile_locks(lock: Lock) -> dict[str, Lock]:
 )
 def test_no_text_of_a_strangers_lock_leads_out_of_a_folder(world: World, tmp_path: Path, what: str):
     folder = with_lock(world, hostile_locks(world.locks["one"])[what])
-    _, (checked,) = bundle_contents.check(folder)
+    _, (checked,) = bundle_contents.check(world.workspace, folder)
     assert checked.error
     with pytest.raises(InvalidInputError) as caught:
         world.elsewhere(tmp_path / "machine")
@@ -502,7 +539,7 @@ def test_a_bundle_without_its_folder_of_files_is_told_as_broken(world: World):
     world.bundle("one")
     (world.folder / "files").rename(world.folder.parent / "moved")
     folder = BundleFolder(world.folder)
-    assert not bundle_contents.check(folder)[1][0].ok
+    assert not bundle_contents.check(world.workspace, folder)[1][0].ok
     assert list(folder.names()) == []
 
 
@@ -609,7 +646,7 @@ def test_errors_of_one_environment_do_not_hide_the_others(world: World):
     world.bundle("one", "other")
     one = next(each for each in world.manifest()["environments"] if each["name"] == "one-1.0-cpu")
     (world.folder / "files" / one["lock"]).unlink()
-    _, found = bundle_contents.check(BundleFolder(world.folder))
+    _, found = bundle_contents.check(world.workspace, BundleFolder(world.folder))
     assert [each.ok for each in found] == [False, True]
     with pytest.raises(EnvbuildError):
         world.elsewhere(world.folder.parent / "machine")
@@ -645,7 +682,7 @@ def lab(world: World, tmp_path: Path) -> Tools:
 
 def test_a_users_own_environment_comes_with_all_its_files(world: World, lab: Tools, tmp_path: Path):
     bundling.bundle([lab, world.tools], ["lab", "one"], world.folder, lambda _plan: None)
-    assert bundle_contents.check(BundleFolder(world.folder))[1][0].ok
+    assert bundle_contents.check(world.workspace, BundleFolder(world.folder))[1][0].ok
     place = Workspace(root=world.workspace.root, output=tmp_path / "elsewhere/checkout", home=tmp_path / "elsewhere/home")
     machine = offline.tools_for(place, world.folder, ["lab"], Tools)
     found = machine.workspace.user_recipe
