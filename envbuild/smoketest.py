@@ -132,10 +132,10 @@ def run(  # noqa: PLR0917 - the form that all stages have
 
 def outcome_of(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
     """The outcome that a report tells, with the files that hold it."""
-    from envbuild import report
+    from envbuild.report import view
 
-    verdict = report.verdict_of(content)
-    sentence, hint = report.summary(content)
+    verdict = view.verdict_of(content)
+    sentence, hint = view.summary(content)
     return SmokeOutcome(
         status=verdict, exit_code=_EXIT_OF_STATUS[verdict], sentence=sentence, hint=hint, report=content, paths=paths
     )
@@ -360,12 +360,12 @@ def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> d
 
 def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
     """All formats, the report itself last: where it is, the others are."""
-    from envbuild import report
+    from envbuild.report import html_page, junit_xml, markdown_page
 
     pages = {
-        "html": report.html(content),
-        "markdown": report.markdown(content),
-        "junit": report.junit(content),
+        "html": html_page.html(content),
+        "markdown": markdown_page.markdown(content),
+        "junit": junit_xml.junit(content),
         "json": json.dumps(content, indent=2, allow_nan=False) + "\n",
     }
     paths = {kind: folder / name for kind, name in _FILES.items()}

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envbuild.audit.vulnerabilities import Audit, Package, Vulnerability
+from envbuild.audit.vulnerabilities import Audit, Package
 from envbuild.model.lock import Lock
-
-__all__ = ["Audit", "Package", "Vulnerability", "audit"]
 
 
 def audit(

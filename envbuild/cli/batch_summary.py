@@ -15,7 +15,7 @@ from envbuild.cli.session import Session, describe
 if TYPE_CHECKING:
     from envbuild.pipeline.batch import Outcome, State
     from envbuild.pipeline.disk_need import DiskNeed
-    from envbuild.report import CaseState
+    from envbuild.report.junit_xml import CaseState
 
 # How a test page shows each state: what was not tried is never green.
 _CASES: dict[State, CaseState] = {
@@ -96,10 +96,11 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
 
 
 def _write_junit(told: Summary, path: Path) -> None:
-    from envbuild import files, report
+    from envbuild import files
+    from envbuild.report import junit_xml
 
     cases = [
-        report.Case(
+        junit_xml.Case(
             name=outcome.job.name,
             state=_CASES[outcome.state],
             message=outcome.why or outcome.state,
@@ -108,7 +109,7 @@ def _write_junit(told: Summary, path: Path) -> None:
         for outcome in told.outcomes
     ]
     reports = [found for each in told.outcomes if "status" in (found := _report(each))]
-    files.write_atomic(path, report.junit_of_batch(f"envbuild {told.verb}", cases, reports))
+    files.write_atomic(path, junit_xml.junit_of_batch(f"envbuild {told.verb}", cases, reports))
 
 
 def _report(outcome: Outcome) -> Mapping[str, Any]:

@@ -175,16 +175,16 @@ def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:
 
 
 def _run(session: Session, plan: Launch, document: dict[str, Any]) -> int:
-    from envbuild import report
     from envbuild.pipeline import launching
+    from envbuild.report import view
 
     content = launching.run_launch(plan, session.out)
     document["report"] = content
     if content is None:
         session.document(document)
         return 0
-    verdict = report.verdict_of(content)
-    sentence, hint = report.summary(content)
+    verdict = view.verdict_of(content)
+    sentence, hint = view.summary(content)
     code = _EXITS.get(verdict, errors.SmokeFailedError.exit_code)
     if code:
         kind = errors.SmokeInconclusiveError if verdict == "inconclusive" else errors.SmokeFailedError

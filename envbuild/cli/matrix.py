@@ -48,11 +48,13 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     If all rows can be read, they are also compared with each other.
     """
     from envbuild import matrix
+    from envbuild.matrix import checks, consistency
+    from envbuild.matrix.reading import loader
 
     if framework and not online:
         raise UsageError("--framework needs --online.", hint="Add --online.")
     facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
-    problems = [*matrix.unnamed_files(session.workspace.matrix), *matrix.check(facts)]
+    problems = [*loader.unnamed_files(session.workspace.matrix), *checks.check(facts)]
     if problems:
         raise InvalidInputError(
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the matrix.",
@@ -60,7 +62,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
             problems=problems,
             hint="Correct the rows named above; docs/how-to/new-framework.md says what a row must have.",
         )
-    unused = matrix.unused(facts)
+    unused = consistency.unused(facts)
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
     document["unused"] = [row._asdict() for row in unused]
     if online:

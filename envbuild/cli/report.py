@@ -27,21 +27,27 @@ def command(session: Session, a: str, b: str | None, form: str, output: Path | N
 
     With B the exit status is 9 if B failed or is worse than A, and 10 if B proves nothing or nothing could be compared.
     """
-    from envbuild import files, report
+    from envbuild import files
+    from envbuild.report import comparison, html_page, junit_xml, markdown_page, plain_text, regression
 
     first, exit_code = _find(session, a), 0
     if b is not None:
         if form != "table":
             raise UsageError("Two reports are compared as text only.", hint="Leave --format out.")
         second = _find(session, b)
-        found = report.find_regression(first, second)
+        found = regression.find_regression(first, second)
         exit_code = _EXIT_OF_STANDING[found.standing]
-        document: dict[str, Any] = {"schema": 1, "a": first, "b": second, "comparison": report.compare(first, second)}
+        document: dict[str, Any] = {"schema": 1, "a": first, "b": second, "comparison": comparison.compare(first, second)}
         document |= {"standing": found.standing, "reasons": list(found.reasons)}
         text = document["comparison"]
     else:
         document = first
-        text = {"table": report.table, "markdown": report.markdown, "junit": report.junit, "html": report.html}[form](first)
+        text = {
+            "table": plain_text.table,
+            "markdown": markdown_page.markdown,
+            "junit": junit_xml.junit,
+            "html": html_page.html,
+        }[form](first)
     if output is not None:
         files.write_atomic(output, text)
         session.err(f"{output} written")

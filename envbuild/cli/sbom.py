@@ -27,15 +27,16 @@ def command(session: Session, /, name: str, output: Path | None, built: bool, **
     The image contains it as /opt/envbuild/sbom.cdx.json. --image describes the image on this machine, with its installed Debian
     packages; those that the lock does not pin are marked.
     """
-    from envbuild import files, sbom, verify
+    from envbuild import files, sbom
     from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.verify import installed
 
     tools = session.tools([name])
     locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     of_image = None
     if built:
         image = image_checks.require_image(tools, locked.lock.environment.name)
-        of_image = sbom.Built(image=image, packages=verify.installed_packages(tools.engine, image))
+        of_image = sbom.Built(image=image, packages=installed.packages(tools.engine, image))
     text = sbom.dumps(locked.lock, locked.digest, of_image)
     if output is None:
         session.raw(text)

@@ -18,9 +18,9 @@ def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
     error = _error(smoked)
     session.document(complete(document, smoked))
     if smoked.report and not session.json:
-        from envbuild import report
+        from envbuild.report import plain_text
 
-        session.out(report.table(smoked.report).rstrip("\n"))
+        session.out(plain_text.table(smoked.report).rstrip("\n"))
         session.out("")
     files = [(kind, smoked.paths[kind]) for kind in ("json", "html", "markdown", "junit") if kind in smoked.paths]
     session.out(wording.columns([[kind, str(path)] for kind, path in files]))

@@ -18,7 +18,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
-    from envbuild.verify import Rules
+    from envbuild.verify.rules import Rules
 
 
 _CHECKS = 3  # what `verify` looks at; raised if it becomes more, so that no older answer stands for it
@@ -65,13 +65,14 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 
     None if there is no such image, or no engine to ask; empty if the image has no dpkg.
     """
-    from envbuild import build, verify
+    from envbuild import build
+    from envbuild.verify import installed
 
     record, engine = build.read_record(tools.workspace, name), tools.engine_or_none()
     if record is None or record.lock != digest or engine is None or engine.image(record.image) is None:
         return None
     try:
-        return verify.installed_sources(engine, record.image)
+        return installed.sources(engine, record.image)
     except VerifyError:
         return []
 
@@ -91,6 +92,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     if known is None:
         from envbuild import verify
         from envbuild.engine import apt
+        from envbuild.verify import leaks
 
         record = build.read_record(tools.workspace, name)
         report = verify.verify(
@@ -98,7 +100,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             lock,
             image,
             tools.on_progress,
-            secrets=verify.secret_strings(tools.index.build_secrets() | apt.build_secrets()),
+            secrets=leaks.secret_strings(tools.index.build_secrets() | apt.build_secrets()),
             base=base or (record.base.image if record is not None and record.image == image else None),
             rules=_rules(tools, lock),
         )
@@ -132,12 +134,12 @@ def _rules(tools: Tools, lock: Lock) -> Rules:
     """Return the rules for imports: the file of rules, the matrix's packages and the packages that recipes ignore."""
     from packaging.utils import canonicalize_name
 
-    from envbuild import verify
+    from envbuild.verify import rules
 
     left_out = (name for each in lock.environment.frameworks for name in tools.recipes[each.recipe].ignore)
     ignored = frozenset(str(canonicalize_name(name)) for name in left_out)
     packages = user_recipe.packages_of_frameworks(tools)
-    return replace(verify.load_rules(tools.workspace.images), frameworks=packages, ignored=ignored)
+    return replace(rules.load(tools.workspace.images), frameworks=packages, ignored=ignored)
 
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:

@@ -148,8 +148,9 @@ def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] |
     :class:`UsageError` (``missing-program``) if a program of the launcher is not here, :class:`SmokeFailedError` if it
     ended with an error and no report says why.
     """
-    from envbuild import procs, report
+    from envbuild import procs
     from envbuild.pipeline import image_checks
+    from envbuild.report import view
 
     require_launcher(plan)
     left = Path(plan.order.report) / _REPORT if plan.order.report else None
@@ -164,7 +165,7 @@ def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] |
             hint="Its output says why; --report FOLDER keeps the report of a run that got so far.",
             details=result.output.splitlines()[-20:],
         )
-    if content is not None and report.verdict_of(content) == "pass" and result.code != 0:
+    if content is not None and view.verdict_of(content) == "pass" and result.code != 0:
         raise SmokeFailedError(
             f"The report says pass, and {plan.launcher.name} ended with status {result.code}.", code="launch-failed"
         )

@@ -34,25 +34,12 @@ from envbuild.model.lock import Lock
 from envbuild.report.values import text
 from envbuild.verify import answers, comparisons, imports, lists
 from envbuild.verify.findings import Findings, VerifyReport
-from envbuild.verify.installed import packages as installed_packages
-from envbuild.verify.installed import sources as installed_sources
-from envbuild.verify.leaks import search, secret_strings
+from envbuild.verify.leaks import search
 from envbuild.verify.rules import Rules
-from envbuild.verify.rules import load as load_rules
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
     from envbuild.engine.model import ImageInfo
-
-__all__ = [
-    "Rules",
-    "VerifyReport",
-    "installed_packages",
-    "installed_sources",
-    "load_rules",
-    "secret_strings",
-    "verify",
-]
 
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "contents.py"
 _ANSWER = "/tmp/envbuild-contents.json"  # noqa: S108 - a path in the container
@@ -73,7 +60,7 @@ def verify(
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file.
 
-    ``secrets`` (name → string, see :func:`secret_strings`) must occur in no layer;
+    ``secrets`` (name → string, see :func:`leaks.secret_strings`) must occur in no layer;
     the search reads the whole image. ``base`` is the image it was built from, if the lock's own reference does not name it
     in this engine: keys and settings that lie in the base are its maker's matter. ``rules`` say what is not imported and which
     package holds a library. Differences are in the report, not raised.

@@ -21,6 +21,7 @@ from packaging.version import Version
 from envbuild import matrix
 from envbuild.errors import BuildError, ConflictError, UsageError
 from envbuild.index.client import Index
+from envbuild.matrix import checks
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.model import Environment
@@ -178,7 +179,7 @@ def test_schema_and_loader_know_the_same_tables() -> None:
 
 
 def test_the_checks_of_the_program_find_nothing(facts: Matrix) -> None:
-    assert matrix.check(facts) == []
+    assert checks.check(facts) == []
 
 
 def test_compute_capabilities_are_known(facts: Matrix) -> None:

@@ -16,14 +16,14 @@ import render_locks as locks
 import test_render_apt as toy
 from test_render_apt import base, site  # noqa: F401 - fixtures
 
-from envbuild import build_secret, verify
+from envbuild import build_secret
 from envbuild.engine import apt, bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model import ignore_progress
 from envbuild.model.lock import BaseLock, Lock
 from envbuild.render import render
-from envbuild.verify import lists
+from envbuild.verify import leaks, lists
 from envbuild.verify.findings import Findings
 from envbuild.verify.leaks import search
 
@@ -107,7 +107,7 @@ def test_sources_that_take_the_place_of_dead_ones_leave_nothing_but_themselves(
     assert toys <= set(packages.split())
     assert [line for line in sources.splitlines() if not line.startswith("#")] == list(old.archive)
     assert set(left.split()) <= {"/etc/apt/sources.list.d:", "/tmp:"}
-    words = verify.secret_strings({apt.CONF_SECRET: CONF})
+    words = leaks.secret_strings({apt.CONF_SECRET: CONF})
     assert "proxy-password" in words.values()
     found = Findings()
     info = engine.image(image)

@@ -19,6 +19,7 @@ from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index.client import Index
 from envbuild.model.lock import Artifact, Lock
+from envbuild.verify import rules
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -26,7 +27,7 @@ FILE = "honest-1.0-py3-none-any.whl"
 SHARED = [f"shared/{number}.py" for number in range(40)]
 SITE = "/opt/env/lib/python3.11/site-packages"
 METADATA = "Metadata-Version: 2.1\nName: honest\nVersion: 1.0\n"
-RULES = verify.load_rules(smoke_toy.ROOT / "images")
+RULES = rules.load(smoke_toy.ROOT / "images")
 
 
 def wheel(*, metadata: str = METADATA, files: Mapping[str, str], lines: Mapping[str, str], info: str = "honest-1.0") -> bytes:

@@ -22,13 +22,14 @@ from program import ROOT, Answer, Program, fresh_root
 from envbuild import matrix
 from envbuild.errors import EnvbuildError
 from envbuild.index.client import Index
+from envbuild.matrix import checks
 from envbuild.matrix.online.published import indexed, packages
 from envbuild.matrix.types import LibraryNeed, Matrix, Release, Variant
 
 
 def _problems(root: Path) -> set[str]:
     try:
-        return {problem.message for problem in matrix.check(matrix.load_files(root / "matrix.yaml"))}
+        return {problem.message for problem in checks.check(matrix.load_files(root / "matrix.yaml"))}
     except EnvbuildError as error:
         return {problem.message for problem in error.problems}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import build_context, build_secret, recipes, verify
+from envbuild import build_context, build_secret, recipes
 from envbuild import workspace as workspaces
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
@@ -20,7 +20,7 @@ from envbuild.errors import BuildError
 from envbuild.model import AptPackage, AptRepository, ComputeCapability, ignore_progress
 from envbuild.model.lock import BaseLock, Lock
 from envbuild.render import render
-from envbuild.verify import lists
+from envbuild.verify import leaks, lists
 from envbuild.verify.findings import Findings
 from envbuild.verify.leaks import search
 from envbuild.workspace import Workspace
@@ -264,7 +264,7 @@ def test_a_proxy_of_apts_own_reaches_its_steps_and_stays_in_no_layer(
         shown = engine.run(image, ["dpkg-query", "-W", "toy-cudnn"], network="none").output
         assert shown.split() == ["toy-cudnn", "7.4.2-1"]
         found = Findings()
-        words = verify.secret_strings({"envbuild-apt-conf": settings})
+        words = leaks.secret_strings({"envbuild-apt-conf": settings})
         assert "proxy-password" in words.values()
         info = engine.image(image)
         assert info is not None

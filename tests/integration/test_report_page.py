@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from envbuild import report
+from envbuild.report import html_page
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from report_files import NAMES, load
@@ -70,12 +70,12 @@ def _measured(text: str, width: int, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("width", [400, *(pytest.param(width, marks=pytest.mark.prove) for width in (320, 700, 760))])
 def test_no_report_needs_sideways_scrolling(width: int, tmp_path: Path) -> None:
     for name, content in [*((name, load(name)) for name in NAMES), ("worst", _worst())]:
-        found = _measured(report.html(content), width, tmp_path)
+        found = _measured(html_page.html(content), width, tmp_path)
         assert found["width"] <= width, (name, found)
         assert found["wide"] == [], (name, found)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
 def test_the_measurement_finds_a_table_that_is_too_wide(tmp_path: Path) -> None:
-    text = report.html(load("fail")).replace('class="checks stack"', 'class="checks"')
+    text = html_page.html(load("fail")).replace('class="checks stack"', 'class="checks"')
     assert any("scroll" in each or "checks" in each for each in _measured(text, 400, tmp_path)["wide"])

@@ -13,13 +13,14 @@ from envbuild import verify
 from envbuild.engine.client import Engine
 from envbuild.errors import UnknownNameError, VerifyError
 from envbuild.model import Progress
+from envbuild.verify import leaks, rules
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 SYSTEM_PYTHON = "/usr/bin/python3.11"
 SITE = "/opt/env/lib/python3.11/site-packages"
-RULES = verify.load_rules(Path(__file__).parents[2] / "images")
+RULES = rules.load(Path(__file__).parents[2] / "images")
 SECRET = "https://user:hunter2secret@mirror.example/simple"
 
 
@@ -137,7 +138,7 @@ def test_a_secret_is_found_in_a_deleted_layer_and_in_the_configuration(engine: E
         "RUN rm /etc/pip.conf",
         f"ENV PIP_INDEX_URL={SECRET}",
     )
-    secrets = verify.secret_strings({"envbuild-env": f"export PIP_INDEX_URL={SECRET}\n".encode()})
+    secrets = leaks.secret_strings({"envbuild-env": f"export PIP_INDEX_URL={SECRET}\n".encode()})
     found = differences(engine, toy, image, secrets=secrets)
     assert "PIP_INDEX_URL" in found.get("image configuration", "")
     assert "PIP_INDEX_URL" in found.get("/etc/pip.conf", "")

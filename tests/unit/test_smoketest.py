@@ -11,11 +11,12 @@ import pytest
 from report_files import NAMES, load, stored_outcome
 from verify_locks import lock
 
-from envbuild import report, smoketest
+from envbuild import smoketest
 from envbuild.engine.client import Engine
 from envbuild.engine.model import ImageInfo, RunResult
 from envbuild.errors import SmokeFailedError, UsageError
 from envbuild.model import ignore_progress
+from envbuild.report import view
 from envbuild.smoketest import SmokeOptions
 
 ANSWER = "/tmp/envbuild-smoke.json"
@@ -116,7 +117,7 @@ def test_an_invalid_report_is_an_error_whatever_it_claims(answer: bytes, tmp_pat
 )
 def test_no_report_is_an_error_with_its_cause(result: RunResult, cause: str, step: str) -> None:
     content = smoketest.judge(TRIAL, result)
-    sentence, hint = report.summary(content)
+    sentence, hint = view.summary(content)
     assert content["status"] == "error" and cause in sentence and step in hint
     assert smoketest.read_report(json.dumps(content).encode())[1] == []  # what we write follows the guest's schema
 

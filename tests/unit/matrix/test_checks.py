@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envbuild import matrix
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError
+from envbuild.matrix import checks, consistency
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 
 TOY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
@@ -33,7 +33,7 @@ def told(sources: dict[str, str]) -> list[str]:
         found = compile_matrix({name: text.encode() for name, text in sources.items()})
     except InvalidInputError as error:
         return [str(problem) for problem in error.problems]
-    return [str(problem) for problem in matrix.check(found)]
+    return [str(problem) for problem in checks.check(found)]
 
 
 def planted(*kinds: str) -> dict[str, str]:
@@ -109,7 +109,7 @@ def test_all_are_told_in_one_run_as_text_and_as_json(tmp_path: Path, capsys: pyt
 
 def test_facts_that_no_build_uses_are_told_and_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     found = compile_matrix({name: text.encode() for name, text in SOURCES.items()})
-    lines = [str(problem) for problem in matrix.unused(found)]
+    lines = [str(problem) for problem in consistency.unused(found)]
     assert any("no build runs on Python 3.4" in line for line in lines)
     assert frame.run(["--root", str(TOY.parent), "-v", "matrix", "check"]) == 0
     assert lines[0] in capsys.readouterr().out

@@ -12,6 +12,7 @@ from overlay_files import HEAD, TOY_ENTRY, overlay
 from envbuild import cli, matrix, workspace
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import lock_file
+from envbuild.matrix import checks
 from envbuild.matrix.reading.loader import read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.model.lock import BaseLock, Lock, Missing
@@ -46,7 +47,7 @@ def decide(found: Matrix, request: str) -> Request:
 def test_a_release_is_added_to_a_series_in_one_row(tmp_path: Path) -> None:
     found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
     assert set(versions(found)) == {*versions(matrix.load_files(TOY_ENTRY)), "1.12.9"}
-    assert matrix.check(found) == []
+    assert checks.check(found) == []
     resolution = resolve(found, decide(found, "wd-1.12"))
     assert resolution.environment.name == MADE_WITH
     assert resolution.overlaid == (f"widget 1.12.9 ({tmp_path}/site.yaml:6)",)
@@ -120,7 +121,7 @@ def test_strictness_names_the_overlay_and_the_line(tmp_path: Path, text: str, li
 
 def test_the_checks_across_tables_name_the_overlay(tmp_path: Path) -> None:
     path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "9.9"}]\n')
-    found = matrix.check(matrix.load_files(TOY_ENTRY, [path]))
+    found = checks.check(matrix.load_files(TOY_ENTRY, [path]))
     assert {(problem.where, problem.line) for problem in found} == {(str(path), 2)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from report_files import load
 
-from envbuild import report
+from envbuild.report import comparison
 from envbuild.smoke.reporting import diff
 
 
@@ -28,7 +28,7 @@ def changed(rate: float, spread: float, gain: float) -> dict[str, Any]:
 @pytest.mark.parametrize("gain", [1.0, 1.2])
 def test_host_and_guest_agree(factor: float, gain: float, spread: float) -> None:
     a, b = changed(1000.0, spread, 1.5), changed(1000.0 * factor, spread, 1.5 * gain)
-    host = report.compare(a, b).split("2 workers")[1]
+    host = comparison.compare(a, b).split("2 workers")[1]
     said = {
         figure: words for figure, words in re.findall(r"^ +(images/s|speedup) .*\((?:B is )?([^()]+)\)$", host, re.MULTILINE)
     }
@@ -37,5 +37,5 @@ def test_host_and_guest_agree(factor: float, gain: float, spread: float) -> None
 
 def test_reports_without_intervals_are_not_judged_by_either() -> None:
     a = load("pass")
-    assert "(no interval: not judged)" in report.compare(a, a)
+    assert "(no interval: not judged)" in comparison.compare(a, a)
     assert diff.OPEN in {entry["word"] for entry in diff.compare(a, a)["speed"]}

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_files import NAMES, load
 
-from envbuild import report
+from envbuild.report import comparison, html_page, junit_xml, markdown_page, plain_text, view
 
 SCHEMA = json.loads(resources.files("envbuild.schemas").joinpath("smoke-report.json").read_text(encoding="utf-8"))
 VALID = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
@@ -41,10 +41,15 @@ def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def render_all(content: Any) -> None:
-    for text in (report.table(content), report.markdown(content), report.html(content), report.compare(content, content)):
+    for text in (
+        plain_text.table(content),
+        markdown_page.markdown(content),
+        html_page.html(content),
+        comparison.compare(content, content),
+    ):
         assert text.encode()
-    ElementTree.fromstring(report.junit(content).encode())
-    sentence, hint = report.summary(content)
+    ElementTree.fromstring(junit_xml.junit(content).encode())
+    sentence, hint = view.summary(content)
     assert sentence.encode() and isinstance(hint, str)
 
 
@@ -84,7 +89,7 @@ def test_any_report_that_the_schema_accepts_renders_with_its_own_verdict(name: s
             place[way[-1]] = before
     assert next(VALID.iter_errors(content), None) is None
     render_all(content)
-    assert report.table(content).startswith(content["status"].upper())
+    assert plain_text.table(content).startswith(content["status"].upper())
 
 
 @given(st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), values, max_size=8))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from report_files import NAMES, load
 
-from envbuild import report
+from envbuild.report import html_page
 
-CSS = (Path(report.__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
+CSS = (Path(html_page.__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
 
 
 class _Cells(HTMLParser):
@@ -35,7 +35,7 @@ class _Cells(HTMLParser):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_can_be_stacked_and_every_figure_has_a_name_then(name: str) -> None:
     cells = _Cells()
-    cells.feed(report.html(load(name)))
+    cells.feed(html_page.html(load(name)))
     assert cells.tables and all("stack" in classes for classes in cells.tables)
     assert cells.nameless == []
 
@@ -44,13 +44,13 @@ def test_topology_is_named_by_both_gpus() -> None:
     content = load("schemes")
     content["devices"] = [{"index": n, "name": "NVIDIA H200"} for n in range(8)]
     content["topology"] = {"gpus": list(range(8)), "links": [["NV18"] * 8] * 8}
-    text = report.html(content)
+    text = html_page.html(content)
     assert text.count('data-label="GPU 7 NVIDIA H200"') == 8
 
 
 def test_what_failed_comes_first_with_what_to_do() -> None:
     content = load("fail")
-    text = report.html(content)
+    text = html_page.html(content)
     at = text.index("What went wrong")
     section = text[at : text.index("</section>", at)]
     assert at < min(text.index(f"<h2>{word}") for word in ("Results", "Plots", "Checks"))
@@ -62,22 +62,22 @@ def test_what_failed_comes_first_with_what_to_do() -> None:
 
 
 def test_an_inconclusive_report_says_why_and_what_to_do() -> None:
-    text = report.html(load("no-gpu"))
+    text = html_page.html(load("no-gpu"))
     assert "Why there is no verdict" in text and "not decided" in text and "--gpus all" in text
 
 
 def test_a_pass_has_no_section_of_findings_but_for_warnings() -> None:
     content = load("pass")
-    assert 'class="findings"' not in report.html(content)
+    assert 'class="findings"' not in html_page.html(content)
     content["checks"][0].update(status="warn", message="the clock is slow", next_step="Let it follow a time server.")
-    text = report.html(content)
+    text = html_page.html(content)
     assert "<h2>Warnings" in text and text.index("the clock is slow") < text.index("<h2>Results")
 
 
 @pytest.mark.parametrize("logs", [{}, {"rank 0": "Killed"}])
 def test_a_report_without_a_failed_check_still_says_what_to_do(logs: dict[str, str]) -> None:
     broken: dict[str, Any] = {"status": "error", "reason": "the container ended with status 137", "logs": logs}
-    text = report.html(broken)
+    text = html_page.html(broken)
     at = text.index("What went wrong")
     assert "The container ended with status 137" in text[at:]
     assert ("Read the log below." if logs else "Look at the output of the run") in text[at:]

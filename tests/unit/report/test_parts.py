@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from envbuild import report
 from envbuild.pipeline import evidence
+from envbuild.report import comparison, html_page, junit_xml, markdown_page, plain_text
 
 DATA = Path(__file__).parents[1] / "data"
 SCHEMA = json.loads(resources.files("envbuild.schemas").joinpath("smoke-report.json").read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def test_the_schema_knows_parts_and_no_pass_that_hides_one_that_failed() -> None
     assert validate(whole("pass"))
 
 
-@pytest.mark.parametrize("form", [report.table, report.markdown, report.html])
+@pytest.mark.parametrize("form", [plain_text.table, markdown_page.markdown, html_page.html])
 def test_every_form_shows_each_part_with_its_verdict(form: Any) -> None:
     text = form(ALL).replace("\\", "")
     for name, status in (("alpha", "pass"), ("beta", "fail"), ("gamma", "error"), ("delta", "not-applicable")):
@@ -75,27 +75,29 @@ def test_every_form_shows_each_part_with_its_verdict(form: Any) -> None:
     assert "it left no report" in text
     assert "there is no test for it" in text
     figure = next(
-        line for line in report.table(json.loads((DATA / "report-pass.json").read_text())).splitlines() if "[" in line
+        line for line in plain_text.table(json.loads((DATA / "report-pass.json").read_text())).splitlines() if "[" in line
     )
     assert figure.split()[1] in text
 
 
 def test_the_table_says_how_many_passed() -> None:
-    assert "1 framework of 1 passed, each tested alone" in report.table(whole("pass", PASSED, ODD))
+    assert "1 framework of 1 passed, each tested alone" in plain_text.table(whole("pass", PASSED, ODD))
 
 
 def test_junit_has_a_suite_for_each_part() -> None:
-    suites = ElementTree.fromstring(report.junit(ALL)).findall("testsuite")
+    suites = ElementTree.fromstring(junit_xml.junit(ALL)).findall("testsuite")
     assert len(suites) == 3
     assert [suite.get("name", "").rpartition(": ")[2] for suite in suites[1:]] == [
         "alpha 1.0 (in-alpha, Python 3.9)", "beta 1.0 (in-beta, Python 3.9)",
     ]  # fmt: skip
-    names = [(case.get("classname"), case.get("name")) for case in ElementTree.fromstring(report.junit(ALL)).iter("testcase")]
+    names = [
+        (case.get("classname"), case.get("name")) for case in ElementTree.fromstring(junit_xml.junit(ALL)).iter("testcase")
+    ]
     assert len(names) == len(set(names))
 
 
 def test_two_reports_are_compared_framework_by_framework() -> None:
-    said = report.compare(ALL, {**ALL, "parts": [{**PASSED, "status": "fail"}, FAILED, LOST]})
+    said = comparison.compare(ALL, {**ALL, "parts": [{**PASSED, "status": "fail"}, FAILED, LOST]})
     assert "alpha 1.0 (in-alpha, Python 3.9): pass → fail" in said
     assert "delta 1.0 (in-delta, Python 3.9): not-applicable → absent" in said
     assert "beta 1.0" not in said
@@ -104,7 +106,7 @@ def test_two_reports_are_compared_framework_by_framework() -> None:
 def test_parts_of_any_shape_break_no_form() -> None:
     for strange in (None, 7, "x", [None, 3, {"report": 5}, {"report": {"parts": [{}]}}], {"a": 1}):
         content = {**ALL, "parts": strange}
-        for form in (report.table, report.markdown, report.html, report.junit):
+        for form in (plain_text.table, markdown_page.markdown, html_page.html, junit_xml.junit):
             assert form(content)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from report_files import NAMES, load
 
-from envbuild import report
 from envbuild.cli import frame
+from envbuild.report import comparison, regression
 from envbuild.smoke.judging import baseline
 
 EXIT_OF_GUEST = {0: "not worse", 1: "worse", 3: "open"}
@@ -96,7 +96,7 @@ def test_host_and_guest_agree_on_a_thousand_pairs() -> None:
     seen: Counter[str] = Counter()
     for seed in range(1000):
         a, b = _pair(seed)
-        standing = report.find_regression(a, b).standing
+        standing = regression.find_regression(a, b).standing
         assert standing == EXIT_OF_GUEST[baseline.exit_code(a, b)], f"pair {seed}"
         seen[standing] += 1
     assert min(seen[word] for word in EXIT_OF_GUEST.values()) >= 50, seen  # each answer was put to the test
@@ -131,5 +131,5 @@ def test_damaged_reports_are_compared_as_well() -> None:
     ]
     for a in [*broken, load("pass")]:
         for b in [*broken, load("pass")]:
-            assert report.find_regression(a, b).standing in ("worse", "open", "not worse")
-            assert "verdict: " in report.compare(a, b)
+            assert regression.find_regression(a, b).standing in ("worse", "open", "not worse")
+            assert "verdict: " in comparison.compare(a, b)

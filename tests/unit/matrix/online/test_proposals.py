@@ -6,9 +6,9 @@ import pytest
 from online_world import SOURCES, TOY, WIDGET, file, findings, proposal, whole_index
 from packaging.version import Version
 
-from envbuild import matrix
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.index.project_pages import IndexFile
+from envbuild.matrix import checks
 from envbuild.matrix.online.proposals import require_whole
 from envbuild.matrix.online.published import ask, wheels
 from envbuild.matrix.reading.loader import compile_matrix
@@ -110,7 +110,7 @@ def test_a_new_patch_release_is_one_row_in_its_place() -> None:
     ]
     assert found.added == (("widget", "1.12.8", WIDGET),)
     assert proposal(index, dict(found.after)).diff == ""  # what was applied is not proposed again
-    assert matrix.check(compile_matrix({name: text.encode() for name, text in found.after.items()})) == []
+    assert checks.check(compile_matrix({name: text.encode() for name, text in found.after.items()})) == []
 
 
 def test_what_the_index_says_otherwise_stands_as_override() -> None:
@@ -132,7 +132,7 @@ def test_a_new_minor_is_a_series_of_its_own_and_unknown() -> None:
     assert new.series == "2.6" and all(variant.origin.status == "unknown" for variant in new.variants)
     assert new.released == "2021-05-05" and new.origin.note == "CUDA, libraries and GPU code as in 2.5, unproved"
     assert [line for line in SOURCES[WIDGET].splitlines() if line not in found.after[WIDGET].splitlines()] == []
-    assert matrix.check(after) == []
+    assert checks.check(after) == []
 
 
 def test_two_releases_of_a_new_minor_share_its_series() -> None:
@@ -162,7 +162,7 @@ def test_a_new_minor_joins_a_series_that_has_several() -> None:
     after = compile_matrix({name: text.encode() for name, text in found.after.items()})
     table = next(row for row in after.frameworks if row.name == "widget")
     assert {release.version for release in table.releases if release.series == "1.4"} == {"1.4.0", "1.5.0", "1.5.1", "1.6.0"}
-    assert matrix.check(after) == []
+    assert checks.check(after) == []
 
 
 def test_what_would_not_agree_with_the_rest_is_left_to_a_person() -> None:

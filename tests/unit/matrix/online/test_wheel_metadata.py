@@ -6,9 +6,9 @@ import pytest
 from online_world import SOURCES, TOY, file, findings, proposal, whole_index
 from packaging.specifiers import SpecifierSet
 
-from envbuild import matrix
 from envbuild.errors import InvalidInputError
 from envbuild.index.project_pages import IndexFile
+from envbuild.matrix import checks
 from envbuild.matrix.online.differences import compare
 from envbuild.matrix.online.published import ask
 from envbuild.matrix.online.wheel_metadata import Reader, admits, collect
@@ -136,7 +136,7 @@ def test_a_new_row_has_what_the_wheel_asks_for_with_its_source() -> None:
     assert [each.requirement for each in build.choices] == ["nvidia-cudnn-cu12==9.7.1.26"]
     assert {build.origin.source_of(key) for key in ("cuda", "cudnn", "nccl")} == {"pkg:pypi/gizmo@3.1.1"}
     assert "CUDA and its libraries as the wheel asks" in build.origin.note
-    assert matrix.check(after) == [] and proposal(index, dict(found.after), says).diff == ""
+    assert checks.check(after) == [] and proposal(index, dict(found.after), says).diff == ""
 
 
 @pytest.mark.parametrize(

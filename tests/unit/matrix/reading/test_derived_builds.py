@@ -9,6 +9,7 @@ import pytest
 
 from envbuild import matrix
 from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError
+from envbuild.matrix import checks
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model import Framework
 from envbuild.resolve.recheck import recheck
@@ -98,7 +99,7 @@ def problems(read, *texts: str) -> str:
 
 def test_builds_are_those_of_what_it_stands_upon(read):
     facts = read(above(', upon: {below: "1.0.1"}'), BASE)
-    assert matrix.check(facts) == []
+    assert checks.check(facts) == []
     (variant,) = framework(facts, "above").releases[0].variants
     assert (variant.package, variant.python, variant.glibc, variant.index) == (
         "above",
@@ -225,7 +226,7 @@ def ask(facts: Matrix, *words: str):
 
 def test_ranges_are_handed_down_key_by_key(read):
     facts = pairs(read)
-    assert matrix.check(facts) == []
+    assert checks.check(facts) == []
     (found,) = framework(facts, "above").releases[0].pairs
     assert (found.taken, found.tested, found.allowed) == ("1.0.3", ("1.0.3", "1.0.2"), ("1.0.4", "1.0.1"))
     assert [each.releases for each in found.bad] == [("1.0.5",)]
@@ -324,7 +325,7 @@ ON_ONE = ', upon: {below: {tested_cpu: ["1.0.3"], tested_cuda: ["1.0.2"], source
 
 def test_what_was_tested_on_one_device_is_allowed_on_the_other(read):
     facts = read(above(ON_ONE, RANGE), base(TEN) + LATER.lstrip("\n") + "\n")
-    assert matrix.check(facts) == []
+    assert checks.check(facts) == []
     (found,) = framework(facts, "above").releases[0].pairs
     assert (found.taken, found.taken_cuda) == ("1.0.3", "1.0.2")
     assert [found.is_tested("1.0.3", cuda) for cuda in ("", "9.0")] == [True, False]

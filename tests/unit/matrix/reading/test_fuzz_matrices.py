@@ -15,8 +15,8 @@ from fuzz_matrices import Seed, Sources, Spoilt, cut_out, garbled, misvalued
 from fuzzing import fuzz
 from hypothesis import strategies as st
 
-from envbuild import matrix
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, Problem
+from envbuild.matrix import checks
 from envbuild.matrix.pairs import other_builds
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix, Release, Variant
@@ -80,7 +80,7 @@ def judge(sources: Sources, overlays: Collection[str], asked: int) -> None:
     except InvalidInputError as error:
         assert is_told(error.problems, sources), error.problems
         return
-    problems = matrix.check(found)
+    problems = checks.check(found)
     assert not problems or is_told(problems, sources), problems
     world = World(sources, overlays)
     assert same(found, world)
@@ -141,7 +141,7 @@ def answered(found: Matrix, against: Judge, text: str, options: dict[str, Any]) 
         assert error.message
         if isinstance(error, InvalidInputError):  # a row names another that is gone: `matrix check` tells it, too
             assert error.code == "invalid-matrix"
-            assert matrix.check(found)
+            assert checks.check(found)
         elif wish is not None:
             assert isinstance(error, ConflictError)
             assert error.conflicts
@@ -185,6 +185,6 @@ def test_what_is_spoilt_was_sound() -> None:
     """Else every refusal would prove nothing."""
     for seed, overlays in ((toy(), ()), (cut(), ()), (site(), OVERLAYS)):
         found = compile_matrix(seed.sources, list(overlays))
-        assert seed is cut() or matrix.check(found) == []
+        assert seed is cut() or checks.check(found) == []
         assert same(found, World(seed.sources, overlays))
         assert sum(map(len, seed.sources.values())) < 30_000

@@ -8,6 +8,8 @@ import pytest
 
 from envbuild import matrix
 from envbuild.errors import InvalidInputError, Problem
+from envbuild.matrix import checks
+from envbuild.matrix.reading import loader
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix, Release
 
@@ -37,7 +39,7 @@ def problems_of(sources: dict[str, bytes]) -> list[Problem]:
 
 
 def checked(sources: dict[str, bytes]) -> list[str]:
-    return [problem.message for problem in matrix.check(compile_matrix(sources))]
+    return [problem.message for problem in checks.check(compile_matrix(sources))]
 
 
 def release(found: Matrix, version: str) -> Release:
@@ -45,7 +47,7 @@ def release(found: Matrix, version: str) -> Release:
 
 
 def test_the_toy_is_consistent() -> None:
-    assert matrix.check(TOY) == []
+    assert checks.check(TOY) == []
 
 
 def test_versions_are_ordered_newest_first() -> None:
@@ -212,6 +214,6 @@ def test_a_matrix_file_that_nobody_includes_is_reported(tmp_path: Path) -> None:
     for stem in ("named", "forgotten"):
         (tmp_path / "matrix" / "frameworks" / f"{stem}.yaml").write_text("")
     (tmp_path / "matrix" / "0123.json").write_text("{}")
-    found = matrix.unnamed_files(tmp_path / "matrix.yaml")
+    found = loader.unnamed_files(tmp_path / "matrix.yaml")
     assert [problem.where for problem in found] == ["matrix/0123.json", "matrix/frameworks/forgotten.yaml"]
     assert "include" in found[0].message

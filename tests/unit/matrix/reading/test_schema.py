@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
-from envbuild import matrix
 from envbuild.errors import InvalidInputError
+from envbuild.matrix import checks
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 
 ROOT = Path(__file__).parents[4]
@@ -41,7 +41,7 @@ def fields() -> dict[tuple[str, ...], tuple[str, tuple[Any, ...]]]:
 
 def accepted(sources: dict[str, bytes]) -> bool:
     try:
-        return not matrix.check(compile_matrix(sources))
+        return not checks.check(compile_matrix(sources))
     except InvalidInputError:
         return False
 

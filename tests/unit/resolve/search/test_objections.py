@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import ConflictError
+from envbuild.matrix import checks
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.recheck import recheck
@@ -83,7 +83,7 @@ def test_a_known_bad_package_or_repository_of_a_library_is_passed_over() -> None
 def test_a_lock_on_a_cuda_that_turned_out_bad_is_refused() -> None:
     found = compile_matrix(SOURCES)
     environment = resolve(found, ask(found)).environment
-    assert matrix.check(found) == [] == recheck(found, environment)
+    assert checks.check(found) == [] == recheck(found, environment)
     for row in ("cuda", "python", "system", "base", "build"):
         assert any("told" in conflict.reason for conflict in recheck(marked(row, "known-bad"), environment)), row
 
