@@ -15,7 +15,6 @@ from envbuild.workspace import Workspace
 SCHEMA = 1
 NO = "no"  # the value of a row's option that switches a feature off
 _FILE = "recipe.yaml"
-_INSTALL = "install.j2"
 _BUILD = "build.j2"
 _ADAPTER = "smoke.py"
 _NO_RECIPE = "_"  # the first letter of folders that are not recipes, such as the skeleton
@@ -158,9 +157,9 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
     except OSError as error:
         problems.append(Problem(where=where, line=0, message=f"cannot be read: {error.strerror}; every recipe folder needs it"))
         return None
-    for needed, reason in ((_INSTALL, ""), (_ADAPTER, ": without it the smoke test cannot train; copy the one of _skeleton")):
-        if not (folder / needed).is_file():
-            problems.append(Problem(where=str((folder / needed).relative_to(root)), line=0, message=f"is missing{reason}"))
+    if not (folder / _ADAPTER).is_file():
+        missing = "is missing: without it the smoke test cannot train; copy the one of _skeleton"
+        problems.append(Problem(where=str((folder / _ADAPTER).relative_to(root)), line=0, message=missing))
     table = yaml_reader.load(content, where, problems)
     return None if table is None else _recipe(table, folder.name, builds=(folder / _BUILD).is_file())
 

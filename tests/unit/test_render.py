@@ -263,6 +263,11 @@ def test_install_templates_see_their_framework_its_options_and_its_prefix() -> N
     assert "RUN echo alpha /opt/env" in stages(made)["packages"]
 
 
+def test_a_recipe_needs_no_install_template() -> None:
+    without = {name: text for name, text in TEMPLATES.items() if name != "recipes/alpha/install.j2"}
+    assert render(locks.cpu(), locks.RECIPES, without) == render(locks.cpu(), locks.RECIPES, TEMPLATES)
+
+
 def test_packages_that_belong_to_a_python_follow_it_and_stay_out_where_the_base_brings_its_own() -> None:
     recipe = replace(locks.RECIPES["alpha"], apt_runtime=("g++", "python{python}-dev"))
     lock = locks.wheels()
