@@ -52,15 +52,15 @@ def command(session: Session, /, names: tuple[str, ...], builder: Builder, **val
             made = make.make(
                 tools, [job.request], options.chosen(constraints), wanted(job.request), lambda _note: None, watch=watch
             )
-            return verdict.complete(_document(made), made.smoked), made.smoked.exit_code
+            return verdict.complete(document(made), made.smoked), made.smoked.exit_code
 
         return batch.run(session, several, constraints, attempt=attempt, builder=builder, tools_from=tools_from)
     name = names[0]
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
-        made = make.make(tools, [name], options.chosen(constraints), wanted(name), lambda note: shown.line(_stage(note)))
+        made = make.make(tools, [name], options.chosen(constraints), wanted(name), lambda note: shown.line(stage_line(note)))
     session.out(f"\n{made.record.tags[0]}  on {made.engine}\n")
-    code = verdict.show(session, _document(made), made.smoked)
+    code = verdict.show(session, document(made), made.smoked)
     if made.nothing_to_do:
         session.err(
             f"Nothing changed since the last run: this is the stored verdict, replayed in {wording.seconds(made.seconds)}. "
@@ -71,7 +71,8 @@ def command(session: Session, /, names: tuple[str, ...], builder: Builder, **val
     return code
 
 
-def _document(made: Made) -> dict[str, Any]:
+def document(made: Made) -> dict[str, Any]:
+    """The JSON document of a run that reached the smoke test, without the verdict."""
     from envbuild import codec
 
     return {
@@ -87,6 +88,7 @@ def _document(made: Made) -> dict[str, Any]:
     }
 
 
-def _stage(note: StageNote) -> str:
+def stage_line(note: StageNote) -> str:
+    """The line that tells of a finished stage."""
     mark = _MARKS[note.outcome] or wording.seconds(note.seconds)
     return f"{note.stage:<8} {mark:>10}  {note.detail}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,18 +20,37 @@ from envbuild.errors import UsageError
 @click.option(
     "--to", "place", default="", metavar="PLACE", help="Write files instead: oci:FOLDER[:NAME] or docker-archive:FILE."
 )
+@click.option(
+    "--key",
+    "key_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Pull only an image that is signed with the private part of this public key, such as cosign.pub.",
+)
 @options.engine
 @options.common
 @click.pass_obj
-def command(session: Session, /, names: tuple[str, ...], *, repository: str, tag: str, place: str, start_engine: bool) -> int:
+def command(
+    session: Session,
+    /,
+    names: tuple[str, ...],
+    *,
+    repository: str,
+    tag: str,
+    place: str,
+    key_file: Path | None,
+    start_engine: bool,
+) -> int:
     """Pull the image of each NAME from a registry into the engine. Layers that are in the cache folder are not fetched.
 
     The image with the inputs of this checkout is pulled: `envbuild push` gave it a tag that never moves. It is verified before
     it gets its names, and `build` and `make` keep it. The credentials are those of `docker login`.
     """
+    from envbuild.attest import keys
     from envbuild.pipeline import publishing, pulling, resolving
 
     target = publishing.parse_target(place) if place else None
+    key = keys.public_key(key_file) if key_file else None
     if len(set(names)) > 1 and (tag or (target and (target.name or target.form == "docker-archive"))):
         raise UsageError(
             "A tag, a name in a layout, or a file is for one image, and several were named.",
@@ -41,12 +61,12 @@ def command(session: Session, /, names: tuple[str, ...], *, repository: str, tag
         for name in names:
             tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
             environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
-            found = pulling.pull(tools, environment.name, repository, tag, target)
+            found = pulling.pull(tools, environment.name, repository, tag, target, key)
             layers = len(found.pulled.image.layers)
             told.append({
                 "name": environment.name, "image": found.image, "digest": found.pulled.digest, "tag": found.tag,
                 "tags": list(found.tags), "received_bytes": found.pulled.received, "layers": layers,
-                "present": found.pulled.present, "same_inputs": found.ours, "place": place,
+                "present": found.pulled.present, "same_inputs": found.ours, "place": place, "signed": key is not None,
             })  # fmt: skip
             shown.line(
                 f"{found.tags[0] if found.tags else place}  {wording.size(found.pulled.received)} received, "

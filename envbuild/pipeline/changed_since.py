@@ -58,6 +58,12 @@ def changed_files(workspace: Workspace, revision: str) -> list[str]:
     return sorted(filter(None, f"{differing}{unknown}".split("\0")))
 
 
+def head(workspace: Workspace) -> tuple[str, bool]:
+    """Return the commit of the root, and whether files below the root differ from it; ("", False) outside of a checkout."""
+    commit = None if workspace.is_packaged else _git(workspace.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    return (commit.strip(), bool(changed_files(workspace, "HEAD"))) if commit else ("", False)
+
+
 def _told(root: Path, *words: str) -> str:
     """The output of git. Without one nothing would seem to have changed."""
     output = _git(root, *words)

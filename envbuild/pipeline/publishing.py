@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.compose.model import ComposedImage
     from envbuild.compose.outputs.compression import Compression
-    from envbuild.compose.outputs.registry import Pushed
+    from envbuild.compose.outputs.registry import BeforeMoving, Pushed
     from envbuild.compose.store import LayerStore
     from envbuild.model import OnProgress
 
@@ -71,11 +71,17 @@ def write(image: ComposedImage, store: LayerStore, target: Target, references: S
     return f"sha256:{manifest.config(image).digest}"
 
 
-def push(tools: Tools, name: str, repository: str, compression: Compression | None) -> tuple[Pushed, tuple[str, ...]]:
+def push(
+    tools: Tools,
+    name: str,
+    repository: str,
+    compression: Compression | None,
+    before_moving: BeforeMoving = lambda _client, _manifest: None,
+) -> tuple[Pushed, tuple[str, ...]]:
     """Push the image last built of ``name`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
 
-    The tag that bears the digest of all inputs never moves to another image; the others do. The record of the build notes the
-    digest. Raises :class:`BuildError` (``no-image``) and :class:`PublishError`.
+    The tag that bears the digest of all inputs never moves to another image; the others do, after ``before_moving`` was called.
+    The record of the build notes the digest. Raises :class:`BuildError` (``no-image``) and :class:`PublishError`.
     """
     from envbuild.compose.outputs import registry
     from envbuild.compose.store import LayerStore
@@ -88,7 +94,9 @@ def push(tools: Tools, name: str, repository: str, compression: Compression | No
 
     def send(image: ComposedImage) -> Pushed:
         wanted = registry.Tags(moving=moving, fixed=[fixed])
-        return registry.push(image, store, repository, wanted, tools.on_progress, mount_from=neighbours)
+        return registry.push(
+            image, store, repository, wanted, tools.on_progress, mount_from=neighbours, before_moving=before_moving
+        )
 
     pushed = _sent(_image(tools, record, store), store, compression, send, tools.on_progress)
     _note_place(tools, record, f"{repository}@{pushed.digest}")

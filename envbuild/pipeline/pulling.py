@@ -15,6 +15,7 @@ from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
     from envbuild.compose.outputs.pull import Pulled
     from envbuild.compose.store import LayerStore
 
@@ -35,11 +36,14 @@ class Fetched:
     ours: bool
 
 
-def pull(tools: Tools, name: str, repository: str, tag: str, target: Target | None) -> Fetched:
+def pull(  # noqa: PLR0917 - what is pulled, from where, and to where
+    tools: Tools, name: str, repository: str, tag: str, target: Target | None, key: PublicKey | None = None
+) -> Fetched:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
     Without ``tag``, the image whose inputs are those of this checkout is pulled. In the engine such an image is verified before
-    any name moves to it. Raises :class:`PublishError`, and the errors of the engine and of the verification.
+    any name moves to it. With ``key``, nothing of an image that is not signed with it is fetched. Raises :class:`PublishError`,
+    and the errors of the engine and of the verification.
     """
     from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output
@@ -49,7 +53,13 @@ def pull(tools: Tools, name: str, repository: str, tag: str, target: Target | No
 
     store = LayerStore(tools.workspace.layers)
     own = _own(tools, name)
-    pulled, wanted = _pulled(tools, name, repository, tag or (own.fixed if own else ""), store, is_asked=bool(tag))
+    wanted = tag or (own.fixed if own else "")
+    try:
+        pulled = _pulled(tools, name, repository, wanted, store, key)
+    except PublishError as error:
+        if error.code != "not-in-registry" or tag:
+            raise
+        raise _not_there(name, repository, wanted) from error
     if own and wanted != own.fixed and registry.digest_of(repository, own.fixed) != pulled.digest:
         own = None
     if target is not None:
@@ -98,25 +108,32 @@ def _own(tools: Tools, name: str) -> _Own | None:
     return _Own(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
 
 
-def _pulled(tools: Tools, name: str, repository: str, tag: str, store: LayerStore, *, is_asked: bool) -> tuple[Pulled, str]:
-    """The image and its tag."""
+def _pulled(  # noqa: PLR0917 - what is pulled, from where, and to where
+    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
+) -> Pulled:
+    """The image. A signed one is pulled by its digest, so that the tag may move meanwhile."""
     from envbuild.compose.outputs import pull as registry
+    from envbuild.pipeline import signatures
 
-    hint = f"`--tag {name.replace('+', '_')}` takes the image that was pushed last."
     if not tag:
-        raise PublishError(
-            f"{name} has no lock here, which would say which of its images is meant.", code="not-in-registry", hint=hint
-        )
-    try:
-        return registry.pull(repository, tag, store, tools.on_progress), tag
-    except PublishError as error:
-        if error.code != "not-in-registry" or is_asked:
-            raise
-        raise PublishError(
-            f"{repository} has no image of {name} with the inputs of this checkout ({tag}).",
-            code="not-in-registry",
-            hint=hint,
-        ) from error
+        raise _not_there(name, repository, tag)
+    if key is None:
+        return registry.pull(repository, tag, store, tools.on_progress)
+    digest = registry.digest_of(repository, tag)
+    if not digest:
+        raise registry.absent(repository, tag)
+    signatures.require_signed(repository, digest, key)
+    return registry.pull(repository, digest, store, tools.on_progress)
+
+
+def _not_there(name: str, repository: str, tag: str) -> PublishError:
+    return PublishError(
+        f"{repository} has no image of {name} with the inputs of this checkout ({tag})."
+        if tag
+        else f"{name} has no lock here, which would say which of its images is meant.",
+        code="not-in-registry",
+        hint=f"`--tag {name.replace('+', '_')}` takes the image that was pushed last.",
+    )
 
 
 def _record(tools: Tools, own: _Own, image: str, place: str) -> None:

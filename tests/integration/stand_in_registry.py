@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 @dataclass
@@ -34,6 +35,9 @@ class Registry:
     goes_on: threading.Event = field(default_factory=threading.Event)
     waited_too_long: bool = False
     knows_ranges: bool = True
+    knows_referrers: bool = False
+    answers_left: int = -1  # after so many it refuses every request with `refusal`; -1: it goes on
+    refusal: int = 403
     token: str = ""
     basic: str = ""
     retry_after: str = ""
@@ -100,6 +104,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._read(place.path)
         if body is None:
             return
+        if self.registry.answers_left == 0:
+            self._answer(self.registry.refusal, b"{}")
+            return
+        self.registry.answers_left -= 1
         waiting = self.registry.faults.get(self.command)
         if waiting and place.path != "/v2/":
             status = waiting.pop(0)
@@ -149,6 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b"{}")
         elif kind == "manifests":
             self._manifest(f"{name}:{rest}", body)
+        elif kind == "referrers":
+            self._list_referrers(name, rest)
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)
         elif self.command == "GET":
@@ -202,7 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PUT":
             told = json.loads(body)
             name = reference.partition(":")[0]
-            lacking = [each for each in (told["config"], *told["layers"]) if each["digest"] not in self.registry.blobs[name]]
+            blobs = (told["config"], *told["layers"]) if "layers" in told else ()
+            lacking = [each for each in blobs if each["digest"] not in self.registry.blobs[name]]
             if lacking:
                 self._answer(400, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"a blob is missing"}]}')
                 return
@@ -214,11 +225,24 @@ class _Handler(BaseHTTPRequestHandler):
             return
         digest = f"sha256:{hashlib.sha256(found).hexdigest()}"
         status = 201 if self.command == "PUT" else 200
-        self._answer(status, found, Content_Type=MANIFEST, Docker_Content_Digest=digest)
+        kind = INDEX if f'"mediaType":"{INDEX}"'.encode() in found else MANIFEST
+        self._answer(status, found, Content_Type=kind, Docker_Content_Digest=digest)
+
+    def _list_referrers(self, name: str, digest: str) -> None:
+        if not self.registry.knows_referrers:
+            self._answer(404)
+            return
+        found = []
+        for reference, content in sorted(self.registry.manifests.items()):
+            told = json.loads(content)
+            if reference.startswith(f"{name}:sha256:") and told.get("subject", {}).get("digest") == digest:
+                about = {part: told[part] for part in ("mediaType", "artifactType", "annotations")}
+                found.append({"digest": reference.removeprefix(f"{name}:"), "size": len(content), **about})
+        self._answer(200, json.dumps({"schemaVersion": 2, "manifests": found}).encode(), Content_Type=INDEX)
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    for kind in ("/blobs/uploads/", "/blobs/", "/manifests/"):
+    for kind in ("/blobs/uploads/", "/blobs/", "/manifests/", "/referrers/"):
         if kind in path:
             name, _, rest = path.partition(kind)
             return name, kind.strip("/"), rest

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import composed
 import pytest
 import requests
+from debian_registry import serve_debians
 from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage
@@ -65,7 +65,7 @@ def test_a_push_sends_each_layer_once_and_a_second_one_nothing(registry, store, 
     total = sum(layer.size for layer in image.layers)
     told = push(image, store, to(registry), Tags(moving=["latest"], fixed=["v1"]), news.append)
     digest = f"sha256:{manifest.manifest(image).digest}"
-    assert told == Pushed(digest=digest, sent=total, layers=3, present=0, mounted=0)
+    assert told == Pushed(digest=digest, sent=total, layers=3, present=0, mounted=0, tags=("v1", "latest"))
     assert news[-1].done == news[-1].total == total
     require_whole(registry, image)
     require_whole(registry, image, tag="v1")
@@ -313,31 +313,8 @@ def test_a_registry_with_a_certificate_of_its_own(store, image, tmp_path, monkey
 
 @pytest.fixture
 def real_registry(tmp_path: Path) -> Iterator[str]:
-    """Debian's docker-registry on loopback."""
-    if shutil.which("docker-registry") is None:
-        pytest.skip("docker-registry is not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{probe.getsockname()[1]}"
-    config = tmp_path / "config.yml"
-    config.write_text(
-        "version: 0.1\nlog: {level: error}\n"
-        f"storage: {{filesystem: {{rootdirectory: {tmp_path}/data}}}}\nhttp: {{addr: {host}}}\n"
-    )
-    process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                requests.get(f"http://{host}/v2/", timeout=5)
-                break
-            except requests.ConnectionError:
-                assert time.monotonic() < end and process.poll() is None, "docker-registry does not start"
-                time.sleep(0.05)
+    with serve_debians(tmp_path) as host:
         yield host
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def test_a_real_registry_takes_it_and_gives_it_back(real_registry, store, image, tmp_path):

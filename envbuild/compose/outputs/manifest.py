@@ -47,7 +47,7 @@ def config(image: ComposedImage) -> Document:
 def manifest(image: ComposedImage) -> Document:
     """The manifest: the same image gives the same bytes everywhere, so that its digest names it."""
     layers = [_layer(layer) for layer in image.layers]
-    return _document(
+    return document(
         {"schemaVersion": 2, "mediaType": MANIFEST, "config": config(image).descriptor(), "layers": layers}, MANIFEST
     )
 
@@ -60,9 +60,10 @@ def _layer(layer: Layer) -> dict[str, Any]:
 
 def index(manifests: list[dict[str, Any]]) -> Document:
     """An index of manifests, as ``index.json`` holds one."""
-    return _document({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}, INDEX)
+    return document({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}, INDEX)
 
 
-def _document(value: dict[str, Any], media_type: str) -> Document:
+def document(value: dict[str, Any], media_type: str) -> Document:
+    """``value`` as a blob: the same value has the same bytes everywhere."""
     content = json.dumps(value, separators=(",", ":")).encode()
     return Document(content=content, media_type=media_type, digest=hashlib.sha256(content).hexdigest())

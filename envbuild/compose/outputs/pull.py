@@ -85,6 +85,11 @@ def digest_of(source: str, tag: str) -> str:
     return answer.headers.get("Docker-Content-Digest", "") if answer.status_code == 200 else ""
 
 
+def absent(source: str, tag: str) -> PublishError:
+    """The error of a registry that has nothing under ``tag``."""
+    return PublishError(f"{source} has no image {tag}.", code="not-in-registry", hint="`--tag` names the tag that you want.")
+
+
 class _Pull:
     def __init__(self, client: Client, store: LayerStore, on_progress: OnProgress, stopped: threading.Event) -> None:
         self._client = client
@@ -107,11 +112,7 @@ class _Pull:
         client = self._client
         answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": _KINDS})
         if answer.status_code == 404:
-            raise PublishError(
-                f"{client.repository} has no image {tag}.",
-                code="not-in-registry",
-                hint="`--tag` names the tag that you want.",
-            )
+            raise absent(str(client.repository), tag)
         digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
         wanted = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", digest)
         if digest != wanted:

@@ -17,19 +17,24 @@ from envbuild.index.thread_pool import DaemonPool, finished
 from envbuild.model import OnProgress, Progress
 
 STAGE = "push"
+BeforeMoving = Callable[[Client, manifest.Document], None]
 _AT_ONCE = 3  # as many layers as docker sends at once
 PATIENCE_S = 10.0  # how long a push that was ended waits for what is under way
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pushed:
-    """``digest`` names the image in the registry; ``sent`` are bytes; ``present`` and ``mounted`` count layers not sent."""
+    """``digest`` names the image in the registry; ``sent`` are bytes; ``present`` and ``mounted`` count layers not sent.
+
+    ``tags`` are those that the image did not have before.
+    """
 
     digest: str
     sent: int
     layers: int
     present: int
     mounted: int
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +53,15 @@ def push(
     on_progress: OnProgress,
     *,
     mount_from: Sequence[str] = (),
+    before_moving: BeforeMoving = lambda _client, _manifest: None,
     pause: Callable[[float], object] | None = None,
 ) -> Pushed:
     """Push ``image`` to the repository ``to`` (``HOST/REPOSITORY``) under its tags.
 
     A layer that the registry has need not be in the store. ``mount_from`` are other repositories of the same registry that may
     have layers: they are taken from there without sending. The tags move last, once all layers are there; a push that was cut
-    off goes on with what is missing. Raises :class:`PublishError` and, if a layer is needed and absent, :class:`BuildError`.
+    off goes on with what is missing. ``before_moving`` is called once the fixed tags are there, and before any other moves;
+    also if no tag has to be set. Raises :class:`PublishError` and, if a layer is needed and absent, :class:`BuildError`.
     """
     repository = parse(to)
     stopped = threading.Event()
@@ -71,7 +78,8 @@ def push(
     )
     try:
         with store.in_use():
-            return _Push(client, image, store, mount_from=tuple(mount_from), on_progress=on_progress, stopped=stopped).run(tags)
+            made = _Push(client, image, store, mount_from=tuple(mount_from), on_progress=on_progress, stopped=stopped)
+            return made.run(tags, before_moving)
     finally:
         client.close()
 
@@ -102,22 +110,28 @@ class _Push:
             total=sum(layer.size for layer in archive.layers_once(image)),
         )
 
-    def run(self, tags: Tags) -> Pushed:
+    def run(self, tags: Tags, before_moving: BeforeMoving) -> Pushed:
         layers = archive.layers_once(self._image)
         missing = self._tags_to_set(tags)
         if missing:
             self._send_layers(layers)
             self._send_config()
-            for tag in missing:
-                self._set(tag)
         else:
             self._present = len(layers)
+        for tag in missing:
+            if tag in tags.fixed:
+                self._set(tag)
+        before_moving(self._client, self._told)
+        for tag in missing:
+            if tag not in tags.fixed:
+                self._set(tag)
         return Pushed(
             digest=f"sha256:{self._told.digest}",
             sent=self._sent,
             layers=len(layers),
             present=self._present,
             mounted=self._mounted,
+            tags=tuple(missing),
         )
 
     def _tags_to_set(self, tags: Tags) -> list[str]:

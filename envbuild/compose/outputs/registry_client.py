@@ -133,6 +133,13 @@ class Client:
         """The address of something in the repository."""
         return f"{self._base}/v2/{self.repository.name}/{path}"
 
+    def absolute(self, base: str, address: str) -> str:
+        """An address that the registry gave in its answer from ``base``. Raises :class:`PublishError` if it is none."""
+        try:
+            return urljoin(base, address)
+        except ValueError as error:
+            raise _unreachable(self.repository, error) from error
+
     def ask(
         self,
         method: str,

@@ -1,0 +1,1 @@
+"""Signed statements about images: keys, statements, and what is stated."""

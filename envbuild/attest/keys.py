@@ -1,0 +1,155 @@
+"""Signing keys and public keys: ECDSA on P-256, as `cosign generate-key-pair` and `openssl` write them.
+
+The form of cosign's own encrypted keys is that of https://github.com/sigstore/cosign/blob/v3.1.1/pkg/cosign/keys.go.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import files
+from envbuild.errors import InvalidInputError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+_COSIGN = ("ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY")
+_MEMORY = 1 << 28  # the most that deriving a key from a password may take; cosign's parameters take a quarter of it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublicKey:
+    """A public key. ``hint`` tells keys apart in a bundle."""
+
+    hint: str
+    _key: EllipticCurvePublicKey = field(repr=False)
+
+    def accepts(self, signature: bytes, signed: bytes) -> bool:
+        """Whether ``signature`` was made of ``signed`` with the private key."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        try:
+            self._key.verify(signature, signed, ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SigningKey:
+    """A private key. Never shown."""
+
+    public: PublicKey
+    _key: EllipticCurvePrivateKey = field(repr=False)
+
+    def sign(self, content: bytes) -> bytes:
+        """The signature of ``content``. The same content has the same signature (RFC 6979)."""
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        return self._key.sign(content, ec.ECDSA(hashes.SHA256(), deterministic_signing=True))
+
+
+def signing_key(path: Path, password: str) -> SigningKey:
+    """The private key in ``path``: as cosign encrypts it, or PKCS #8 or SEC 1 in PEM, encrypted or not.
+
+    Raises :class:`InvalidInputError` (``signing-key``) and, without the library, :class:`UsageError` (``no-cryptography``).
+    """
+    _require_library()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    content = _read(path, "signing-key")
+    try:
+        if any(f"-----BEGIN {kind}-----".encode() in content for kind in _COSIGN):
+            key = serialization.load_der_private_key(_decrypted(content, password), password=None)
+        else:
+            secret = password.encode() if b"ENCRYPTED" in content else None
+            key = serialization.load_pem_private_key(content, password=secret)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise InvalidInputError(
+            f"The signing key in {path} cannot be read: {_why(error)}.",
+            code="signing-key",
+            hint="COSIGN_PASSWORD holds the password of an encrypted key. `cosign generate-key-pair` writes a new key.",
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _other_kind(path, "signing-key")
+    return SigningKey(public=_public(key.public_key()), _key=key)
+
+
+def public_key(path: Path) -> PublicKey:
+    """The public key in ``path``, in PEM. Raises as :func:`signing_key` does, with the code ``public-key``."""
+    _require_library()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key = serialization.load_pem_public_key(_read(path, "public-key"))
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{path} holds no public key in PEM.", code="public-key", hint="cosign writes one as cosign.pub."
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _other_kind(path, "public-key")
+    return _public(key)
+
+
+def _public(key: EllipticCurvePublicKey) -> PublicKey:
+    from cryptography.hazmat.primitives import serialization
+
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return PublicKey(hint=base64.b64encode(hashlib.sha256(der).digest()).decode(), _key=key)
+
+
+def _decrypted(content: bytes, password: str) -> bytes:
+    """The key (PKCS #8, DER) that cosign encrypted. Raises ValueError for another password."""
+    from nacl.exceptions import CryptoError
+    from nacl.secret import SecretBox
+
+    body = b"".join(line for line in content.splitlines() if not line.startswith(b"-----"))
+    told: dict[str, Any] = json.loads(base64.b64decode(body))
+    kdf, cipher = told["kdf"], told["cipher"]
+    if (kdf["name"], cipher["name"]) != ("scrypt", "nacl/secretbox"):
+        raise ValueError(f"it is encrypted by {kdf['name']} and {cipher['name']}, not as cosign does")
+    cost = {name: int(kdf["params"][letter]) for name, letter in (("n", "N"), ("r", "r"), ("p", "p"))}
+    secret = hashlib.scrypt(password.encode(), salt=base64.b64decode(kdf["salt"]), **cost, maxmem=_MEMORY, dklen=32)
+    try:
+        return SecretBox(secret).decrypt(base64.b64decode(told["ciphertext"]), base64.b64decode(cipher["nonce"]))
+    except CryptoError as error:
+        raise ValueError("the password is another one" if password else "it needs a password") from error
+
+
+def _read(path: Path, code: str) -> bytes:
+    try:
+        return files.read_bytes(path)
+    except OSError as error:
+        raise InvalidInputError(f"The key {path} cannot be read: {error.strerror or error}.", code=code) from error
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _other_kind(path: Path, code: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"The key in {path} is not of the kind ECDSA P-256.",
+        code=code,
+        hint="`cosign generate-key-pair` writes such keys, and so does `openssl ecparam -name prime256v1 -genkey -noout`.",
+    )
+
+
+def _require_library() -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("cryptography", "nacl")):
+        raise UsageError(
+            "The libraries that sign and check signatures are not installed.",
+            code="no-cryptography",
+            hint="Install them: pip install 'envbuild[sign]'.",
+        )

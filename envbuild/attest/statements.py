@@ -1,0 +1,93 @@
+"""in-toto statements about one image, signed in DSSE envelopes, in Sigstore's bundles. Pure.
+
+https://github.com/in-toto/attestation/blob/v1.1.0/spec/v1/statement.md,
+https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md and
+https://github.com/sigstore/cosign/blob/v3.1.1/specs/BUNDLE_SPEC.md describe the three.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from envbuild.attest.keys import PublicKey, SigningKey
+
+BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+_PAYLOAD = "application/vnd.in-toto+json"
+
+# What a statement is about. The first is what `cosign sign` states: that the holder of the key stands for the image.
+SIGNED = "https://sigstore.dev/cosign/sign/v1"
+SBOM = "https://cyclonedx.org/bom"
+PROVENANCE = "https://slsa.dev/provenance/v1"
+VERIFIED = "https://envbuild.invalid/attestations/verify/v1"
+SMOKE = "https://envbuild.invalid/attestations/smoke/v1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """What is stated of an image; ``kind`` is the type of the predicate, a URI."""
+
+    kind: str
+    predicate: Mapping[str, Any]
+
+
+class UntrustedError(Exception):
+    """A bundle is none, or is not signed with this key, or is about another image. The text says which."""
+
+
+def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
+    """The signed bundle that states ``statement`` of the image with the manifest ``digest`` (``sha256:…``).
+
+    The same statement and key give the same bytes.
+    """
+    algorithm, _, value = digest.partition(":")
+    told = {
+        "_type": STATEMENT,
+        "subject": [{"digest": {algorithm: value}}],
+        "predicateType": statement.kind,
+        "predicate": statement.predicate,
+    }
+    payload = json.dumps(told, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+    envelope = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": _PAYLOAD,
+        "signatures": [{"sig": base64.b64encode(key.sign(_to_sign(_PAYLOAD, payload))).decode()}],
+    }
+    material = {"publicKey": {"hint": key.public.hint}}
+    return json.dumps(
+        {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}, separators=(",", ":")
+    ).encode()
+
+
+def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
+    """What a bundle states of the image ``digest``. Raises :class:`UntrustedError` unless it is signed with ``key``."""
+    try:
+        envelope = json.loads(content)["dsseEnvelope"]
+        payload, kind = base64.b64decode(envelope["payload"], validate=True), str(envelope["payloadType"])
+        signatures = [base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"]]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UntrustedError("it is no bundle with a DSSE envelope") from error
+    if not any(key.accepts(each, _to_sign(kind, payload)) for each in signatures):
+        raise UntrustedError("it is signed with another key, or was changed")
+    try:
+        told = json.loads(payload)
+        subjects = [each["digest"] for each in told["subject"]]
+        statement = Statement(kind=str(told["predicateType"]), predicate=dict(told["predicate"]))
+        is_statement = (kind, told["_type"]) == (_PAYLOAD, STATEMENT)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UntrustedError("what is signed is no in-toto statement") from error
+    algorithm, _, value = digest.partition(":")
+    if not is_statement:
+        raise UntrustedError("what is signed is no in-toto statement")
+    if {algorithm: value} not in subjects:
+        raise UntrustedError("it is about another image")
+    return statement
+
+
+def _to_sign(kind: str, payload: bytes) -> bytes:
+    """What a DSSE signature is made of."""
+    return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)

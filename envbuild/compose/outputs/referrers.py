@@ -1,0 +1,171 @@
+"""What is attached to an image in a registry: artifacts whose manifest names the image as its subject.
+
+https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md has the referrers API, and the tag that stands in for it
+where a registry does not know it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envbuild.compose.outputs import credentials, manifest
+from envbuild.compose.outputs.manifest import Document
+from envbuild.compose.outputs.registry_client import Client, parse
+from envbuild.errors import PublishError
+
+_EMPTY = b"{}"
+_EMPTY_KIND = "application/vnd.oci.empty.v1+json"
+_LARGEST = 64 << 20  # of one artifact: the smoke report of a machine with many GPUs has some hundred kB
+_MOST = 200  # artifacts that are looked at: a stranger who may write could attach any number
+_ATTEMPTS = 5
+_NO_API = (400, 404, 405, 406)  # how registries answer that do not know the referrers API
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """A blob of the type ``kind`` to attach, with annotations for those who choose among several."""
+
+    content: bytes
+    kind: str
+    annotations: Mapping[str, str]
+
+
+def attach(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> list[str]:
+    """Attach the artifacts that are not attached to ``subject`` yet; returns the digests of their manifests.
+
+    The subject must be in the registry. Raises :class:`PublishError`.
+    """
+    listed, has_api = _listed(client, f"sha256:{subject.digest}")
+    known = {str(entry.get("digest")) for entry in listed}
+    told = {(document := _manifest(each, subject)).digest: (each, document) for each in artifacts}
+    added = [(artifact, document) for digest, (artifact, document) in told.items() if f"sha256:{digest}" not in known]
+    for artifact, document in added:
+        _send(client, artifact, document)
+    if added and not has_api:
+        _list_by_tag(client, subject, [_entry(artifact, document) for artifact, document in added])
+    return [f"sha256:{document.digest}" for _, document in added]
+
+
+def contents(client: Client, digest: str, kind: str) -> list[bytes]:
+    """The blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``).
+
+    What is damaged or too large is left out: who checks signatures needs no more. The list itself need not tell the types:
+    cosign's does not where it writes the list under a tag. Raises :class:`PublishError`.
+    """
+    entries, _ = _listed(client, digest)
+    return [blob for entry in entries[:_MOST] if (blob := _content(client, entry, digest, kind)) is not None]
+
+
+def read(source: str, digest: str, kind: str) -> list[bytes]:
+    """:func:`contents`, of an image in the repository ``source`` (``HOST/REPOSITORY``)."""
+    repository = parse(source)
+    client = Client(repository, credentials.find(repository.host), writes=False)
+    try:
+        return contents(client, digest, kind)
+    finally:
+        client.close()
+
+
+def _manifest(artifact: Artifact, subject: Document) -> Document:
+    blob = hashlib.sha256(artifact.content).hexdigest()
+    return manifest.document(
+        {
+            "schemaVersion": 2,
+            "mediaType": manifest.MANIFEST,
+            "artifactType": artifact.kind,
+            "config": manifest.descriptor(_EMPTY_KIND, hashlib.sha256(_EMPTY).hexdigest(), len(_EMPTY)),
+            "layers": [manifest.descriptor(artifact.kind, blob, len(artifact.content))],
+            "subject": subject.descriptor(),
+            "annotations": dict(artifact.annotations),
+        },
+        manifest.MANIFEST,
+    )
+
+
+def _entry(artifact: Artifact, document: Document) -> dict[str, Any]:
+    return document.descriptor() | {"artifactType": artifact.kind, "annotations": dict(artifact.annotations)}
+
+
+def _send(client: Client, artifact: Artifact, document: Document) -> None:
+    for content in (_EMPTY, artifact.content):
+        digest = hashlib.sha256(content).hexdigest()
+        if client.ask("HEAD", client.url(f"blobs/sha256:{digest}"), (200, 404)).status_code == 404:
+            client.upload(digest, content)
+    headers = {"Content-Type": manifest.MANIFEST}
+    client.ask("PUT", client.url(f"manifests/sha256:{document.digest}"), (201,), headers=headers, body=document.content)
+
+
+def _listed(client: Client, digest: str) -> tuple[list[dict[str, Any]], bool]:
+    """The descriptors of what is attached to ``digest``, and whether the registry has the referrers API."""
+    answer = client.ask("GET", client.url(f"referrers/{digest}"), (200, *_NO_API), headers={"Accept": manifest.INDEX})
+    if answer.status_code == 200 and answer.headers.get("Content-Type", "").partition(";")[0] == manifest.INDEX:
+        entries = _entries(client, answer.content)
+        while (following := answer.links.get("next", {}).get("url")) and len(entries) < 10 * _MOST:
+            answer = client.ask("GET", client.absolute(answer.url, following), (200,), headers={"Accept": manifest.INDEX})
+            entries += _entries(client, answer.content)
+        return entries, True
+    return _listed_by_tag(client, digest), False
+
+
+def _listed_by_tag(client: Client, digest: str) -> list[dict[str, Any]]:
+    answer = client.ask("GET", client.url(f"manifests/{_tag(digest)}"), (200, 404), headers={"Accept": manifest.INDEX})
+    return _entries(client, answer.content) if answer.status_code == 200 else []
+
+
+def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, Any]]) -> None:
+    """Add entries to the list under the tag that stands in for the referrers API.
+
+    Somebody else may write it at the same time: it is read again until the entries are in it.
+    """
+    digest = f"sha256:{subject.digest}"
+    for _ in range(_ATTEMPTS):
+        listed = _listed_by_tag(client, digest)
+        known = {str(entry.get("digest")) for entry in listed}
+        lacking = [entry for entry in added if entry["digest"] not in known]
+        if not lacking:
+            return
+        index = manifest.index([*listed, *lacking])
+        headers = {"Content-Type": manifest.INDEX}
+        client.ask("PUT", client.url(f"manifests/{_tag(digest)}"), (201,), headers=headers, body=index.content)
+    raise PublishError(
+        f"The list of what is attached to {client.repository}@{digest} changes again and again.",
+        code="attachments-lost",
+        hint="Somebody else publishes the same image. Run the command again: it adds only what is missing.",
+    )
+
+
+def _tag(digest: str) -> str:
+    return digest.replace(":", "-")
+
+
+def _entries(client: Client, content: bytes) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(content)["manifests"] or []
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise PublishError(
+            f"What {client.repository} gives as the list of what is attached to an image is no list.",
+            code="unknown-format",
+            hint="Somebody else may use the tag that begins with sha256- for another purpose.",
+        ) from error
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str) -> bytes | None:
+    digest = str(entry.get("digest"))
+    answer = client.ask("GET", client.url(f"manifests/{digest}"), (200, 404), headers={"Accept": manifest.MANIFEST})
+    try:
+        if f"sha256:{hashlib.sha256(answer.content).hexdigest()}" != digest:
+            return None
+        told = json.loads(answer.content)
+        (layer,) = told["layers"]
+        size, blob = int(layer["size"]), str(layer["digest"]).removeprefix("sha256:")
+        if told["subject"]["digest"] != subject or layer["mediaType"] != kind or not 0 < size <= _LARGEST:
+            return None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    content = b"".join(client.blob(blob, size))
+    return content if hashlib.sha256(content).hexdigest() == blob else None

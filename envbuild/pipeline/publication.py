@@ -1,0 +1,85 @@
+"""``publish``: a proved image in a registry, with signed statements of what was proved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from envbuild.attest import statements
+from envbuild.pipeline import attestations, publishing
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from envbuild.attest.keys import SigningKey
+    from envbuild.attest.statements import Statement
+    from envbuild.compose.outputs.compression import Compression
+    from envbuild.compose.outputs.manifest import Document
+    from envbuild.compose.outputs.referrers import Artifact
+    from envbuild.compose.outputs.registry import Pushed
+    from envbuild.compose.outputs.registry_client import Client
+    from envbuild.pipeline.image_checks import Smoked
+    from envbuild.pipeline.make import Made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Destination:
+    """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed."""
+
+    repository: str
+    key: SigningKey
+    compression: Compression | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """``tags`` are all tags of the image; ``attached`` is the number of statements, ``new`` of those that were attached now."""
+
+    pushed: Pushed
+    tags: tuple[str, ...]
+    attached: int
+    new: int
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether the registry had everything."""
+        return not (self.pushed.tags or self.new)
+
+
+def may_be_published(smoked: Smoked, allowed: Collection[str]) -> bool:
+    """Whether an image with this verdict is published: it passed, or its verdict is one of those that are ``allowed``."""
+    return smoked.status == "pass" or smoked.status in allowed
+
+
+def publish(tools: Tools, made: Made, to: Destination) -> Published:
+    """Push the image under the tag that never moves, attach the statements, and then set the tags that move.
+
+    The caller has asked :func:`may_be_published`. Raises :class:`PublishError`.
+    """
+    stated = attestations.of_image(tools, made)
+    new: list[str] = []
+
+    def attach(client: Client, manifest: Document) -> None:
+        from envbuild.compose.outputs import referrers
+
+        new.extend(referrers.attach(client, manifest, _signed(stated, f"sha256:{manifest.digest}", to.key)))
+
+    pushed, tags = publishing.push(tools, made.environment.name, to.repository, to.compression, attach)
+    return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new))
+
+
+def _signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
+    from envbuild.compose.outputs import referrers
+
+    return [
+        referrers.Artifact(
+            content=statements.bundle(each, digest, key),
+            kind=statements.BUNDLE,
+            annotations={
+                "dev.sigstore.bundle.content": "dsse-envelope",
+                "dev.sigstore.bundle.predicateType": each.kind,
+            },
+        )
+        for each in stated
+    ]

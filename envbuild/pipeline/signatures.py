@@ -1,0 +1,41 @@
+"""Whether an image in a registry is signed with a given key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envbuild.attest import statements
+from envbuild.errors import PublishError
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
+
+
+def require_signed(repository: str, digest: str, key: PublicKey) -> None:
+    """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with ``key``.
+
+    The codes: ``unsigned`` if it has no signature, ``wrong-signature`` if none of them was made of this image with this key.
+    """
+    from envbuild.compose.outputs import referrers
+
+    bundles = referrers.read(repository, digest, statements.BUNDLE)
+    objections = []
+    for content in bundles:
+        try:
+            if statements.opened(content, digest, key).kind == statements.SIGNED:
+                return
+            objections.append("it states something else than a signature")
+        except statements.UntrustedError as error:
+            objections.append(str(error))
+    if not bundles:
+        raise PublishError(
+            f"{repository}@{digest} is not signed.",
+            code="unsigned",
+            hint="`envbuild publish` signs what it pushes. Without --key the image is pulled as it is.",
+        )
+    raise PublishError(
+        f"{repository}@{digest} is not signed with this key.",
+        code="wrong-signature",
+        hint="Ask whoever publishes these images for the public key, and do not use the image until one fits.",
+        details=[f"{objections.count(each)} of {len(bundles)}: {each}" for each in dict.fromkeys(objections)],
+    )

@@ -1,0 +1,210 @@
+"""`envbuild publish` by its verdicts: what is pushed, what is stated of it, and what is not pushed. Stages are stood in for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import composed
+import cyclonedx.schema
+import pytest
+from cyclonedx.validation.json import JsonStrictValidator
+from program import ROOT
+from signing import write_pair
+from stand_in_registry import Registry, serve
+
+from envbuild import codec, files
+from envbuild.attest import keys, statements
+from envbuild.build import BaseRecord, BuildRecord
+from envbuild.cli import frame
+from envbuild.compose import engine_image
+from envbuild.compose.outputs import referrers
+from envbuild.compose.store import LayerStore
+from envbuild.pipeline import make, stage_cache
+from envbuild.pipeline.image_checks import Smoked
+from envbuild.pipeline.stored_locks import read_lock
+from envbuild.workspace import Workspace
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+EXITS = {"pass": 0, "fail": 9, "inconclusive": 10}
+REPORT = {"schema": "envbuild-smoke/1", "host": {"name": "machine"}}
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve(Registry(knows_referrers=True)) as served:
+        yield served
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    return write_pair(tmp_path)
+
+
+@pytest.fixture
+def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the smoke test says, which a test may change. The image is one of a few bytes, made of a real lock and verified."""
+    chosen = {"status": "pass"}
+    for name, value in (("ENVBUILD_HOME", tmp_path / "home"), ("ENVBUILD_ROOT", ROOT), ("DOCKER_CONFIG", tmp_path)):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    workspace = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
+    store = LayerStore(workspace.layers)
+    image = composed.image([composed.add(store, "base"), composed.add(store, "wheels")])
+    engine_image.remember(workspace.composed_images, image)
+    lock = read_lock(workspace.lock_file(NAME))
+    digest = files.sha256_of(workspace.lock_file(NAME))
+    record = BuildRecord(
+        name=NAME, lock=digest, inputs="b" * 64, image=f"sha256:{hashlib.sha256(image.config).hexdigest()}",
+        tags=(f"envbuild:{NAME}", f"envbuild:{NAME}-aaaaaaaa", f"envbuild:{NAME}-{digest[:8]}-bbbbbbbb"),
+        base=BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=()), engine="an engine",
+        built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",
+        rendering="c" * 64, guest="d" * 64,
+    )  # fmt: skip
+    files.write_atomic(workspace.build_record(NAME), codec.dumps(record))
+    key = {"image": record.image, "lock": digest}
+    packages = [["bash", "5.2.15-2+b13", "amd64"], ["own", "1", "all"]]
+    stage_cache.keep(workspace, NAME, "packages", key, {"packages": packages})
+
+    def made(*_arguments: object, **_named: object) -> make.Made:
+        status = chosen["status"]
+        smoked = Smoked(
+            status=status, exit_code=EXITS[status], sentence=f"it is {status}", hint="", report=REPORT, paths={}, replayed=True
+        )
+        return make.Made(
+            environment=lock.environment, lock=lock, digest=digest, record=record, engine="e", smoked=smoked,
+            stages=(make.StageNote(stage="smoke", outcome="replayed", detail="", seconds=0.0),), seconds=0.0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(make, "make", made)
+    monkeypatch.setattr("envbuild.pipeline.image_checks.verify_image", lambda *_a, **_k: Verified)
+    return chosen
+
+
+class Verified:
+    """The answer of `verify`."""
+
+    report: Mapping[str, Any] = {"problems": [], "counts": {"files": 3}}
+
+
+def publish(capsys: pytest.CaptureFixture[str], registry: Registry, key: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    code = frame.run(["publish", NAME, "--to", f"{registry.host}/lab/dl", "--key", str(key), "--json", *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def stated(registry: Registry, pair: tuple[Path, Path], digest: str) -> dict[str, Any]:
+    """What is stated of the image, by the type of the statement."""
+    bundles = referrers.read(f"{registry.host}/lab/dl", digest, statements.BUNDLE)
+    found = [statements.opened(each, digest, keys.public_key(pair[1])) for each in bundles]
+    assert len({each.kind for each in found}) == len(found)
+    return {each.kind: each.predicate for each in found}
+
+
+def tags(registry: Registry) -> set[str]:
+    return {name.partition(":")[2] for name in registry.manifests if ":sha256:" not in name}
+
+
+def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair, verdict):
+    code, document = publish(capsys, registry, pair[0])
+    told = document["published"]
+    assert (code, told["statements"], told["attached"], told["present"]) == (0, 5, 5, 0)
+    assert tags(registry) == set(told["tags"]) == set(told["moved"]) and len(told["tags"]) == 3
+    found = stated(registry, pair, told["digest"])
+    assert found[statements.SIGNED] == {}
+    assert found[statements.VERIFIED]["report"] == Verified.report
+    assert (found[statements.SMOKE]["status"], found[statements.SMOKE]["report"]) == ("pass", REPORT)
+    assert found[statements.SMOKE]["image"] == document["image"]
+    bill = found[statements.SBOM]
+    assert JsonStrictValidator(cyclonedx.schema.SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
+    assert {"name": "envbuild:image", "value": document["image"]} in bill["metadata"]["component"]["properties"]
+    code, document = publish(capsys, registry, pair[0])
+    told = document["published"]
+    assert (code, told["sent_bytes"], told["attached"], told["moved"]) == (0, 0, 0, []) and document["nothing_to_do"]
+
+
+def test_the_provenance_names_every_file_by_its_hash(capsys, registry, pair, verdict):
+    _, document = publish(capsys, registry, pair[0])
+    told = stated(registry, pair, document["published"]["digest"])[statements.PROVENANCE]
+    lock = read_lock(ROOT / f"images/environments/{NAME}/lock.json")
+    found = {each["digest"].get("sha256") for each in told["buildDefinition"]["resolvedDependencies"]}
+    wanted = {artifact.sha256 for prefix in lock.prefixes for artifact in prefix.files} | {deb.sha256 for deb in lock.debs()}
+    assert wanted | {document["lock"]} <= found and len(wanted) > 100
+    urls = {each.get("uri", "") for each in told["buildDefinition"]["resolvedDependencies"]}
+    assert any(url.startswith("pkg:pypi/opencv-python-headless@") or url.startswith("pkg:pypi/opencv") for url in urls)
+    assert told["buildDefinition"]["internalParameters"]["inputs"] == {"sha256": "b" * 64}
+    assert told["runDetails"]["metadata"] == {"finishedOn": "2026-11-23T10:00:00+00:00"}
+
+
+@pytest.mark.parametrize("status", ["fail", "inconclusive"])
+def test_what_did_not_pass_is_not_pushed(capsys, registry, pair, verdict, status):
+    verdict["status"] = status
+    code, document = publish(capsys, registry, pair[0])
+    assert (code, document["status"]) == (EXITS[status], status) and "published" not in document
+    assert not registry.asked and not registry.manifests
+
+
+def test_an_inconclusive_image_is_published_where_that_is_allowed_and_is_told_as_such(capsys, registry, pair, verdict):
+    verdict["status"] = "inconclusive"
+    code, document = publish(capsys, registry, pair[0], "--allow", "inconclusive")
+    assert (code, document["status"]) == (0, "inconclusive") and "error" not in document
+    smoke = stated(registry, pair, document["published"]["digest"])[statements.SMOKE]
+    assert (smoke["status"], smoke["reason"]) == ("inconclusive", "it is inconclusive")
+
+
+def test_a_failed_image_is_published_by_no_option(capsys, registry, pair, verdict):
+    verdict["status"] = "fail"
+    assert publish(capsys, registry, pair[0], "--allow", "inconclusive")[0] == 9
+    assert not registry.asked
+
+
+def test_a_later_pass_is_stated_beside_the_inconclusive_run(capsys, registry, pair, verdict):
+    verdict["status"] = "inconclusive"
+    publish(capsys, registry, pair[0], "--allow", "inconclusive")
+    verdict["status"] = "pass"
+    code, document = publish(capsys, registry, pair[0])
+    assert (code, document["published"]["attached"], document["published"]["sent_bytes"]) == (0, 1, 0)
+
+
+def test_a_wrong_key_is_told_before_anything_is_made(capsys, registry, pair, verdict):
+    code, document = publish(capsys, registry, pair[1])
+    assert (code, document["error"]["code"]) == (5, "signing-key") and not registry.asked
+
+
+def test_a_refusal_while_attaching_leaves_the_moving_tags(capsys, registry, pair, verdict):
+    for answers in (12, 16, 20):
+        registry.answers_left = answers
+        code, document = publish(capsys, registry, pair[0])
+        assert (code, document["error"]["code"]) == (11, "denied")
+        assert NAME not in tags(registry)
+    registry.answers_left = -1
+    assert publish(capsys, registry, pair[0])[0] == 0 and NAME in tags(registry)
+
+
+@pytest.mark.parametrize("owner", ["right", "wrong"])
+def test_pull_fetches_only_what_is_signed_with_the_key(capsys, registry, pair, verdict, tmp_path, owner):
+    _, document = publish(capsys, registry, pair[0])
+    public = pair[1] if owner == "right" else write_pair(tmp_path, "other")[1]
+    before = registry.count("GET", "/blobs/")
+    argv = [
+        "pull",
+        NAME,
+        "--from",
+        f"{registry.host}/lab/dl",
+        "--tag",
+        NAME,
+        "--key",
+        str(public),
+        "--to",
+        f"oci:{tmp_path}/out",
+    ]
+    code = frame.run([*argv, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    if owner == "right":
+        assert code == 0 and answer["images"][0]["digest"] == document["published"]["digest"] and answer["images"][0]["signed"]
+    else:
+        assert (code, answer["error"]["code"]) == (11, "wrong-signature") and not (tmp_path / "out").exists()
+        assert registry.count("GET", "/blobs/") == before + 5, "the bundles were read, and no layer"

@@ -1,0 +1,101 @@
+"""Statements in signed bundles: their form, and what is not believed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from envbuild.attest import keys, statements
+from envbuild.attest.statements import Statement, UntrustedError
+
+DIGEST = "sha256:" + "a" * 64
+STATED = Statement(kind=statements.SMOKE, predicate={"status": "pass", "é": 1})
+
+
+def new_key(folder: Path) -> keys.SigningKey:
+    path = folder / "a.key"
+    made = ec.generate_private_key(ec.SECP256R1())
+    path.write_bytes(
+        made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return keys.signing_key(path, "")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> keys.SigningKey:
+    return new_key(tmp_path)
+
+
+def signed(key: keys.SigningKey, payload: Any, kind: str = "application/vnd.in-toto+json") -> bytes:
+    """A bundle of any payload, rightly signed."""
+    body = json.dumps(payload).encode()
+    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(body), body))
+    envelope = {"payload": base64.b64encode(body).decode(), "payloadType": kind}
+    return json.dumps({"dsseEnvelope": envelope | {"signatures": [{"sig": base64.b64encode(signature).decode()}]}}).encode()
+
+
+def test_a_bundle_is_an_in_toto_statement_in_an_envelope(key):
+    content = statements.bundle(STATED, DIGEST, key)
+    assert content == statements.bundle(STATED, DIGEST, key), "the same statement has the same bytes"
+    told = json.loads(content)
+    assert told["mediaType"] == statements.BUNDLE and told["verificationMaterial"]["publicKey"]["hint"] == key.public.hint
+    payload = json.loads(base64.b64decode(told["dsseEnvelope"]["payload"]))
+    assert payload["_type"] == "https://in-toto.io/Statement/v1"
+    assert (payload["subject"], payload["predicateType"]) == ([{"digest": {"sha256": "a" * 64}}], statements.SMOKE)
+    assert statements.opened(content, DIGEST, key.public) == STATED
+
+
+def test_a_statement_about_another_image_is_refused(key):
+    with pytest.raises(UntrustedError, match="another image"):
+        statements.opened(statements.bundle(STATED, DIGEST, key), "sha256:" + "b" * 64, key.public)
+
+
+def test_a_statement_by_somebody_else_is_refused(key, tmp_path):
+    with pytest.raises(UntrustedError, match="another key"):
+        statements.opened(statements.bundle(STATED, DIGEST, key), DIGEST, new_key(tmp_path).public)
+
+
+@pytest.mark.parametrize("part", ["payload", "payloadType"])
+def test_a_changed_statement_is_refused(key, part):
+    told = json.loads(statements.bundle(STATED, DIGEST, key))
+    forged = json.loads(base64.b64decode(told["dsseEnvelope"]["payload"])) | {"predicate": {"status": "better"}}
+    changed = {"payload": base64.b64encode(json.dumps(forged).encode()).decode(), "payloadType": "application/json"}
+    told["dsseEnvelope"][part] = changed[part]
+    with pytest.raises(UntrustedError, match="changed"):
+        statements.opened(json.dumps(told).encode(), DIGEST, key.public)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"dsseEnvelope": 1}', b'{"dsseEnvelope": {"payload": "!"}}', b"[" * 100000, b"\xff"]
+)
+def test_what_is_no_bundle_is_refused(key, content):
+    with pytest.raises(UntrustedError, match="no bundle"):
+        statements.opened(content, DIGEST, key.public)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        1,
+        {},
+        {"_type": "other", "subject": [{"digest": {"sha256": "a" * 64}}], "predicateType": "x", "predicate": {}},
+        {"_type": statements.STATEMENT, "subject": 1, "predicateType": "x", "predicate": {}},
+        {"_type": statements.STATEMENT, "subject": [], "predicateType": "x", "predicate": 1},
+    ],
+)
+def test_what_is_signed_and_no_statement_is_refused(key, payload):
+    with pytest.raises(UntrustedError, match="no in-toto statement"):
+        statements.opened(signed(key, payload), DIGEST, key.public)
+
+
+def test_a_statement_of_another_type_of_payload_is_refused(key):
+    told = {"_type": statements.STATEMENT, "subject": [{"digest": {"sha256": "a" * 64}}], "predicateType": "x", "predicate": {}}
+    with pytest.raises(UntrustedError, match="no in-toto statement"):
+        statements.opened(signed(key, told, "text/plain"), DIGEST, key.public)
+    assert statements.opened(signed(key, told), DIGEST, key.public).kind == "x"
