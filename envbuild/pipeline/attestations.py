@@ -36,14 +36,15 @@ def of_image(tools: Tools, made: Made) -> list[Statement]:
 
 def _contents(tools: Tools, made: Made) -> Mapping[str, Any]:
     """The bill of materials of the image. The image is asked once which Debian packages are installed."""
-    from envbuild import sbom, verify
+    from envbuild import sbom
+    from envbuild.verify import installed
 
     name, image = made.environment.name, made.record.image
     key = {"image": image, "lock": made.digest}
     known = stage_cache.recall(tools.workspace, name, "packages", key)
     if known is None:
         try:
-            known = {"packages": verify.installed_packages(tools.engine, image)}
+            known = {"packages": installed.packages(tools.engine, image)}
         except VerifyError:  # an image without dpkg: what the lock says is all that is known
             known = {"packages": []}
         stage_cache.keep(tools.workspace, name, "packages", key, known)

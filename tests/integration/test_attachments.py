@@ -30,14 +30,8 @@ from envbuild.model import ignore_progress
 from envbuild.pipeline import signatures
 
 TAGS = Tags(moving=["latest"], fixed=["v1"])
+pytestmark = pytest.mark.usefixtures("docker_config")
 KINDS = (statements.SIGNED, statements.SBOM, statements.SMOKE)
-
-
-@pytest.fixture(autouse=True)
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is logged in anywhere; proxies are not asked for what is on loopback."""
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
 
 @pytest.fixture(params=[False, True], ids=["by tag", "by API"])
