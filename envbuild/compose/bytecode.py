@@ -23,7 +23,8 @@ _LIST = "envbuild-list"
 _BYTECODE = "/envbuild-bytecode.tar"
 _BLOCK = 512
 _PIECE = 1 << 20
-# The same as `compile` of step.sh, for the same reasons. A file that cannot be compiled is no error, so `find` tells what was.
+# The same as `compile` of step.sh, for the same reasons. A file that cannot be compiled is not an error, so `find` lists the
+# files that were compiled.
 # What one run leaves is removed, so that the next one begins with the prefix as it was.
 _SCRIPT = """
 set -eu
@@ -98,14 +99,14 @@ class Compiler:
 
 @contextlib.contextmanager
 def compiler(engine: Engine, image: str, prefix: Prefix, folder: Path, on_progress: OnProgress) -> Iterator[Compiler]:
-    """What compiles for ``prefix`` of ``image`` within the block, with ``folder`` for its files."""
+    """Yield a compiler for ``prefix`` of ``image``; it works within the block and keeps its files in ``folder``."""
     place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
     with engine.workshop(image) as workshop:
         yield Compiler(workshop=workshop, prefix=prefix, place=place, folder=folder, on_progress=on_progress)
 
 
 def batches(wheels: Sequence[Collection[str]]) -> list[list[int]]:
-    """The numbers of the wheels, whose modules' paths these are, in groups within which no path comes twice."""
+    """Group the wheels, given the paths of their modules, so that no path occurs twice in a group; return their numbers."""
     groups: list[tuple[list[int], set[str]]] = []
     for number, sources in enumerate(wheels):
         fitting = next((group for group in groups if group[1].isdisjoint(sources)), None)
@@ -126,7 +127,7 @@ def source_of(path: str) -> str:
 
 
 def _dotted(path: PurePosixPath) -> str:
-    """The same for a module whose own name has a dot."""
+    """Return the same path for a module whose own name has a dot."""
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
@@ -149,7 +150,7 @@ def _header(path: str, size: int) -> bytes:
 
 
 def _joined(names: bytes, archives: Sequence[Path]) -> Iterator[bytes]:
-    """One tar of the list of files and of all archives."""
+    """Write one tar file that holds the list of files and all archives."""
     yield _header(_LIST, len(names)) + names + bytes(-len(names) % _BLOCK)
     for archive in archives:
         with archive.open("rb") as stream:
@@ -159,7 +160,7 @@ def _joined(names: bytes, archives: Sequence[Path]) -> Iterator[bytes]:
 
 
 def _parts(made: Path) -> Iterator[tuple[str, PartOfFile]]:
-    """The files of the tar that lies in the tar ``made``."""
+    """Read the files of the inner tar that the tar ``made`` contains."""
     with made.open("rb") as stream:
         with tarfile.open(fileobj=stream) as outer:
             begin = next(iter(outer)).offset_data

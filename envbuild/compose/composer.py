@@ -39,7 +39,7 @@ class Composed:
 class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun.
 
-    ``on_layer`` is told of layers, lowest first, as soon as they can be read, until no more are to be made.
+    ``on_layer`` is called for each layer, lowest first, as soon as it can be read, until the last layer is made.
     """
 
     engine: Engine
@@ -80,21 +80,21 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """The skeleton, and its layers above the wheels by their diff ids."""
+        """Return the skeleton, and by diff id its layers above the wheels."""
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
         return whole, engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
 
     def _finished(
         self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]], upper: Future[Any]
     ) -> Iterator[Layer]:
-        """The layers of the wheels, lowest first, each as soon as it and those below it are there.
+        """Yield the layers of the wheels, lowest first, each as soon as it and all layers below it exist.
 
         If ``upper`` fails meanwhile, its error is raised at once: the wheels would be downloaded for nothing.
         """
         for count, layer in enumerate(planned, 1):
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            if not all(job.done() for job in jobs.values()):  # else the load of the whole image takes the rest at once
+            if not all(job.done() for job in jobs.values()):  # otherwise the load of the whole image sends the rest at once
                 self.on_layer(made)
             yield made
 
@@ -109,7 +109,7 @@ class Composer:
         return plan.wheel_layers(prefix, [*wheels, *self._built(prefix)], python)
 
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
-        """What the interpreter says of itself: its version, and when and with what it was compiled."""
+        """Ask the interpreter for its version, and when and with which compiler it was made."""
         argv = [f"{prefix.path}/bin/python", "-c", "import sys; print(sys.version)"]
         done = self.engine.run(foundation, argv, entrypoint=[], network="none")
         if done.code != 0:
@@ -117,7 +117,7 @@ class Composer:
         return done.output
 
     def _built(self, prefix: Prefix) -> list[Wheel]:
-        """The wheels that a stage of the skeleton builds from source packages, in the folder of such wheels."""
+        """Build the wheels of source packages in a stage of the skeleton; return them in the folder for such wheels."""
         if not downloads.has_sdists(prefix):
             return []
         stage = self.build("sdists")
@@ -138,7 +138,7 @@ class Composer:
     def _begin_layers(
         self, lacking: Sequence[WheelLayer], foundation: str, stack: contextlib.ExitStack
     ) -> dict[str, Future[Layer]]:
-        """Start to make layers, and return them by key. What they need until they are made ends with ``stack``."""
+        """Start to make layers, and return them by key. ``stack`` closes what the layers need until they are made."""
         writers = DaemonPool(_CONVERTERS)
         jobs: dict[str, Future[Layer]] = {layer.key: Future() for layer in lacking}
         for number, prefix in enumerate(self.lock.prefixes):

@@ -36,7 +36,7 @@ class Downloads:
     def begin(self) -> None:
         """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
 
-        It is not certain for a prefix whose interpreter the lock does not pin, or whose packages are partly built from source.
+        A prefix is not certain if the lock does not pin its interpreter, or if some of its packages are built from source.
         There all wheels are fetched. A second call adds those whose layers were removed since the first.
         """
         pool = DaemonPool(_AT_A_TIME)

@@ -1,4 +1,4 @@
-"""Images of an engine, and what of them is in the layer store."""
+"""Reads images of an engine, and finds which of their layers are in the layer store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _PLAIN = "application/vnd.oci.image.layer.v1.tar"
 
 
 def unpacked_layer(diff_id: str) -> Layer:
-    """A layer that only an engine has. It is not compressed there, so its two hashes are one. Its size is not known."""
+    """A layer that only an engine has. The layer is not compressed there, so digest and diff id are the same. Its size is not
+    known."""
     return Layer(digest=diff_id, diff_id=diff_id, size=0, unpacked=0, media_type=_PLAIN)
 
 
@@ -45,9 +46,9 @@ def recall(folder: Path, image_id: str) -> ComposedImage | None:
 
 
 def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage | None, store: LayerStore) -> ComposedImage:
-    """The image with this id, with all of its layers known by the digests that they have in the store.
+    """Return the image with this id, and the digests of all its layers in the store.
 
-    ``known`` is what was written down of a composed image; None for one that the engine built. Layers that the store never had
+    ``known`` is the record of a composed image; None for one that the engine built. Layers that the store never had
     are taken from the engine, which is asked for only then. Raises :class:`EngineError` (``unknown-format``) if it does not
     give one of them.
     """

@@ -1,8 +1,8 @@
-"""What makes a layer an eStargz layer: a list of its files with the place of each, which a runtime reads before all else.
+"""The part of a layer that makes it an eStargz layer: a list of its files and their offsets, which a runtime reads first.
 
 A runtime that knows the format mounts the image at once and fetches the files that are read. The format:
 https://github.com/containerd/stargz-snapshotter/blob/v0.14.3/docs/estargz.md. The list is a tar entry, which all other runtimes
-would unpack as a file of the image. So it stands behind the two blocks of zeros that end the tar: nobody looks for files there.
+would unpack as a file of the image. So it follows the two blocks of zeros that end the tar, where no program looks for files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 LIST = "stargz.index.json"
-LANDMARK = ".no.prefetch.landmark"  # says that nothing is worth fetching in advance
+LANDMARK = ".no.prefetch.landmark"  # tells runtimes to fetch nothing in advance
 LANDMARK_CONTENT = b"\x0f"
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"
 _KINDS = {b"5": "dir", b"0": "reg"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from envbuild.compose.model import ComposedImage, Layer
 
-# What of an engine's configuration belongs to the image and not to one of its containers. ``Shell`` is Docker's own:
+# The settings in an engine's answer that belong to the image, not to one of its containers. ``Shell`` is Docker's own:
 # https://github.com/opencontainers/image-spec/blob/main/config.md
 _KEPT = ("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir", "Labels", "StopSignal", "Shell")
 
@@ -16,9 +16,10 @@ _KEPT = ("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "Working
 def image(
     layers: Sequence[tuple[Layer, str]], settings: Mapping[str, Any], *, architecture: str, created: str
 ) -> ComposedImage:
-    """The image of ``layers``, lowest first, each with the words for its line of the history.
+    """Make the image of ``layers``, lowest first, each with its line for the history.
 
-    ``settings`` are those of the skeleton as its engine tells them; ``created`` is a time as in RFC 3339. Equal arguments make
+    ``settings`` are the skeleton's container settings as the engine reports them; ``created`` is a time as in RFC 3339. Equal
+    arguments make
     equal bytes.
     """
     config = {

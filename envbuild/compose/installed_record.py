@@ -1,4 +1,4 @@
-"""The list of installed files, RECORD: checked as the wheel holds it, and written as uv 0.13 writes it, or pip 20.3."""
+"""RECORD, the list of installed files: checks the wheel's own list, and writes the list as uv 0.13 or pip 20.3 does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class _Row:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it names a folder, as some wheels do against the specification: uv leaves such rows out, pip keeps them."""
+        """Whether the row names a folder. The specification forbids that, but some wheels do it: uv leaves such rows out, pip
+        keeps them."""
         return self.path.endswith("/")
 
     def key(self) -> str:
@@ -48,7 +49,7 @@ class CheckedMember:
 
     @property
     def sha256(self) -> str:
-        """The hash that RECORD gives, if it is one."""
+        """Return the hash that RECORD gives, if it has the right form."""
         algorithm, _, wanted = self.hash.partition("=")
         if algorithm != "sha256":
             return ""
@@ -59,7 +60,7 @@ class CheckedMember:
         return raw.hex() if len(raw) == 32 else ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over; raises at the end if it has another hash."""
+        """Write the content; raise at the end if its hash differs."""
         algorithm, _, wanted = self.hash.partition("=")
         digest = hashlib.new(algorithm)
 

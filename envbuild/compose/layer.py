@@ -61,7 +61,7 @@ class LayerWriter:
         return digest.hexdigest()
 
     def close(self) -> Layer:
-        """Write the end of the tar, and the list. Say what the layer is known by; the stream stays open."""
+        """Write the end of the tar, and the list. Finish the layer and return its digest and diff id. The stream stays open."""
         self._headers += bytes(2 * _BLOCK)
         self.add_file(f"/{estargz.LANDMARK}", InMemory(estargz.LANDMARK_CONTENT))
         self._write_headers()

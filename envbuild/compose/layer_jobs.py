@@ -34,14 +34,14 @@ class LayerJobs:
         return any(layer.holds != "files" for layer in self.layers.values())
 
     def begin_files(self) -> None:
-        """Have each layer without bytecode written as soon as its wheels are there."""
+        """Write each layer without bytecode as soon as its wheels are downloaded."""
         for layer in self.layers.values():
             if layer.holds == "files":
                 (wheel,) = layer.wheels
                 self.downloads[wheel].add_done_callback(functools.partial(self._begin, layer, {}))
 
     def compile_all(self, compiler: Compiler) -> None:
-        """Compile the wheels as they arrive, those that are there together, and have each layer written when it can be."""
+        """Compile the wheels as they arrive, several in one run if possible, and write each layer as soon as it is complete."""
         try:
             waiting = [layer for layer in self.layers.values() if layer.holds != "files"]
             left = {self.downloads[wheel]: wheel for layer in waiting for wheel in layer.wheels}

@@ -1,4 +1,4 @@
-"""Gzip members, which a layer is a sequence of: the same bytes on every machine and processor.
+"""Gzip members, of which a layer consists. They have the same bytes on every machine and processor.
 
 A deflate stream of a wheel is copied as it is: its CRC and size stand in the wheel, and a member is no more than these three.
 All other data is compressed by libdeflate, whose output depends on its version alone. Builds of zlib differ from each other.
@@ -35,11 +35,12 @@ class Content(Protocol):
 
     @property
     def sha256(self) -> str:
-        """The sha256 (hex) with which :meth:`copy` compares it; empty if it does not."""
+        """The sha256 (hex) that :meth:`copy` checks; empty if it checks none."""
         ...
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over in pieces: as gzip members to ``packed``, and as it is to ``unpacked``. Raises if it is damaged."""
+        """Write the content in pieces: as gzip members to ``packed``, and uncompressed to ``unpacked``. Raises if it is
+        damaged."""
         ...
 
 
@@ -49,7 +50,7 @@ def trailer(crc: int, size: int) -> bytes:
 
 
 def compressed(data: Buffer) -> bytearray:
-    """``data`` as one member. For few bytes: they are held in memory, and so is what they become."""
+    """``data`` as one member. Compress a few bytes in memory."""
     return deflate.gzip_compress(data, 6)
 
 
@@ -79,7 +80,7 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """Content that lies in a file, which nobody may change meanwhile."""
+    """Content that is a whole file. The file must not change meanwhile."""
 
     path: Path
     size: int
@@ -91,7 +92,7 @@ class OnDisk:
         return cls(path, path.stat().st_size)
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over, a piece a member. Raises :class:`BuildError` if the file has another size by now."""
+        """Hand it over, a piece a member. Raises :class:`BuildError` if the size of the file has changed."""
         left = self.size
         with self.path.open("rb") as stream:
             while piece := stream.read(PIECE):
@@ -104,7 +105,7 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class PartOfFile:
-    """Content that lies somewhere in a file, which nobody may change meanwhile."""
+    """Content that is a part of a file. The file must not change meanwhile."""
 
     path: Path
     begin: int

@@ -1,4 +1,5 @@
-"""Which layers the wheels of a lock become: pure, so that a layer is known by its key before it exists."""
+"""Decides into which layers the wheels of a lock go. The functions are pure, so that a layer's key is known before the layer
+exists."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from envbuild.model.lock import Lock, Prefix
 # A larger wheel has a layer of its own, which every image that installs it shares. The small ones of a prefix share one layer:
 # engines take about as long for a layer as for a megabyte.
 _LARGE = 1_000_000
-# The bytecode of wheels that are larger still is in a layer of its own: their files are converted and loaded while it is
-# compiled, and stay as they are when the interpreter changes.
+# The bytecode of even larger wheels has a layer of its own. Their files are loaded while it is compiled, and stay the same when
+# the interpreter changes.
 _HUGE = 50_000_000
 _MOST = 80  # layers of wheels in an image; engines take 127 layers in all
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
@@ -24,7 +25,7 @@ _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|li
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """One wheel to be installed, pinned or built from a pinned source; ``size`` in bytes."""
+    """A wheel to install, either pinned or built from a pinned source; ``size`` in bytes."""
 
     filename: str
     sha256: str
@@ -75,7 +76,7 @@ def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[
 
 
 def interpreter(lock: Lock, prefix: Prefix) -> str | None:
-    """What identifies the interpreter of ``prefix`` by the lock alone; None if the lock does not pin its files."""
+    """The identity of the interpreter of ``prefix``, from the lock alone; None if the lock does not pin its files."""
     python = prefix.python
     if python.is_fetched:
         pins = [file.sha256 for file in python.files]

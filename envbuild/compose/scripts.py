@@ -52,7 +52,7 @@ class Script:
 
 
 def interpreter(place: Place) -> str:
-    """The program that scripts at ``place`` are run by."""
+    """Return the interpreter that scripts at ``place`` name in their first line."""
     python = f"{place.prefix}/bin/python"
     if len(python) + 3 > _LONGEST_FIRST_LINE or " " in python:
         raise ValueError(f"{python!r} does not fit into the first line of a script")
@@ -70,7 +70,7 @@ def rewrite(script: bytes, place: Place) -> bytes:
 
 
 def is_replaced(name: str, scripts: Iterable[Script], place: Place) -> bool:
-    """Whether a wheel's own script is one that setuptools made for an entry point, for which the installer writes one, too."""
+    """Whether setuptools made this script for an entry point. The installer writes such a script itself."""
     if place.installer == "uv":
         found = re.fullmatch(r"(.*?)([.]exe|-script[.]py|[.]pya)?", name, re.DOTALL)
     else:
@@ -80,9 +80,9 @@ def is_replaced(name: str, scripts: Iterable[Script], place: Place) -> bool:
 
 
 def with_versions(scripts: Iterable[Script], place: Place) -> list[Script]:
-    """The scripts, with those of pip and setuptools that are named for a Python named for this one.
+    """Return the scripts, with the Python version in the names of pip's and setuptools' scripts changed to this one's.
 
-    The wheels themselves name the Python that they were built with.
+    The wheels name the Python that they were built with.
     """
     given = list(scripts)
     console = [script for script in given if not script.is_gui]

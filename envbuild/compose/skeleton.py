@@ -21,7 +21,7 @@ Build = Callable[[str], BuiltImage]
 class Skeleton:
     """``below`` and ``above`` are the diff ids (sha256, hex) of the layers on each side of the wheels, lowest first.
 
-    ``settings`` are those of the image's containers, in the words of the engine.
+    ``settings`` are those of the image's containers, as the engine reports them.
     """
 
     image: str
@@ -32,7 +32,7 @@ class Skeleton:
 
 
 def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
-    """What the engine says of the image ``whole``, which was built upon the image ``foundation``."""
+    """Read from the engine the image ``whole``, which was built upon the image ``foundation``."""
     below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
         raise EngineError("The engine built two stages of one Dockerfile upon different layers.", code="refused")

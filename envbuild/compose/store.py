@@ -63,20 +63,20 @@ class LayerStore:
         entry = self._read(self._entry_file(key))
         if entry is None or not self.has(entry.layer):
             return None
-        with contextlib.suppress(OSError):  # a store that only another user may write to serves as well
+        with contextlib.suppress(OSError):  # a store that this user may only read works as well
             os.utime(self._entry_file(key))
         return entry.layer
 
     def known(self, key: str) -> Layer | None:
-        """The layer of ``key`` by the index alone: its blob may have been removed to save space."""
+        """Return the layer of ``key`` from the index alone. Its blob may have been removed to save space."""
         entry = self._read(self._entry_file(key))
         return entry.layer if entry else None
 
     def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "") -> Layer:
-        """The layer of ``key``: found, or written now by ``write`` to the stream that it is given.
+        """Return the layer of ``key``. If it is absent, ``write`` writes it to the stream that it gets.
 
-        Where another process or thread writes the same layer, it is waited for and its layer taken. The digest that ``write``
-        returns is believed, its size is compared with the file's. Killed at any moment, this leaves no part of a layer. Raises
+        If another process or thread writes the same layer, this waits and returns that layer. The digest that ``write`` returns
+        is trusted; its size is compared with the file's. Killed at any moment, this leaves no part of a layer. Raises
         :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
         """
         found = self.find(key)
@@ -113,8 +113,8 @@ class LayerStore:
         return path
 
     def read(self, layer: Layer, *, checked: bool = True) -> Iterator[bytes]:
-        """The bytes of a layer in pieces. Raises :class:`BuildError` (``layer-damaged``) at the end where they are not those of
-        its digest; without ``checked`` only where their number is wrong, for receivers that compute a digest themselves.
+        """The bytes of a layer in pieces. Raises :class:`BuildError` (``layer-damaged``) at the end if the bytes have another
+        digest. Without ``checked`` only their number is compared: for receivers that compute a digest themselves.
         """
         digest, size = hashlib.sha256(), 0
         with self.blob(layer.digest, layer.size).open("rb") as stream:
@@ -134,7 +134,8 @@ class LayerStore:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else reads or adds layers while the block lasts. Raises :class:`BuildError` (``busy``) if somebody does."""
+        """Exclude all other readers and writers while the block lasts. Raises :class:`BuildError` (``busy``) if somebody
+        does."""
         with self._gate(fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
@@ -150,7 +151,7 @@ class LayerStore:
         return {path.name: path for path in sorted(self._blobs.iterdir()) if _HEX.fullmatch(path.name)}
 
     def remove_blob(self, path: Path, seen: os.stat_result) -> bool:
-        """Remove the file of a blob, unless another one than ``seen`` is there by now. Returns whether it is gone."""
+        """Remove the file of a blob, unless another file than ``seen`` has replaced it. Returns whether it is gone."""
         with files.locked(self._locks / path.name, self._on_wait):
             try:
                 now = path.lstat()
@@ -171,7 +172,7 @@ class LayerStore:
         return [path for path in paths if not self._read(path)]
 
     def remove_leftovers(self) -> int:
-        """Remove what killed processes left, and say how many bytes that was. Only :meth:`alone`."""
+        """Remove files that killed processes left, and return how many bytes they had. Only :meth:`alone`."""
         freed = 0
         for folder in (self._blobs, self._keys):
             for path in folder.iterdir() if folder.is_dir() else ():
@@ -194,7 +195,7 @@ class LayerStore:
         return layer
 
     def _prepare(self) -> None:
-        """Make the folders, and remove what killed processes left, if nobody else is here now."""
+        """Make the folders, and remove files that killed processes left, if no other process uses the store now."""
         if self._is_ready:
             return
         try:
@@ -256,7 +257,7 @@ def _encode(layer: Layer, about: str) -> str:
 
 
 def _checksum(told: Any) -> str:
-    """Proves that the diff_id and the sizes were not changed by a failing disk: the blob's name proves only the blob."""
+    """A checksum of the diff_id and the sizes, to detect a failing disk. The blob's name proves only the blob."""
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -267,7 +268,7 @@ def _checked(name: str) -> str:
 
 
 def _require_true(layer: Layer, written: int) -> None:
-    """A writer that says something else than it wrote is a bug of ours: no entry may tell of such a layer."""
+    """Check the writer's answer against the file: a difference is a bug of envbuild, and such a layer must not get an entry."""
     for name in ("digest", "diff_id"):
         _checked(getattr(layer, name))
     if layer.size != written or layer.unpacked < 0:

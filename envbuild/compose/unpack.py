@@ -1,4 +1,4 @@
-"""Layers unpacked again, in constant memory: tar files as they are, of any number of gzip members, or of zstd frames."""
+"""Unpacks layers in constant memory: plain tar files, gzip files of any number of members, and zstd frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO, cast
 
 from isal import igzip_lib, isal_zlib
 
-_INPUT = 1 << 16  # what follows a member is copied: with large pieces and small members, again and again
+_INPUT = 1 << 16  # the bytes behind a member are copied for each member, so pieces must be small
 _OUTPUT = 1 << 20
 _Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
 
@@ -19,7 +19,7 @@ class DamagedError(Exception):
 def unpacked(packed: Iterable[bytes], media_type: str) -> Iterator[bytes]:
     """The tar file of a layer of this kind, in pieces of at most 1 MiB. Raises :class:`DamagedError`.
 
-    A file that was cut short gives less and no error: compare the digest of what comes.
+    A truncated file gives fewer bytes and no error: the caller must compare the digest.
     """
     kind = media_type.rpartition("+")[2] if "+" in media_type else media_type.rpartition(".")[2]
     return {"gzip": _gunzipped, "zstd": _from_zstd}.get(kind, iter)(packed)

@@ -19,7 +19,8 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """A layer of the store. ``about`` names what it was made from, ``used`` is when it was used last (seconds since 1970)."""
+    """A layer of the store. ``about`` names the content of the layer, ``used`` is the time of its last use (seconds since
+    1970)."""
 
     digest: str
     size: int
@@ -30,7 +31,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """What :func:`prune` removed, and what remains, in bytes."""
+    """The numbers of bytes that :func:`prune` removed and left."""
 
     removed: tuple[Held, ...]
     freed: int
@@ -48,8 +49,8 @@ class Verified:
 
 
 def held(store: LayerStore) -> list[Held]:
-    """The layers in the store, the one that was used last first. What has no entry in the index, because a process was killed
-    before it wrote one, is told without its unpacked size.
+    """The layers in the store, the one that was used last first. A blob without an entry in the index, left by a killed
+    process, is listed without its unpacked size.
     """
     by_digest = _by_digest(store)
     found = []
@@ -69,7 +70,7 @@ def held(store: LayerStore) -> list[Held]:
 
 
 def prune(store: LayerStore, keep_bytes: int) -> Pruned:
-    """Remove what is in no index, then the layers that were not used for longest, until at most ``keep_bytes`` remain.
+    """Remove blobs without an entry, then the least recently used layers, until at most ``keep_bytes`` remain.
 
     Entries of the index stay: they are small, and say which layer a registry has. Raises :class:`BuildError` (``busy``) where
     another process uses the store.
@@ -123,7 +124,7 @@ def verify(store: LayerStore, on_progress: OnProgress) -> Verified:
 
 
 class _Check:
-    """One pass over a blob: its digest, and of what its entries say, what is :attr:`true`."""
+    """Reads a blob once: computes its digest, and finds which of its entries are :attr:`true`."""
 
     def __init__(self, path: Path, said: set[Layer]) -> None:
         self._path = path
@@ -158,7 +159,7 @@ class _Check:
         self.true = {each for each in self._said if is_sound and found == _told(each)}
 
     def _kind(self) -> str:
-        """How the file is compressed; one that no entry names is only read."""
+        """How the file is compressed. A file without an entry is only read."""
         return next((each.media_type for each in self._said), "")
 
 

@@ -1,4 +1,4 @@
-"""What installing a wheel puts where, by the `installer` library: it reads the metadata and knows which file goes where.
+"""Which files installing a wheel makes, and where. The `installer` library reads the metadata and finds each file's place.
 
 No file is unpacked for that. The library passes streams on from the source to the destination; ours carry the archive's member.
 The rest is as uv 0.13 does it, or pip 20.3, down to the bytes: tests install the same wheels by both.
@@ -48,7 +48,8 @@ class Entry:
 
 
 def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[Entry]:
-    """All that installing ``wheel`` at ``place`` makes, but for the folders above. Contents are checked when they are copied.
+    """Everything that installing ``wheel`` at ``place`` makes, except the folders above. Contents are checked when they are
+    copied.
 
     ``is_requested``: whether a user asked for it by name, rather than another package for it. Raises :class:`BuildError`
     (``bad-wheel``) if the wheel cannot be installed.
@@ -67,7 +68,7 @@ def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[E
 
 
 class _Stream(io.RawIOBase):
-    """Stands for the content of a member. Nothing reads it: a file's bytes go from the archive into the layer."""
+    """Stands for the content of a member. Never called: a file's bytes go directly from the archive into the layer."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -187,11 +188,11 @@ class _Destination(WheelDestination):
             self._make(path, script.text(self._place), is_executable=True, rank=1 if self._is_uv else 2)
         content = self._source.record.text()
         mode = self._source.files[record_file_path].member.mode
-        is_executable = self._is_uv and bool(mode & 0o111)  # uv writes into the unpacked file, pip replaces it
+        is_executable = self._is_uv and bool(mode & 0o111)  # uv changes the unpacked file, pip replaces it
         self._put(f"{self._site}/{record_file_path}", InMemory(content), is_executable=is_executable, rank=3)
 
     def add_empty_folders(self) -> None:
-        """Make the folders that the wheel has as such, as uv does; pip makes none that stays empty."""
+        """Make the folders that the wheel lists, as uv does. pip makes no empty folder."""
         for name in self._source.folders:
             scheme, path = self._source.placed(name)
             if scheme == "scripts" and path:
@@ -224,7 +225,8 @@ class _Destination(WheelDestination):
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 
     def _rewritten(self, name: str, content: Content) -> Content:
-        """A script with the interpreter in its first line, if that has the placeholder; its old content is checked here."""
+        """Write a script, with the interpreter in place of the placeholder in its first line. The old content is checked
+        here."""
         member = self._source.files[name]
         if not next(member.pieces(), b"").startswith(PLACEHOLDER):
             return content
@@ -233,7 +235,7 @@ class _Destination(WheelDestination):
             raise bad_wheel(self._source.wheel.file, f"the script {name!r} has {content.size} bytes")
         content.copy(lambda _: None, whole.extend)
         script = rewrite(bytes(whole), self._place)
-        if self._is_uv:  # pip 20.3 leaves the hash of the old content there
+        if self._is_uv:  # pip 20.3 leaves the hash of the old content in RECORD
             self._source.record.change(name, script)
         return InMemory(script)
 
@@ -251,7 +253,7 @@ class _Destination(WheelDestination):
             self._found[path] = (rank, Entry(path, content, is_executable))
 
     def _real(self, path: str) -> str:
-        """The path without a link in it: the `venv` module makes ``lib64`` one to ``lib``."""
+        """The path without symbolic links: the `venv` module makes ``lib64`` a link to ``lib``."""
         top, _, rest = path.removeprefix(f"{self._place.prefix}/").partition("/")
         if self._is_uv and top == "lib64":
             return f"{self._place.prefix}/lib/{rest}".rstrip("/")
@@ -262,6 +264,6 @@ class _Destination(WheelDestination):
 
 
 def _is_program_name(name: str) -> bool:
-    """Whether it is a plain name that is not the interpreter's."""
+    """Whether the name of a script is a plain name, and not the interpreter's."""
     is_plain = name not in ("", ".", "..") and "/" not in name and name.isprintable()
     return is_plain and not re.fullmatch(r"python(w|3|3[.][0-9]+)?", name)

@@ -1,4 +1,4 @@
-"""Wheels as a layer: what installing them makes, with bytecode, in the order of paths and with all folders above."""
+"""Writes wheels as a layer: the installed files with bytecode, in the order of paths, and all folders above them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ Bytecode = Mapping[str, bytes | Path | Content]  # absolute paths in the image, 
 
 
 def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Bytecode) -> Layer:
-    """Write one layer of all ``wheels`` (each with whether a user asked for it by name), of which a later one wins.
+    """Write one layer of all ``wheels`` (each with whether a user asked for it by name). Of equal paths, the later wheel's file
+    stays.
 
     ``bytecode`` replaces what wheels have at the same paths. Without wheels, the layer holds bytecode only. The same arguments
-    give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; what was written to
-    ``stream`` until then is no layer.
+    give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; the bytes in ``stream`` are
+    then not a layer.
     """
     with ExitStack() as stack:
         found: dict[str, Entry] = {}
@@ -70,7 +71,7 @@ def _add(found: dict[str, Entry], entry: Entry, name: str) -> None:
 
 
 def _add_parents(found: dict[str, Entry], names: str) -> None:
-    """Add the folders above all entries: Docker 20.10 makes those that a layer lacks with mode 0600."""
+    """Add the folders above all entries: Folders are added because Docker 20.10 makes missing ones with mode 0600."""
     for path in list(found):
         above = path.rpartition("/")[0]
         while above:

@@ -49,7 +49,7 @@ class WheelMember:
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over: its deflate stream as one member, or, if it is stored, each piece as one."""
+        """Write the content: a deflate stream as one gzip member, or each piece of a stored file as one."""
         if self.member.method == STORED:
             for piece in self.pieces():
                 packed(compressed(piece))
@@ -86,7 +86,7 @@ class WheelMember:
                 raise ZipError(f"{self.member.name!r} has bytes behind its compressed content")
             try:
                 yield (piece := inflater.decompress(packed, PIECE))
-                while len(piece) == PIECE:  # there may be more, of what was not read yet or of what was
+                while len(piece) == PIECE:  # bytes may remain in the input or in the decompressor
                     yield (piece := inflater.decompress(inflater.unconsumed_tail, PIECE))
             except _Damaged as error:
                 raise ZipError(f"the compressed content of {self.member.name!r} is damaged ({error})") from None
@@ -97,7 +97,8 @@ class WheelMember:
 
 
 def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces; raises :class:`ZipError` as soon as they are more than the archive says, or at the end."""
+    """Yield the pieces. Raises :class:`ZipError` as soon as there are more bytes than the archive says, or at the end if the
+    content differs."""
     crc, size = 0, 0
     for piece in pieces:
         size += len(piece)

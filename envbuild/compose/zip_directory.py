@@ -1,7 +1,8 @@
 """Strict reading of a zip archive's directory.
 
 A program may believe the central directory of a zip, its local headers, or the order of its bytes. An archive in which these
-disagree unpacks to one thing here and to another there. It is refused, and so is each byte that nothing in it explains.
+disagree unpacks to one thing here and to another there. Such an archive is refused, and so is one with bytes that belong to no
+member.
 Field numbers and sizes: APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
 
@@ -25,14 +26,14 @@ _LARGEST_DIRECTORY = 32 * 2**20
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 2000  # bytes; with the folders above it, a path may have 4095 on Linux
 _HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
-_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two say how hard the compressor tried
+_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags tell the compression level
 _ENCRYPTED_FLAGS = 0x0041 | 0x2000
 _EXTRA_ZIP64, _EXTRA_UNICODE_NAME = 0x0001, 0x7075
 _UNIX = 3
 
 
 class ZipError(ValueError):
-    """What is wrong with an archive, as the end of a sentence."""
+    """An invalid archive; the message is the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
 
 
 def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
-    """Where the wide description of the directory's place begins, and what it says."""
+    """Find the zip64 record of the directory's place: where it begins, and its content."""
     disk, at, disks = struct.unpack("<LQL", read(locator + 4, 16))
     if disk or disks > 1:
         raise ZipError("it is one part of a divided archive")
@@ -131,7 +132,8 @@ def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
 
 
 def _parse_directory(data: bytes, count: int) -> Iterator[tuple[Member, int]]:
-    """The members with their flags. ``begin`` is the offset of the local header, as no more is known here."""
+    """The members with their flags. ``begin`` is the offset of the local header, because the data's offset is not known
+    here."""
     at = 0
     for _ in range(count):
         if data[at : at + 4] != _CENTRAL or len(data) - at < 46:
@@ -183,7 +185,7 @@ def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
 
 
 def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ...]) -> list[int]:
-    """The fields as they are, those that have their largest value from the zip64 field instead, if there is one."""
+    """Return the fields. A field with its largest value is replaced by the value in the zip64 field, if there is one."""
     wide = extra.get(_EXTRA_ZIP64)
     values = []
     for value, width in fields:
@@ -226,9 +228,9 @@ def _check_mode(member: Member) -> None:
 
 
 def _check_names(members: list[Member]) -> None:
-    """Refuse names that lead out of the archive, that are there twice, or that are a file and a folder at once.
+    """Refuse names that lead out of the archive, that occur twice, or that belong to a file and to a folder.
 
-    Names that differ in case alone stay: Linux keeps them apart, and so do all installers there.
+    Names that differ only in case are allowed: Linux and its installers keep them apart.
     """
     seen: set[str] = set()
     for member in members:
@@ -288,7 +290,8 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
 
 
 def _possible_descriptors(crc: int, packed: int, size: int) -> Iterator[bytes]:
-    """With or without a signature, and in narrow or wide numbers: the archive does not say which."""
+    """Try all forms of a data descriptor, with and without a signature, in 32 or 64 bits: the archive does not say which it
+    has."""
     for form in ("<LQQ",) if max(packed, size) > _MAX32 else ("<LLL", "<LQQ"):
         numbers = struct.pack(form, crc, packed, size)
         yield numbers

@@ -20,11 +20,12 @@ def main():
     package.__file__ = os.path.join(HERE, '__init__.py')
     sys.modules[NAME] = package
     if sys.argv[1:2] != ['probe']:
-        # The reference is small: threads of BLAS gain it nothing, and on a busy machine they spin for minutes. Ranks are told theirs.
+        # The reference network is small. BLAS threads do not make it faster, and on a busy machine they can spin for minutes. Ranks are
+        # told theirs.
         os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     try:
         import numpy  # noqa: F401
-    except Exception as error:      # built for another processor or Python, it raises what it likes
+    except Exception as error:      # a NumPy built for another processor or Python can raise any exception
         hidden = _hidden()
         sys.stderr.write('envbuild-smoke: NumPy cannot be imported by %s: %s: %s\n%s.\n' % (
             sys.executable, type(error).__name__, error, hidden or 'No framework of this image can work: build it anew'))
@@ -40,7 +41,7 @@ def main():
 
 
 def _hidden():
-    """Which file hides a module, if one does: then the error's own words mislead."""
+    """Return which file hides a module, or None. The text of the import error is misleading then."""
     try:
         import traceback
         text = traceback.format_exc()

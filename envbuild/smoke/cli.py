@@ -248,7 +248,8 @@ def _explain(key):
 
 
 def _diff(options):
-    """0: the second is not worse; 1: it failed or is worse; 3: it proves nothing, or they have nothing in common."""
+    """Exit status 0: the second report is not worse. 1: it failed or is worse. 3: it proves nothing, or the reports have nothing in
+    common."""
     try:
         old, new = (baseline.read(options[key], whole=True) for key in ('a', 'b'))
     except baseline.Unreadable as error:
@@ -299,7 +300,7 @@ def _several(options, argv):
 
 
 def _test(options, make, table):
-    """Make a test and let it run: its report is written however it ends, and printed as a table."""
+    """Run a test, print its report as a table, and write the report however the test ends."""
     from .reporting import report
     _listen_to_signals()
     answer = report.empty()
@@ -309,7 +310,7 @@ def _test(options, make, table):
         this.go()
     except REFUSALS:
         raise
-    except Exception as error:  # a fault of ours: say so in the report, never as a pass or a failed check
+    except Exception as error:  # a bug of the smoke test: report it as an error, never as a pass or a failed check
         if not _is_out_of_room(error):
             traceback.print_exc()
         answer.update(status='error', exit_code=1, reason='the smoke test itself failed: %s: %s' % (type(error).__name__, error))
@@ -333,7 +334,7 @@ def _is_out_of_room(error):
 
 
 def _answer(options, answer, table):
-    """JSON if it is wanted, and a table for people: beside the progress, if JSON takes standard output."""
+    """Print JSON if asked for, and a table for people. The table goes to standard error if JSON goes to standard output."""
     _write(options, answer)
     (sys.stderr if options['json'] == '-' else sys.stdout).write('\n'.join(table(answer)) + '\n')
 

@@ -40,8 +40,7 @@ now = getattr(time, 'monotonic', None) or _by_the_c_library()
 
 
 def pause(seconds):
-    """Wait. Not `time.sleep`: from Python 3.11 on it waits until a time of the clock, and libfaketime, which shifts the time of day of a
-    process, gives it a wrong one or an error.
+    """Wait. Do not use `time.sleep`: from Python 3.11 on it waits for an absolute time, which is wrong or refused under libfaketime.
     """
     try:
         select.select([], [], [], seconds)

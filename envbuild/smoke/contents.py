@@ -26,7 +26,7 @@ SKIPPED = ('/proc', '/sys', '/dev')
 HASHED = re.compile(r'^sha(256|384|512)=')  # what RECORD may hold: its specification takes no weaker hash
 # Made by venv, virtualenv and uv themselves, not by any distribution.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
-# Where programs keep credentials, by the end of the path; settings, and what those of a shared image may not hold.
+# Ends of paths where programs keep credentials, and settings with what a shared image must not have in them.
 KEEPERS = (r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials'
            r'|\.docker/config\.json|\.(bash|python|sh)_history|\.?pip/pip\.conf|uv/uv\.toml)$'
            r'|^/etc/(pip\.conf$|apt/auth\.conf)|^/run/secrets/')
@@ -44,7 +44,7 @@ def read_text(path):
 
 
 def headers(path):
-    """The first Name and Version of a METADATA or PKG-INFO file."""
+    """Return the first Name and the first Version in a METADATA or PKG-INFO file."""
     found = {}
     for line in read_text(path).splitlines():
         if not line.strip():
@@ -124,7 +124,7 @@ def digest_of(path, kind, progress):
 
 
 def glance(row, quick):
-    """What a look without reading tells: ('missing' | 'modified' | '', bytes to hash, None if nothing is to be hashed)."""
+    """Compare a file without reading it: ('missing' | 'modified' | '', bytes to hash, None if nothing is to be hashed)."""
     path, recorded, size = row
     try:
         there = os.stat(path)
@@ -145,7 +145,7 @@ def hashed_state(row, progress):
 
 
 def is_pointed_here(row, prefix):
-    """A wheel's own script that was pointed at the prefix's Python and is recorded as it came: old installers change only the file.
+    """Whether this is a wheel's script that names the prefix's Python, and RECORD does not: old installers change only the file.
 
     Such scripts begin with `#!python` in the wheel: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
     """
@@ -179,7 +179,7 @@ def is_compiled_again(path, known):
 
 
 def version_of(prefix):
-    """The X.Y.Z of the prefix's Python, by its own word; '' if it cannot start."""
+    """Ask the prefix's Python for its version X.Y.Z; '' if it cannot start."""
     program = 'import sys; print(".".join(str(part) for part in sys.version_info[:3]))'
     try:
         asked = subprocess.Popen([os.path.join(prefix, 'bin', 'python'), '-S', '-s', '-E', '-c', program], stdout=subprocess.PIPE,
@@ -190,7 +190,7 @@ def version_of(prefix):
 
 
 def examine(prefix, quick, recorded=None):
-    """One prefix: its distributions, and every file that is not what its distribution recorded. `recorded` takes all that are."""
+    """Describe a prefix: its distributions, and every file that differs from its distribution's RECORD. `recorded` takes all that are."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
     claims = {}
@@ -213,7 +213,7 @@ def examine(prefix, quick, recorded=None):
                 other = replaced_by(row, claims[row[0]], quick)
                 state = '' if other or is_pointed_here(row, prefix) else state
                 answer['replaced'] += [{'path': row[0], 'of': one['name'], 'by': other}] if other else []
-            # Installers add to RECORD what a wheel's own one conceals. In .dist-info publishers leave copies, which nothing imports.
+            # Installers add lines to RECORD. Publishers leave copies of modules in .dist-info, which nothing imports.
             if not state and one['kind'] == 'wheel' and not row[0].startswith(info) and not any(HASHED.match(each[1]) for _, each in claims[row[0]]):
                 state = 'unhashed'
             if state:
@@ -282,9 +282,9 @@ def packages():
 
 
 def packaged_files():
-    """How many files of the distribution's packages were compared by dpkg's own checksums, and those that are not as shipped.
+    """Compare the files of Debian packages with dpkg's checksums; return how many were compared and which differ.
 
-    Configuration files are not in these lists. Only programs and libraries must be there: images may leave documentation out."""
+    Configuration files are not in these lists. Missing documentation is no difference, since images may leave it out."""
     diverted = set(read_text(DIVERSIONS).splitlines()) if os.path.isfile(DIVERSIONS) else set()
     compared, modified, missing = 0, [], []
     for entry in sorted(os.listdir(DPKG_INFO)) if os.path.isdir(DPKG_INFO) else ():
@@ -305,7 +305,7 @@ def packaged_files():
 
 
 def md5_of(path):
-    """None for a file that is not there; the lists hold nothing stronger than MD5."""
+    """The MD5 of a file, or None if the file is missing. dpkg's lists have no stronger checksum."""
     calculated = hashlib.md5()
     try:
         with open(path, 'rb') as stream:
@@ -334,7 +334,7 @@ def owned_files(wanted):
 def whole_image(recorded):
     """Files that give rights (setuid, setgid, capabilities), what anybody may write, and what may hold credentials.
 
-    The last leave out what a package brought (``recorded``, and the distribution's): some carry keys for their tests."""
+    Files that came with a package are not searched for credentials, because some packages contain keys for their tests."""
     privileged, writable, secret = [], [], []
     for folder, folders, files in os.walk('/'):
         folders[:] = sorted(name for name in folders if os.path.join(folder, name) not in SKIPPED)
@@ -366,7 +366,7 @@ def secret_in(path):
 
 
 def has_capability(path):
-    """Whether the kernel gives who runs it a right of its own, as it gives `ping` raw sockets."""
+    """Whether the file has capabilities: rights that the kernel gives to whoever runs it, as `ping` gets raw sockets."""
     try:
         if hasattr(os, 'getxattr'):
             return bool(getattr(os, 'getxattr')(path, 'security.capability', follow_symlinks=False))

@@ -8,7 +8,7 @@ if [ ! -w . ] && [ -r /proc/self/mountinfo ]; then
   while read -r _ _ _ _ point options _; do
     case ${folder}/ in
       "${point%/}"/*)
-        # The last mount that holds the folder decides; the root of the image is none that a user made.
+        # The last mount that contains the folder decides. The root of the image does not count: no user mounted it.
         if [ "${point}" = / ]; then writable=''; else case ,${options}, in *,ro,*) writable='' ;; *) writable=${point} ;; esac; fi
         ;;
       *) ;;

@@ -23,7 +23,7 @@ def unwritable(folder):
 
 
 class NoScratch(Exception):
-    """There is no folder for temporary files; the message says what was tried and what to do."""
+    """No folder for temporary files can be written; the message says which were tried and what to do."""
 
 
 def choose_scratch(beside=''):
@@ -54,7 +54,7 @@ def _can_be_used(folder, needed):
 
 
 def write_text(path, text):
-    """Write `path` in one step: a reader sees the old content or all of the new one."""
+    """Write `path` atomically: a reader sees either the old or the complete new content."""
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(prefix='.' + os.path.basename(path) + '.', dir=folder)
     try:
@@ -89,7 +89,7 @@ def read_json(path):
 
 
 def tail(path, limit=4000):
-    """The last `limit` characters of a log, or what can be read of it."""
+    """The last `limit` characters of a log, as far as it can be read."""
     try:
         with io.open(path, 'rb') as stream:
             stream.seek(0, os.SEEK_END)

@@ -56,7 +56,7 @@ def _facts(lock, framework, path):
     chosen = _choose(environment['frameworks'], framework, path)
     return dict(
         whole(lock), framework=chosen['name'], version=chosen['version'], recipe=chosen['recipe'], options=dict(chosen.get('options') or {}),
-        # Beside others a build for CPUs stays one, and one that brings its own CUDA has that.
+        # In an image of several frameworks, a CPU build stays a CPU build, and a build with its own CUDA uses that.
         cuda=None if chosen.get('cuda_libraries') == 'none' else chosen.get('cuda') or environment['cuda'])
 
 

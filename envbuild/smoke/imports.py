@@ -28,7 +28,8 @@ MOST = 40  # modules of one distribution: only namespaces full of generated modu
 NAME = re.compile(r'^[A-Za-z_][A-Za-z0-9_]*$')
 OF_METADATA = ('.dist-info', '.egg-info', '.data')
 LIBRARY_FOLDERS = ('/lib', '/usr/lib', '/usr/local/lib', '/lib64', '/usr/lib64', '/lib/x86_64-linux-gnu', '/usr/lib/x86_64-linux-gnu')
-# Ends at once after the import: threads and handlers of exit belong to programs. The marker tells an import from a module that exits.
+# End the process at once after the import, without waiting for the module's threads and exit handlers. The marker tells an import from a
+# module that exits.
 CHILD = 'import importlib, os, sys; importlib.import_module(sys.argv[1]); open(sys.argv[2], "w").close(); sys.stdout.flush(); os._exit(0)'
 
 
@@ -60,7 +61,7 @@ def module_of(filename, endings):
 
 
 def modules(paths, endings):
-    """The outermost importable modules of a distribution's files; inside a namespace package the packages that it has there."""
+    """The top-level modules of a distribution; for a namespace package, the packages inside it."""
     found, files = set(), []
     for path in paths:
         parts = path.split('/')
@@ -134,7 +135,7 @@ def installed():
 
 
 def modules_to_import(one, endings):
-    """By the list of its files; a distribution without one names its modules in top_level.txt."""
+    """The modules of a distribution, from its list of files or, without a list, from top_level.txt."""
     by_files = modules(one['paths'], endings)
     if by_files:
         return by_files
@@ -185,7 +186,7 @@ def attempt_all(tasks, config):
                 task = waiting.pop()
             try:
                 task['outcome'], task['code'], task['said'] = attempt(task['module'], config['limit_s'], folder)
-            except Exception as error:  # too little memory for one more process, say: told, and no pass
+            except Exception as error:  # for example too little memory for another process: reported, and not counted as a pass
                 task['outcome'], task['code'], task['said'] = 'failed', 1, 'cannot be tried: %s' % error
             with lock:
                 done.append(task)

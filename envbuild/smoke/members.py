@@ -5,7 +5,7 @@ import os
 
 from . import files, image
 
-INSIDE = '_ENVBUILD_SMOKE_INSIDE'       # set by `enter` for the process that it becomes: which prefix that is in
+INSIDE = '_ENVBUILD_SMOKE_INSIDE'       # set by `enter`: the prefix of the new process
 
 
 class Member(object):
@@ -32,7 +32,7 @@ def read(path):
 def enter(path, framework, argv):
     """Go on under the Python of the prefix that holds `framework`, with the variables of that prefix: the process is replaced.
 
-    Nothing happens if the image has one prefix only, or where this process is the one that was entered.
+    Nothing happens if the image has only one prefix, or if this process is already the right one.
     """
     lock = image.load(path)
     prefix = {} if lock is None else _prefix_of(framework, lock)

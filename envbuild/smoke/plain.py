@@ -1,4 +1,4 @@
-"""One more launch without the settings that the smoke test gives its ranks: what a plain script gets.
+"""One more launch without the smoke test's own settings, to show the speed of a plain script.
 
 The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a third slower than the next. A
 script that a user starts has no such settings. So the largest launch is repeated once in short without them, and its images a
@@ -23,7 +23,7 @@ STEERING = ('MALLOC_', 'GLIBC_TUNABLES', 'LD_PRELOAD', 'TCMALLOC_', 'PYTORCH_CUD
 
 
 def steering(variables):
-    """Those of the variables that steer an allocator, sorted by name."""
+    """The variables that configure a memory allocator, sorted by name."""
     return dict((name, variables[name]) for name in sorted(variables) if name.startswith(STEERING))
 
 
@@ -57,7 +57,7 @@ def entry(n, measured, allocator):
 
 
 def words(report):
-    """What is said of it below the speeds, [] where it was not measured."""
+    """The lines below the table of speeds; [] if the plain launch was not measured."""
     out = []
     for each in report.get('plain_runs', ()):
         rates = each['images_per_s']

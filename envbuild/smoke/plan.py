@@ -1,4 +1,4 @@
-"""From options, image and machine to what will be run: device, counts, and one plan per launch."""
+"""Turns options, image and machine into what will be run: device, counts, and one plan per launch."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -36,7 +36,7 @@ class Device(object):
 
 
 def choose_device(options, image, found):
-    """CPU for a CPU image; a GPU image uses GPUs, or with allow_cpu the CPU, or nothing."""
+    """A CPU image uses the CPU. A GPU image uses GPUs; without one it uses the CPU if allow_cpu is set, else nothing."""
     wants_gpu = options['device'] == 'cuda' or (options['device'] == 'auto' and image['cuda'] is not None)
     if options['device'] == 'cuda' and image['name'] and image['cuda'] is None:
         raise Refusal('this is a CPU image (%s): --device cuda cannot be' % image['name'])
@@ -89,7 +89,7 @@ def no_gpu_reason(cuda):
 
 
 def choose_counts(text, device):
-    """The numbers of devices to run, those that do not fit the machine apart: (counts, left out).
+    """Return (numbers of devices to run, numbers that the machine does not have).
 
     `auto`: 1 and 2 CPU workers; on GPUs the powers of two and all of them, at least asking for 2.
     """
@@ -118,7 +118,7 @@ def launch(options, image, device, n, counts, style, folder, cores):
         'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
         'adapter': options['adapter'] or image['recipe'], 'options': dict(image['options'], **options['options']),
         'shared': device.shared,
-        # The same for every count, so that one device of a run of two equals the device of the run of one.
+        # The same for every count, so that a device computes the same alone and beside others.
         'threads': options['threads'] or max(1, cores // max(counts)),
         'phases': [], 'workloads': [], 'seed': options['seed'], 'momentum': MOMENTUM, 'data': {}, 'folder': folder,
         'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'), 'places': [], 'interface': '',       # of several hosts
@@ -127,7 +127,7 @@ def launch(options, image, device, n, counts, style, folder, cores):
 
 
 def with_enough_rounds(options):
-    """(options, note): a floor of speed is judged by no fewer rounds than an interval needs, whatever --rounds says."""
+    """Return (options, note). A demanded speedup needs enough rounds for an interval, so a smaller --rounds is raised."""
     floors = options['min_speedup'] or options['min_efficiency']
     if not floors or 'bench' not in options['phases'] or options['rounds'] >= stats.LEAST:
         return options, []
@@ -166,7 +166,7 @@ def phases(options, kind, n, counts, parts, places):
 
 
 def _workload(part, options, kind, n, places):
-    """What the phases of one workload need beside that: sections of the plan as each workload's session sees it."""
+    """The sections of the plan that the phases of one workload need in addition."""
     on_cpu = kind == 'cpu'
     return {
         'workload': part.name, 'net': part.net.name, 'data': places,

@@ -138,7 +138,7 @@ class Run(object):
         return adapters.style_of(self.adapter, self.device.kind, dict(self.image['options'], **self.options['options']))
 
     def _measuring(self, n, plan):
-        """What measuring adds to a plan, and what of it does not apply to n devices."""
+        """The sections that measuring adds to a plan, and what of them does not apply to n devices."""
         style = self._style()
         plan['schemes'], left_out = sync.chosen(self.options['sync'], self.adapter, style, n)
         self.report['checks'] += left_out

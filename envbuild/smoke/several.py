@@ -1,8 +1,8 @@
 """An image of several frameworks: each is tested alone, one after the other, by a process under the Python that holds it.
 
 This process imports no framework and measures nothing itself: it starts the parts, watches over their time, and puts their reports
-into one, whose status is the worst of theirs. A part for which there is no test is "not-applicable", with the reason: it counts for
-nothing, and where there is nothing else the answer is inconclusive.
+into one, whose status is the worst of theirs. A part without a test is "not-applicable", with the reason. It does not count; if all parts
+are such, the result is inconclusive.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,9 +18,9 @@ from .launching.child import Child
 from .reporting import report as reports
 from .verdict import check
 
-GRACE_S = 10.0              # beyond its limit, for a part to end by itself and report
+GRACE_S = 10.0              # time after its limit for a part to end by itself and report
 WORST = ('error', 'fail', 'inconclusive', 'pass')
-# For a framework that has no GPU build in this image: what was asked of the GPUs is asked of the others.
+# For a framework without a GPU build in this image: the options for GPUs apply to the other frameworks.
 ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0']
 NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # which coll does not know
 
@@ -130,7 +130,7 @@ class Several(object):
 
 
 def _judge(part, code, ending, limit):
-    """The part's own verdict, if it gave one and its end does not contradict it. `code` is None if it had to be ended."""
+    """The part's own verdict, if there is one and the part's exit status does not contradict it. `code` is None if it had to be ended."""
     own = part.report or {}
     if code is None:
         part.hung = True

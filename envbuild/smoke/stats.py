@@ -93,7 +93,7 @@ def interval(values):
 
 
 def _stretched(middle, end, factor):
-    """The end so many times as far from the middle; by ratios if all is positive, so that it stays positive."""
+    """Move the end of an interval so many times as far from its middle; by ratios if all is positive, so that it stays positive."""
     if middle > 0 and end > 0:
         return middle * (end / middle) ** factor
     return middle + (end - middle) * factor

@@ -1,4 +1,4 @@
-"""The parallel schemes by name: what they are, where they apply, and what is said of them. Pure functions.
+"""The parallel schemes: their names, where they apply, and their descriptions. Pure functions.
 
 gradients       every step averages gradients over all devices (the default, and the yardstick of the others)
 parameters:k    every device steps alone, and every k steps their parameters are averaged

@@ -19,7 +19,7 @@ if [ "$#" -eq 0 ]; then
   set -- "${SHELL:-bash}"
 fi
 
-# Leave what is entered already: its folder of programs, and its variables unless somebody gave them another value.
+# Leave the prefix that was entered before: remove its program folder, and its variables unless the user changed them.
 known='' chosen='' in_chosen=''
 while read -r line; do
   case ${line} in

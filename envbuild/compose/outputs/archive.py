@@ -21,7 +21,7 @@ _CONTAINERD_NAME = "io.containerd.image.name"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """Some bytes of the stream, and how many of them are a layer's own."""
+    """A piece of the stream, and how many of its bytes belong to a layer."""
 
     content: bytes
     of_layers: int = 0
@@ -48,7 +48,10 @@ def pieces(
     told = manifest.manifest(image)
     layers = [f"{_BLOBS}/{layer.digest}" for layer in image.layers]
     docker = [{"Config": f"{_BLOBS}/{own.digest}", "RepoTags": list(references) or None, "Layers": layers}]
-    for folder in ("blobs", _BLOBS):  # `docker save` writes them, and Apptainer 1.4 makes no folder that is not named
+    for folder in (
+        "blobs",
+        _BLOBS,
+    ):  # as in `docker save`; Apptainer 1.4 makes only folders that have an entry
         yield Piece(content=_header(f"{folder}/", 0, kind=tarfile.DIRTYPE))
     yield _file("oci-layout", manifest.LAYOUT)
     yield _file("index.json", manifest.index(_named(told, references)).content)
@@ -62,7 +65,7 @@ def pieces(
 
 
 def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str, object]]:
-    """One descriptor a name; one without if there are no names."""
+    """Return one descriptor for each name, or one without a name."""
     plain = told.descriptor()
     named = [
         {**plain, "annotations": {_CONTAINERD_NAME: full_name(each), manifest.NAME: each.rpartition(":")[2]}}
@@ -72,7 +75,7 @@ def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str,
 
 
 def full_name(reference: str) -> str:
-    """``repo:tag`` with the registry that Docker means if none is named; containerd takes names only so."""
+    """Add Docker's default registry to ``repo:tag``. containerd accepts full names only."""
     host, slash, _ = reference.partition("/")
     if not slash:
         return f"docker.io/library/{reference}"

@@ -10,11 +10,11 @@ from requests.adapters import HTTPAdapter
 
 from envbuild.errors import PublishError
 
-LARGEST = 4 << 20  # as registries limit manifests
+LARGEST = 4 << 20  # the limit that registries have for manifests
 
 
 class BoundedAdapter(HTTPAdapter):
-    """Bounds manifests, tokens, errors and redirects. Blobs, which are asked for as streams, are as long as they are."""
+    """Bounds manifests, tokens, errors and redirects. Blobs are read as streams and have no such limit."""
 
     def send(self, request: Any, stream: bool = False, *args: Any, **kwargs: Any) -> requests.Response:
         """Send like requests does."""
@@ -25,7 +25,7 @@ class BoundedAdapter(HTTPAdapter):
 
 
 class _Bounded:
-    """A body of which at most :data:`LARGEST` bytes are read."""
+    """The body of an answer; at most :data:`LARGEST` bytes of it are read."""
 
     def __init__(self, raw: Any, url: str) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
-"""An image whose layers are compressed otherwise than they are in the layer store: by gzip, by zstd, or not at all.
+"""Compresses an image's layers in another way than in the layer store: by gzip, by zstd, or not at all.
 
 The unpacked bytes stay the same, and so do the configuration and the image's id. Digests of layers and manifest change. The
 same version of libdeflate or zstd makes the same bytes of a layer, so it is part of the key that the store has them under.
@@ -61,7 +61,7 @@ def converted(image: ComposedImage, store: LayerStore, compression: Compression,
                 made[layer.digest] = new
                 done += layer.size
                 on_progress(Progress(stage="compress", message=words, done=done, total=total, unit="bytes"))
-        except BaseException:  # an error or Ctrl-C: what is under way ends within a piece
+        except BaseException:  # after an error or Ctrl-C, running compressions end within one piece
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -77,7 +77,7 @@ def _key(layer: Layer, compression: Compression) -> str:
 
 
 def _rules(compression: Compression) -> str:
-    """What decides the bytes beside the layer itself."""
+    """Everything except the layer that decides the bytes."""
     if compression == "zstd":
         import zstandard
 
@@ -124,7 +124,7 @@ def _by_gzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _by_zstd(pieces: Iterable[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    # One thread, and pieces of one size: how the input was cut shall not show in the output.
+    # One thread and pieces of one size, so that the output does not depend on how the input was cut.
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=False).compressobj()
     for piece in _of_one_size(pieces):
         yield compressor.compress(piece)

@@ -1,4 +1,4 @@
-"""Whom a registry may take us for: the credentials that ``docker login`` keeps, in its file or with its helper programs."""
+"""The credentials for a registry, which ``docker login`` keeps in its file or with its helper programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCKER_HUB = "docker.io"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """A user's name and password, or a token that a registry gave for them; both empty for anybody. Never shown."""
+    """A user's name and password, or a token that a registry gave for them. All are empty for anonymous access. Never shown."""
 
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
@@ -20,7 +20,7 @@ class Credentials:
 
     @property
     def basic(self) -> str:
-        """The value of an Authorization header; empty for anybody."""
+        """The value of the Authorization header; empty for anonymous access."""
         if not self.username:
             return ""
         return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
@@ -29,7 +29,7 @@ class Credentials:
 def find(host: str) -> Credentials:
     """What Docker's configuration (``DOCKER_CONFIG``, else ``~/.docker``) and its credential helpers say of ``host``.
 
-    Raises :class:`PublishError` (``credentials``) if they cannot be read: pushing as nobody would only say "denied".
+    Raises :class:`PublishError` (``credentials``) if they cannot be read: an anonymous push would only end with "denied".
     """
     from docker import auth
     from docker.errors import DockerException

@@ -22,8 +22,9 @@ STAGE = "load"
 def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Sequence[str], on_progress: OnProgress) -> str:
     """Load ``image``, give it the names ``references``, and return its id in this engine.
 
-    Docker's own image store does not open the file of a layer that it has, so that such layers are not sent. Podman and Docker
-    with containerd's image store want the whole archive. No name moves before the image is whole. Raises :class:`BuildError`
+    Docker's own image store does not read the files of layers that it has, so these are not sent. Podman and Docker
+    with containerd's image store want the whole archive. The names are moved only after the image is complete. Raises
+    :class:`BuildError`
     (``no-space``, ``load-failed``).
     """
     with store.in_use():
@@ -53,7 +54,7 @@ def chains(engine: Engine) -> list[tuple[str, ...]]:
 
 
 def present_layers(image: ComposedImage, known: Sequence[tuple[str, ...]]) -> frozenset[str]:
-    """The digests of the layers that an engine with these chains has above the same layers: it knows none without them."""
+    """The digests of the image's layers that the engine has. It has a layer only if all layers below are the same."""
     wanted = [f"sha256:{layer.diff_id}" for layer in image.layers]
     longest = max((_common(layers, wanted) for layers in known), default=0)
     above = {layer.digest for layer in image.layers[longest:]}
@@ -61,7 +62,7 @@ def present_layers(image: ComposedImage, known: Sequence[tuple[str, ...]]) -> fr
 
 
 def _common(left: Sequence[str], right: Sequence[str]) -> int:
-    """How many layers two images share from the lowest on."""
+    """Return how many layers two images share, counted from the lowest."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(left), len(right)))
 
@@ -85,8 +86,8 @@ def send(
 ) -> None:
     """Have the engine load the archive of ``image``, whose layers in ``without`` it has. Raises :class:`BuildError`.
 
-    Layers go as they are in the store. Docker 20.10 takes them compressed as fast as uncompressed: decompressing takes it a
-    quarter of its time, but without it more is written twice, and we decompress instead.
+    Layers go as they are in the store. Layers are sent compressed: Docker 20.10 loads uncompressed ones no faster, because the
+    time it saves goes into writing more bytes.
     """
     from docker.errors import DockerException
     from requests import RequestException
@@ -106,7 +107,7 @@ def send(
 
 
 class _Counter:
-    """Tells how much was sent, then how far the engine is with unpacking."""
+    """Reports how much was sent, then how much the engine has unpacked."""
 
     def __init__(self, total: float, on_progress: OnProgress) -> None:
         self._total = total

@@ -53,7 +53,7 @@ def manifest(image: ComposedImage) -> Document:
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
-    """What the manifest says of a layer: also the digest of the list of its files, by which a runtime proves the list."""
+    """The manifest's entry for a layer. It includes the digest of the layer's file list, which a runtime checks."""
     told = descriptor(layer.media_type, layer.digest, layer.size)
     return told | ({"annotations": {estargz.ANNOTATION: f"sha256:{layer.files}"}} if layer.files else {})
 

@@ -19,7 +19,7 @@ from envbuild.model import OnProgress, Progress
 def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:
     """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
 
-    The folder is made if it is absent. Images that are in it stay, but one of the same name loses its name. Layers are hard
+    The folder is made if it is absent. Other images stay; an image that has the same name loses it. Layers are hard
     links to those of the store if both are on one file system, else copies. The index is written last: what is in it is
     whole, whenever this process is killed. Raises :class:`InvalidInputError` (``not-a-layout``) if something else is there.
     """
@@ -50,9 +50,10 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
 
 
 def _place(layer: Layer, store: LayerStore, target: Path) -> None:
-    """Put a layer at ``target``, unless it is there. The file is read in any case: a link would pass on damaged bytes."""
+    """Link or copy a layer to ``target``, unless it exists there. The file is read in any case: a link would pass on damaged
+    bytes."""
     source = store.blob(layer.digest, layer.size)
-    if target.is_symlink() and not target.exists():  # os.link would take a link to nothing for the layer
+    if target.is_symlink() and not target.exists():  # os.link would link to a dangling symbolic link
         target.unlink()
     with contextlib.suppress(FileNotFoundError):
         if target.stat().st_size == layer.size and files.sha256_of(target) == layer.digest:
@@ -62,7 +63,7 @@ def _place(layer: Layer, store: LayerStore, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         pass
-    except OSError:  # another file system, one without links, or too many of them
+    except OSError:  # another file system, one without hard links, or too many links
         _copy(layer, store, target)
         return
     try:
@@ -101,13 +102,13 @@ def _is_descriptor(told: object) -> bool:
 
 
 def _strangers(folder: Path) -> bool:
-    """Whether the folder holds what a layout that was cut short would not."""
-    ours = (".index.json", ".oci-layout.")  # begin the names of files that a killed run was writing
+    """Whether the folder holds files that an unfinished layout would not have."""
+    ours = (".index.json", ".oci-layout.")  # prefixes of files that a killed run was writing
     return any(path.name not in ("blobs", "oci-layout") and not path.name.startswith(ours) for path in folder.iterdir())
 
 
 def _others(manifests: list[dict[str, Any]], digest: str, name: str) -> list[dict[str, Any]]:
-    """What stays in the index beside the new image."""
+    """The entries of the index that stay beside the new image."""
     kept = []
     for each in manifests:
         own = (each.get("annotations") or {}).get(manifest.NAME, "")

@@ -48,12 +48,12 @@ class Preload:
     def add(self, layer: Layer) -> None:
         """Load one more layer, unless the engine has it. Raises :class:`BuildError` (``no-space``).
 
-        Any other failure is left to the load of the whole image, which sends what is missing.
+        Other failures are ignored here: loading the whole image sends what is missing.
         """
         self._layers.append(layer)
         if not self._serves:
             return
-        if self._known is None:  # only now: the lowest layers may be those of an image that was built meanwhile
+        if self._known is None:  # asked only now, because an image built meanwhile may have the lowest layers
             self._known = engines.chains(self._engine)
         image = _partial(self._layers)
         present = engines.present_layers(image, self._known)
@@ -76,7 +76,7 @@ class Preload:
             self._engine.remove_unused(before)
 
     def _remove_old(self) -> None:
-        """Remove nameless images that killed processes left; one of today may be another process's."""
+        """Remove nameless images that killed processes left. One that is younger than a day may belong to another process."""
         api: Any = self._engine.client.api
         for listed in api.images(all=True, filters={"label": _LABEL}):
             if datetime.fromtimestamp(int(listed["Created"]), UTC) < datetime.now(UTC) - _KEPT_FOR:

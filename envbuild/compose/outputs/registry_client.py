@@ -1,4 +1,4 @@
-"""Speaks to one repository of a registry: tokens, retries, and errors in words.
+"""A client for one repository of a registry: it gets tokens, tries again, and explains errors.
 
 The protocol is that of https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md; how tokens are asked for is at
 https://distribution.github.io/distribution/spec/auth/token/.
@@ -30,7 +30,7 @@ _CONNECT_S = 10
 _SILENCE_S = 300  # a registry reads a whole layer again before it answers
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-_UPLOAD_LOST = (404, 409, 416)  # the registry forgot an upload that it had begun, or counts it otherwise
+_UPLOAD_LOST = (404, 409, 416)  # the registry forgot the upload, or has another number of its bytes
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _CERTIFICATES = Path("/etc/docker/certs.d")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
@@ -49,7 +49,7 @@ class Repository:
 
 
 def parse(text: str) -> Repository:
-    """``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) where it is none."""
+    """``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) if the name has another form."""
     host, _, name = text.partition("/")
     if not _TARGET.fullmatch(name) or not host or not ("." in host or ":" in host or host == "localhost"):
         raise PublishError(
@@ -61,7 +61,7 @@ def parse(text: str) -> Repository:
 
 
 class _PassingError(Exception):
-    """A failure that may be gone at the next attempt, and what it is called where it stays."""
+    """A failure that may not occur at the next attempt, with the error to raise if it does."""
 
     def __init__(self, reason: PublishError, retry_after: str = "") -> None:
         super().__init__(reason.message)
@@ -70,7 +70,7 @@ class _PassingError(Exception):
 
 
 class _Header(AuthBase):
-    """Sends this Authorization header and no other: requests would take one from ~/.netrc instead."""
+    """Sends exactly this Authorization header. Without it, requests would take one from ~/.netrc."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -82,7 +82,7 @@ class _Header(AuthBase):
 
 
 class Body:
-    """What is sent, with a known length, as often as it has to be sent."""
+    """A body of known length that can be sent several times."""
 
     def __init__(self, size: int, read: Callable[[], Iterator[bytes]]) -> None:
         self._size = size
@@ -130,7 +130,7 @@ class Client:
         self._session.close()
 
     def url(self, path: str) -> str:
-        """The address of something in the repository."""
+        """The address of a blob, a manifest or an upload in the repository."""
         return f"{self._base}/v2/{self.repository.name}/{path}"
 
     def absolute(self, base: str, address: str) -> str:
@@ -149,13 +149,14 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> requests.Response:
-        """The answer, with an ``expected`` status. Failures that pass are tried again. Raises :class:`PublishError`."""
+        """The answer, with an ``expected`` status. Temporary failures are tried again. Raises :class:`PublishError`."""
         return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
 
     def blob(self, digest: str, size: int) -> Iterator[bytes]:
-        """The bytes of a blob, at most ``size``; the caller compares the digest. What breaks off goes on where it was.
+        """The bytes of a blob, at most ``size``; the caller compares the digest. An interrupted transfer continues where it
+        stopped.
 
-        Raises :class:`PublishError` if nothing comes several times.
+        Raises :class:`PublishError` if several attempts bring no bytes.
         """
         done = failures = 0
         while done < size:
@@ -188,7 +189,7 @@ class Client:
                 raise _PassingError(_unreachable(self.repository, error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
-        """Send a blob in one piece; after a failure that passes again from its beginning, as an upload of its own."""
+        """Send a blob in one piece. After a temporary failure, send it again from the beginning as a new upload."""
         self._try(lambda: self._upload_once(digest, body))
 
     def _upload_once(self, digest: str, body: Body | bytes) -> requests.Response:
@@ -222,14 +223,14 @@ class Client:
         passing: tuple[int, ...] = _TRANSIENT,
         stream: bool = False,
     ) -> requests.Response:
-        """One request, and a second one with a token where the registry wants one."""
+        """Send a request, and a second time with a token if the registry demands one."""
         try:
             used = self._authorization
             answer = self._send(method, url, headers, body, used, stream=stream)
             if answer.status_code == 401:
                 self._authorize(answer, used)
                 answer = self._send(method, url, headers, body, self._authorization, stream=stream)
-        except (requests.RequestException, ValueError) as error:  # the registry may name addresses that are none
+        except (requests.RequestException, ValueError) as error:  # the registry may send an invalid address
             raise _PassingError(_unreachable(self.repository, error)) from error
         if answer.status_code in expected:
             return answer
@@ -248,7 +249,7 @@ class Client:
         *,
         stream: bool,
     ) -> requests.Response:
-        own = urlsplit(url).netloc == urlsplit(self._base).netloc  # a registry may have uploads sent to somebody else
+        own = urlsplit(url).netloc == urlsplit(self._base).netloc  # a registry may redirect uploads to another server
         data: Any = body
         return self._session.request(
             method,
@@ -267,11 +268,11 @@ class Client:
         seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients shall not come back all at once
         seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
         self._on_retry(f"{passing.reason.message.rstrip('.')}; trying again in {seconds:.0f} s")
-        if self._pause(seconds) is True:  # it was ended: another layer failed, or Ctrl-C was pressed
+        if self._pause(seconds) is True:  # stopped, because another layer failed or Ctrl-C was pressed
             raise passing.reason from passing
 
     def _find_base(self) -> str:
-        """https, or plain http where a registry on this machine speaks nothing else."""
+        """https, or plain http if a registry on this machine offers nothing else."""
         host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
         if _is_local(host):
             try:
@@ -281,7 +282,7 @@ class Client:
         return f"https://{host}"
 
     def _authorize(self, answer: requests.Response, used: str) -> None:
-        """Get what the registry asks for in its refusal, unless another thread did so meanwhile."""
+        """Get the token that the registry's refusal asks for, unless another thread did so meanwhile."""
         with self._lock:
             if self._authorization != used:
                 return
@@ -387,7 +388,7 @@ def _unreachable(repository: Repository, error: Exception) -> PublishError:
 
 
 def _cause(error: BaseException) -> str:
-    """The first failure, in the words of the operating system: what requests says around it repeats the address twice."""
+    """Return the operating system's message of the first failure. The text that requests adds repeats the address twice."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
     words = " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -2,9 +2,9 @@
 
 The file obeys the guest's language rules and imports its framework inside its methods only, never at module level: the
 parent process reads `style` from it and must stay free of frameworks. All arrays that pass between guest and adapter are
-NumPy in the canonical layout of nets (NCHW, OIHW, dense weights (out, in)); the adapter transposes. Of the guest it may use
-`networks` (`from ..networks.layouts import to_hwio`) and `launching.mpi`. An adapter that hands over to one of several
-classes names them in `sides`.
+NumPy in the canonical layout of nets (NCHW, OIHW, dense weights (out, in)); the adapter transposes. It may use these modules of the guest:
+`networks` (`from ..networks.layouts import to_hwio`) and `launching.mpi`. An adapter that chooses between several classes lists them in
+`sides`.
 
     class Adapter(object):
         name = 'numpy'
@@ -14,7 +14,7 @@ classes names them in `sides`.
         semantics = {}          # words for the report: how gradients are averaged, what the adapter had to correct
 
         def setup(self, ctx)    # import the framework, claim the devices of ctx (rank.context.Context)
-        def versions(self)      # {'name', 'version', 'cuda_build', 'cudnn', 'nccl', 'arch_list'}: the framework's own idea
+        def versions(self)      # {'name', 'version', 'cuda_build', 'cudnn', 'nccl', 'arch_list'}: as the framework itself reports them
         def make(self, net, weights, lr, momentum, replicas, sync)
                                 # a handle: the network (nets.Net, built from its layers) with these weights and SGD with
                                 # classical momentum. replicas: places in ctx.devices that take part (style single), [0] for

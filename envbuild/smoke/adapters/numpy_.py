@@ -1,6 +1,6 @@
 """NumPy as a framework: one process per replica, gradients averaged over the guest's own TCP ring.
 
-It tests the harness and shows it working if no framework is installed. Each part of a step is a method of its own so
+It tests the smoke test itself, also where no framework is installed. Each part of a step is a method of its own so
 that tests can break one at a time.
 """
 from __future__ import absolute_import, division, print_function

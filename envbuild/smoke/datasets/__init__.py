@@ -1,1 +1,1 @@
-"""What is trained on: files that a user gave, or images made here; and the workloads that name both."""
+"""The training data: the user's files or generated images, and the workloads that use them."""

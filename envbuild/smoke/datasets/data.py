@@ -1,8 +1,8 @@
 """The data of a run, made or read once by the parent and saved if the ranks map it.
 
 The reference network, collectives and speed always use generated images, so that they mean the same on every machine. Training
-uses the public data set where its files are there, else generated images of the same size. A file that is damaged is a failure:
-never are other images used in its place without a word.
+uses the public data set where its files are there, else generated images of the same size. A damaged file is a failure: other images are
+never silently used in its place.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -59,7 +59,7 @@ class Prepared(object):
 
 
 def _enough(batch):
-    """How many images speed is measured with: eight batches of all devices, or what of that is not too many."""
+    """Return how many images speed is measured with: eight batches of all devices, within a limit."""
     return max(2 * batch, min(8 * batch, BENCH_IMAGES))
 
 
@@ -93,7 +93,7 @@ def _public(part, folder):
 
 
 def _some(pair, count):
-    """As many of the images, the same ones every time, or all if there are no more."""
+    """Return this many of the images, the same ones every time, or all if there are fewer."""
     images, labels = pair
     if count >= len(labels):
         return pair

@@ -1,4 +1,4 @@
-"""Files of MNIST and CIFAR-10 as the public has them: found in a folder, their checksums verified, read.
+"""Find the published files of MNIST and CIFAR-10 in a folder, verify their checksums, and read them.
 
 Known forms: MNIST as IDX files (raw or .gz) or Keras's mnist.npz; CIFAR-10 as binary or Python batches, or the .tar.gz of either.
 Names, sizes and checksums are in datasets.json. Nothing is read, least of all unpickled, before its checksum is right.
@@ -30,7 +30,7 @@ class Absent(Exception):
 
 
 class Damaged(Exception):
-    """A file is not what it should be, or one is missing beside others."""
+    """A file has the wrong checksum, or one file of a set is missing."""
 
 
 def table():
@@ -73,7 +73,7 @@ def _find(folder, name, facts):
 
 
 def _verify(path, known):
-    """What the file is, once it is what it should be."""
+    """Return the content of the file if its checksum is right."""
     name, size = os.path.basename(path), os.path.getsize(path)
     fact = known[name]
     if size != fact.get('bytes', size):
@@ -141,7 +141,7 @@ def _pickled(data):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Arrays only: a checksum vouches for the bytes, this for what they may do."""
+    """Unpickle arrays only: the checksum protects the bytes, and this class limits what unpickling can do."""
 
     def find_class(self, module, name):
         if (module, name) == ('_codecs', 'encode'):         # how Python 3 writes bytes for Python 2

@@ -1,6 +1,7 @@
 """Generated shapes: 32 x 32 colour images in ten classes, the stand-in for CIFAR-10.
 
-The class is the form of the large thing in the picture. Colour says nothing: figure, ground and a small figure of another
+The class is the form of the large thing in the picture. The colours do not depend on the class: figure, ground and a small figure of
+another
 form beside it are coloured at random, both with shades, waves and noise over them. No download, and the same bits on every
 Python, NumPy and processor, by the rules of synth.
 """
@@ -17,7 +18,7 @@ _CHUNK = 512
 
 
 def _disc(px, py, x, y, r):
-    """How far inside the disc each place is; the other forms likewise."""
+    """Return how far inside the disc each place is. The other forms have functions of the same kind."""
     return r - np.sqrt((px - x) * (px - x) + (py - y) * (py - y))
 
 

@@ -5,7 +5,7 @@ from ..networks import nets
 from ..verdict import check
 from . import shapes, synth
 
-BEATS_GUESSING = 0.2        # all that is asked if no limit is calibrated, after LEAST_IMAGES
+BEATS_GUESSING = 0.2        # the only demand if no limit is calibrated, after LEAST_IMAGES
 LEAST_IMAGES = 8192
 
 
@@ -36,7 +36,7 @@ LIMITS = {
 
 
 class Part(object):
-    """One workload of a run, with its network and the numbers that the options leave or set."""
+    """One workload of a run, with its network and its settings from the options or by default."""
 
     def __init__(self, workload, net, options, kind):
         self.workload, self.name, self.net, self.lr = workload, workload.name, net, LR[net.name]
@@ -46,9 +46,10 @@ class Part(object):
         self.batch = options['batch'] or workload.batches[kind]
 
     def limit(self, data, images, asked):
-        """What LOSS and ACC demand after training on so many images (of all epochs) of the data of that name.
+        """Return what the checks LOSS and ACC demand after training on so many images of this data, counted over all epochs.
 
-        {'accuracy', 'loss', 'note'}: None for what cannot be judged, `loss` is what it must fall to of the first.
+        {'accuracy', 'loss', 'note'}: A limit is None if there is nothing to judge. `loss` is the largest final loss, as a share of the
+        first.
         """
         accuracy, loss, enough = LIMITS.get((data, self.net.name), (BEATS_GUESSING, 1.0, LEAST_IMAGES))
         if asked is not None:
@@ -61,7 +62,8 @@ class Part(object):
 
 
 def names(options, kind):
-    """The workloads of the options. `auto` is what the networks belong to that were asked for, else mnist, and on GPUs cifar too."""
+    """The workloads of the options. `auto` means the workloads of the networks given with --net; without --net it means mnist, and on GPUs
+    also cifar."""
     text, asked = options['workload'], set(nets.of(name).workload for name in options['net'])
     if text == 'auto':
         return [name for name in NAMES if name in (asked or (NAMES if kind == 'cuda' else ('mnist',)))]

@@ -5,9 +5,9 @@ from . import container, driver, gpus, libraries, peers, state, used, visible
 
 
 def before(found, image, device, counts, left_out, options):
-    """What can be known of machine and container before any framework is started."""
+    """Check the machine and the container before any framework is started."""
     largest, out = max(counts or [0]), gpus.devices(device, image, left_out, options)
-    if image['cuda'] is not None or options['device'] == 'cuda':        # else nobody needs a GPU, and what hides one is no fault
+    if image['cuda'] is not None or options['device'] == 'cuda':        # without this, no GPU is needed, and hiding one is no fault
         out = driver.driver(found, image) + out + visible.visible(found) + visible.slices(found)
     if device.kind == 'cuda':
         out += gpus.mixed(found, device) + gpus.architecture(found, image, device)
@@ -15,12 +15,13 @@ def before(found, image, device, counts, left_out, options):
 
 
 def of_framework(image, versions, on_gpu):
-    """What the imported framework says of itself, against the image's lock and what it is used for."""
+    """Compare the versions that the imported framework reports with the image's lock and with the devices used."""
     return libraries.contents(image, versions, on_gpu)
 
 
 def after(n, image, versions, results, gpus, seen):
-    """What the ranks had loaded, and whether the GPUs (as they were before) really worked; none of them for CPU workers."""
+    """Check which libraries the ranks loaded, and whether the GPUs really worked. `gpus` is their state before the run, and empty for CPU
+    workers."""
     out = []
     if image['cuda'] is not None or gpus:
         out = libraries.loaded(n, image, versions, [result.get('libraries') or {} for result in results])

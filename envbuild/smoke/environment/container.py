@@ -1,4 +1,4 @@
-"""SHM, MEMLOCK, RAM, CORES, NUMA, ENV, TIME: what about this container slows a run down or stops it."""
+"""SHM, MEMLOCK, RAM, CORES, NUMA, ENV, TIME: settings of the container that slow a run down or stop it."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -9,7 +9,7 @@ MEMLOCK_NEEDED = 64 << 20
 RAM_FOR_ALL, RAM_PER_PROCESS = 500 * 10 ** 6, 750 * 10 ** 6
 COARSE_S = 1e-3
 SLOW_SOURCES = ('jiffies', 'acpi_pm', 'hpet')
-# What each of them does to a run, when it is set and not 0.
+# What each variable does to a run if it is set and not 0.
 SLOWING = {
     'CUDA_LAUNCH_BLOCKING': 'every kernel waits for the one before', 'CUDA_PROFILE': 'a profiler is attached',
     'COMPUTE_PROFILE': 'a profiler is attached', 'CUDA_INJECTION64_PATH': 'a library is put into every CUDA process',
@@ -37,7 +37,7 @@ def shm(host, largest):
 
 
 def memlock(host, largest):
-    """Only network cards that read memory themselves need locked pages by the hundred megabytes."""
+    """Only network cards with direct memory access need hundreds of megabytes of locked pages."""
     limit = host['memlock_bytes']
     if limit is None or limit >= MEMLOCK_NEEDED or largest < 2 or not host['infiniband']:
         words = 'unlimited' if limit is None else '%d kB may be locked%s' % (limit // 1000, '' if host['infiniband'] else ', and no InfiniBand or '
@@ -49,7 +49,7 @@ def memlock(host, largest):
 
 
 def ram(host, largest):
-    """The host's memory, or what the container's limit leaves of it."""
+    """The host's memory, or the container's limit if that is lower."""
     free = host['mem_available_bytes']
     limited = host['mem_limit_free_bytes'] is not None and host['mem_limit_free_bytes'] < free
     free, need = host['mem_limit_free_bytes'] if limited else free, RAM_FOR_ALL + largest * RAM_PER_PROCESS
@@ -59,7 +59,7 @@ def ram(host, largest):
 
 
 def cores(host, device, largest, options):
-    """Threads of all devices together against the cores that may be used."""
+    """Compare the threads of all devices together with the cores that may be used."""
     there = host['cores_usable']
     threads = options['threads'] or max(1, there // largest)
     words = '%d device%s with %d thread%s each on %d cores' % (largest, '' if largest == 1 else 's', threads, '' if threads == 1 else 's', there)

@@ -28,13 +28,14 @@ def driver(found, image):
     message = 'driver %s supports CUDA %s, the image needs %s%s%s' % (
         found['host']['driver'] or 'of unknown release', cuda['driver_cuda'], image['cuda'],
         ' (by the forward compatibility of %s)' % cuda['path'] if cuda['compat'] else '',
-        # The libraries' native code runs; what XLA or Triton make at run time as PTX must be assembled by the image, not by the driver.
+        # The libraries' native code runs. But PTX that XLA or Triton make at run time must be assembled by the image's tools, not by the
+        # driver.
         '; it runs native code of %s, but cannot compile PTX of that version' % image['cuda'] if enough and has[:2] < needs[:2] else '')
     return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else _newer(cuda, image), detail=detail)]
 
 
 def _which(found):
-    """Where libcuda came from, when that is what went wrong."""
+    """Say where libcuda came from, if it came from the wrong place."""
     cuda, host = found['cuda'], found['host']
     out = ''
     if cuda['code'] in (DIFFERS, REFUSED, 36, 34) and cuda['path']:

@@ -8,7 +8,7 @@ def kind(device):
 
 
 def sets(devices):
-    """[[device]] of equal ones; the largest set first, of two as large the one that computes faster."""
+    """Sets of equal devices, as [[device]]: the largest first, and of two sets of one size the faster one."""
     found = {}
     for device in devices:
         found.setdefault((kind(device), device['cc']), []).append(device)

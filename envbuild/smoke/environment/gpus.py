@@ -48,7 +48,7 @@ def mixed(found, device):
 
 
 def architecture(found, image, device):
-    """Native code, PTX, or nothing for each GPU that is used, by the image's facts."""
+    """Tell for each used GPU whether the image has native code, only PTX, or no code for it."""
     has = image['compute_capability']
     if not has or device.kind != 'cuda':
         return []

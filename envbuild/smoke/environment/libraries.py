@@ -10,7 +10,8 @@ CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', '
 
 
 def contents(image, versions, on_gpu=False):
-    """The framework's own word for its version and its CUDA. Without a lock only a run on GPUs asks for a CUDA, and for any."""
+    """Compare the version and the CUDA that the framework reports with the lock. Without a lock, a run on GPUs needs some CUDA, whichever
+    it is, and a run on CPUs needs none."""
     out = []
     if image['version']:
         same = release(versions['version']) == release(image['version'])
@@ -22,7 +23,7 @@ def contents(image, versions, on_gpu=False):
     if not built:
         return out + [check('BUILD', None, 'fail', '%s %s is a CPU build inside a GPU image' % (versions['name'], versions['version']),
                             next_step='Install the framework\'s package for CUDA %s.' % image['cuda'])]
-    pairs = list(zip(numbers(built)[:2], numbers(image['cuda'])))       # as far as both go: some packages serve each release of a major
+    pairs = list(zip(numbers(built)[:2], numbers(image['cuda'])))       # compared up to the shorter one
     alike = bool(pairs) and all(one == other for one, other in pairs)
     return out + [check('BUILD', None, 'pass' if alike else 'warn', 'built with CUDA %s, the image says %s' % (built, image['cuda']),
                         severity='fail' if alike else 'warn',
@@ -54,7 +55,7 @@ def twice(n, ranks):
 
 
 def _one(n, name, image, versions, ranks):
-    """CUDNN or NCCL: mapped files by their own word; else, if it is part of the framework's own file, the framework's."""
+    """CUDNN or NCCL: ask the loaded files for their version. If the library is part of the framework's own file, ask the framework."""
     key, field, title = CALLED[name]
     wanted, said = image[field], word(versions[field], field)
     found = [libraries[name][0] if name in libraries else None for libraries in ranks]
@@ -77,7 +78,7 @@ def _one(n, name, image, versions, ranks):
 
 
 def _by_its_word(key, n, title, wanted, said, there):
-    """No file of the library tells its version: the framework's word, if it has one."""
+    """No file of the library tells its version: use the version that the framework reports, if any."""
     where = 'from %s' % there[0]['path'] if there else 'part of its own files'
     if not said or not wanted:
         return [check(key, n, 'skip', '%s does not tell its version' % there[0]['path'])] if there else []
@@ -96,7 +97,7 @@ def word(said, field):
 
 
 def alike(one, other):
-    """Equal as far as both say: '8' and '8.9.7' are."""
+    """Whether two versions are equal as far as both are given: '8' and '8.9.7' are."""
     one, other = numbers(one), numbers(other)
     length = min(3, len(one), len(other))
     return one[:length] == other[:length]

@@ -1,4 +1,4 @@
-"""PEERCOPY: what is copied between GPUs arrives unchanged, and arrives at all."""
+"""PEERCOPY: copies between GPUs finish, and arrive unchanged."""
 from __future__ import absolute_import, division, print_function
 
 from ..machine import gpus

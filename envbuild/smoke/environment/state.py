@@ -39,7 +39,7 @@ def memory(gpus, options):
 
 
 def busy(gpus):
-    """Does somebody else work on them, or may nobody?"""
+    """Are other processes using the GPUs, or is computing on them forbidden?"""
     forbidden = [each for each in gpus if each['compute_mode'] == 'prohibited']
     if forbidden:
         return [check('BUSY', None, 'fail', 'GPU %d is in compute mode prohibited: no program may use it' % forbidden[0]['index'],
@@ -75,14 +75,14 @@ def health(gpus):
 
 
 def uncorrected(n, index, errors, counted):
-    """HEALTH of a GPU that lost bits of its memory: what it computes with them is wrong."""
+    """HEALTH of a GPU with uncorrected memory errors: results computed from that memory are wrong."""
     return check('HEALTH', n, 'fail', 'GPU %d %s %d memory error%s that it could not correct' % (index, counted, errors, '' if errors == 1 else 's'),
                  value=errors, limit=0, unit='errors',
                  next_step='Look at nvidia-smi -q -d ECC on the host; reset the GPU or restart the host before trusting results.')
 
 
 def throttle(n, gpus):
-    """What holds the clocks down: before the run (n None), or while it ran. `gpus` are [{'index', 'held_down', 'temperature_c'}]."""
+    """What keeps the clocks low before the run (n is None) or during it. `gpus` are [{'index', 'held_down', 'temperature_c'}]."""
     for each in gpus:
         reasons = [words for words in each['held_down'] if words not in HARMLESS]
         if reasons:
@@ -97,7 +97,7 @@ def throttle(n, gpus):
 
 
 def pcie(gpus):
-    """Are all lanes there? (The generation of an idle link says nothing: it sleeps.)"""
+    """Does the PCIe link use all its lanes? (The generation is not checked, because an idle link lowers it.)"""
     known = [each for each in gpus if each['pcie_width'] and each['pcie_width_max']]
     narrow = [each for each in known if each['pcie_width'] < each['pcie_width_max']]
     if not known:

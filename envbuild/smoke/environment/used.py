@@ -6,11 +6,11 @@ from .state import throttle, uncorrected
 
 RISES_BY = 50 * 10 ** 6
 WORK = ('train', 'bench')
-LONG_S = 3.0                # NVML's load is the mean of up to a second: work of a few milliseconds in it is told as 0 %
+LONG_S = 3.0                # NVML's load is the mean of up to a second: a few milliseconds of work show as 0 %
 
 
 class Gpu(object):
-    """One GPU of a launch: what is known of its use, from every side that can be asked; None if that side does not tell."""
+    """What is known about the use of one GPU in a launch, from every source; None if that side does not tell."""
 
     def __init__(self, before, seen, results):
         self.index, self.is_slice = before['index'], bool(before['mig'])
@@ -25,11 +25,12 @@ class Gpu(object):
         return (self.rise, self.new_processes, self.ranks) != (None, None, None)
 
     def is_held(self):
-        """Whether a rank took it into use, by any witness: if others use the GPU, too, memory may fall while a rank takes some."""
+        """Whether any source shows that a rank used the GPU. Memory alone proves nothing: other users may free some while a rank takes
+        some."""
         return (self.rise or 0) >= RISES_BY or (self.new_processes or 0) > 0 or bool(self.ranks)
 
     def idleness(self):
-        """Words of all witnesses for a GPU that was not used."""
+        """What each source says about a GPU that was not used."""
         words = [] if self.rise is None else ['its memory rose by %.0f MB' % (max(0, self.rise) / 1e6)]
         words += [] if self.new_processes is None else ['no process came to it']
         return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))

@@ -15,5 +15,5 @@ def numbers(version):
 
 
 def release(version):
-    """Without what packages add to the version that the framework itself knows: 2.13.0+cpu, 1.5.1.post0, 2.4.0-rc1."""
+    """Remove the suffixes that packages add to a framework's version: 2.13.0+cpu, 1.5.1.post0, 2.4.0-rc1."""
     return re.sub(r'\.post\d+$', '', version.split('+')[0]).replace('-', '')

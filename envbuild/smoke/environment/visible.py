@@ -31,7 +31,7 @@ def visible(found):
 
 
 def _wrong(value, known):
-    """Which entry CUDA stops at, and why; '' if all are there or nothing is known of them."""
+    """Return the entry at which CUDA stops, and why; '' if all entries exist or nothing is known about them."""
     entries = [entry.strip() for entry in value.split(',')]
     for place, entry in enumerate(entries):
         if entry in entries[:place]:

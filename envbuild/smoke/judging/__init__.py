@@ -1,1 +1,1 @@
-"""From what the ranks measured to checks with a verdict."""
+"""Turns the measurements of the ranks into checks with a verdict."""

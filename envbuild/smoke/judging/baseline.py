@@ -13,7 +13,7 @@ class Unreadable(Exception):
 
 
 def read(path, framework='', whole=False):
-    """The report in a file; of an image of several frameworks the part of this one, unless the whole is wanted."""
+    """Read the report in a file. If it covers several frameworks, return this framework's part unless the whole is asked for."""
     try:
         report = files.read_json(path)
     except (IOError, OSError, ValueError) as error:
@@ -29,7 +29,7 @@ def read(path, framework='', whole=False):
 
 
 def pairs(old, new):
-    """[(title, old report, new report)]: the frameworks that both have, where they are of several, else the two themselves."""
+    """Return [(title, old report, new report)]: one entry for each framework that both reports have, or one for two plain reports."""
     before, after = (dict((part['framework'], part['report']) for part in report.get('parts') or () if part['report'])
                      for report in (old, new))
     if not before and not after:
@@ -38,7 +38,7 @@ def pairs(old, new):
 
 
 def exit_code(old, new, tolerance=diff.TOLERANCE):
-    """Of the verb diff: 1 if the second failed or is worse, 3 if it proves nothing or nothing was compared, else 0.
+    """The exit status of `diff`: 1 if the second failed or is worse, 3 if it proves nothing or nothing was compared, else 0.
 
     The host's `envbuild report A B` answers alike (9, 10 and 0): envbuild/report/regression.py.
     """

@@ -25,7 +25,7 @@ KNOWN = (
 
 
 class Wanted(object):
-    """What must come out, for one size of the global batch. It keeps the last weights only; what lies before is trained again."""
+    """The weights that must result, for one size of the global batch. Only the last weights are kept; earlier ones are computed again."""
 
     def __init__(self, plan, start, images, labels, momentum):
         self.net, self.start, self.plan, self.momentum = nets.of(plan['net']), start, plan, momentum
@@ -124,7 +124,7 @@ class _Step(object):
         return (self._before[name] - weights[name]) / wanted.plan['lr'] - wanted.momentum * self._past[name]
 
     def faults(self, replica, weights, wrong):
-        """Those of KNOWN that give this copy its weights, in all the parameters that are wrong."""
+        """The faults of KNOWN that explain all wrong parameters of this copy."""
         own, first = (self._wanted.gradient(self._before, self._number, part, self._n) for part in (replica, 0))
         fits = set(fault for fault, _ in KNOWN)
         for name in wrong:
@@ -136,7 +136,7 @@ class _Step(object):
 
 
 def _named(step, copies, wrong):
-    """(fault, words) that explain every copy; (None, words) if nothing known does."""
+    """Return (fault, words) if one known fault explains every copy, else (None, words)."""
     # Where replicas agree there is one copy, of replica 0, whose own gradient is also that of replica 0.
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:

@@ -1,4 +1,4 @@
-"""Errors of frameworks whose cause is known and lies elsewhere than their words say."""
+"""Framework errors with a misleading text, and their known causes."""
 from __future__ import absolute_import, division, print_function
 
 import re
@@ -13,5 +13,5 @@ _NEWER_PTX_WORDS = ('what XLA, Triton or NVRTC made at run time is PTX for a new
 
 
 def known(error):
-    """(the cause in words, what to do) for an error's text, ('', '') for none that is known."""
+    """Return (the cause, what to do) for the text of an error; ('', '') if the error is unknown."""
     return _NEWER_PTX_WORDS if _NEWER_PTX.search(error) else ('', '')

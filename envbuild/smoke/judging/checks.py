@@ -1,4 +1,4 @@
-"""From what the ranks measured to checks, each with its value, its limit, and what to do next. Pure functions."""
+"""Turns the measurements of the ranks into checks, each with its value, its limit, and what to do next. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""From the results of one launch to checks and figures in the report."""
+"""Turns the results of one launch into checks and figures of the report."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -56,7 +56,7 @@ class Judge(object):
         self.report['plain_runs'].append(plains.entry(n, done['bench'][0], outcome.results[0]['allocator']))
 
     def _common(self, n, plan, results):
-        """What is the same whatever is trained: collectives, the reference network, work of those that do not train."""
+        """Judge what does not depend on the workload: collectives, the reference network, the work of frameworks that do not train."""
         report, done = self.report, results[0]['phases']
         report['checks'] += compiling.checks(n, done.get('compile'))
         if 'work' in done:
@@ -73,14 +73,14 @@ class Judge(object):
         report['checks'] += checks.replicas(n, results)
 
     def _buckets(self, plan):
-        """What must come out of phase `buckets`; equal batches are trained once."""
+        """The expected weights of phase `buckets`; each batch is trained only once."""
         if self._larger is None or self._larger.plan != plan:
             net = nets.of(plan['net'])
             self._larger = buckets.Wanted(plan, net.initial(self.options['seed']), *self._prepared.oracle, momentum=plans.MOMENTUM)
         return self._larger
 
     def _reduced(self, n):
-        """Whether ORACLE saw a reduced precision, and nothing worse, on so many devices."""
+        """Whether the check ORACLE saw a reduced precision, and nothing worse, on this number of devices."""
         return any(each['status'] == 'warn' for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == n)
 
     def _precisions(self, plan):
@@ -133,7 +133,7 @@ class Judge(object):
         self.report['training'].append(entry)
 
     def _reference(self, n):
-        """(case, weights that must come out) for n devices; equal batches are trained once."""
+        """Return (case, expected weights) for n devices; each batch is trained only once."""
         size, (pictures, labels) = plans.global_batch(n), self._prepared.oracle
         steps, lr = plans.ORACLE['steps'], plans.ORACLE['lr']
         if size not in self._wanted:
@@ -142,7 +142,7 @@ class Judge(object):
 
 
 def _phases(result):
-    """All that a rank measured and that is a dictionary."""
+    """The measurements of a rank that are dictionaries."""
     found = list(result['phases'].values()) + [phase for each in result['workloads'].values() for phase in each.values()]
     return [phase for phase in found if isinstance(phase, dict)]
 

@@ -1,4 +1,4 @@
-"""Which reduced precisions a run can be in. Only these may explain weights that are not the reference's.
+"""Which reduced precisions a run can be in. Only these precisions may explain weights that differ from the reference's.
 
 Each must be asked for: by an option `precision` of the run, or by a variable of the framework or of oneDNN
 (https://oneapi-src.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html). TF32 on GPUs is never in use: the launch sets
@@ -7,7 +7,7 @@ and the adapters of frameworks that make kernels of their own switch it off.
 """
 from __future__ import absolute_import, division, print_function
 
-HALF_CAPABILITY = (7, 0)        # the first with tensor cores, to which MXNet may give single precision as float16
+HALF_CAPABILITY = (7, 0)        # the first with tensor cores, where MXNet may compute float32 as float16
 KINDS = ('tf32', 'bf16', 'fp16')
 
 # variable -> {its value, in lower case: the precisions that it allows}; oneDNN computes on CPUs alone

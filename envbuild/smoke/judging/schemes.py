@@ -38,14 +38,15 @@ def judge(name, n, plan, results, matched, limit, images):
 
 
 def bounded(n, staleness):
-    """Did the server hold back who was too far ahead? `largest` was counted if parameters are given out, not by the gate."""
+    """Did the server hold back who was too far ahead? `largest` was counted when parameters were sent, independently of the code that holds
+    workers back."""
     kept = staleness['largest'] <= staleness['bound']
     return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
         steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
 
 
 def _whole(name, n, entry, parts):
-    """One check for the scheme: the worst of its parts, and the price in words."""
+    """Make one check for the scheme: the worst of its parts, and what the scheme costs."""
     worst = min(parts, key=lambda part: WORST.index(part['status'])) if parts else None
     status = worst['status'] if worst else 'skip'
     if status in ('pass', 'skip'):

@@ -1,7 +1,8 @@
-"""SPEED: is more really faster, and if not, what is in the way? Correctness fails a test, speed warns, unless a floor was set.
+"""SPEED: are more devices really faster, and if not, what limits them? Wrong results fail a test. Low speed only warns, unless the user
+demanded a speedup.
 
-Judged on GPUs only, by a network that has something to compute: the small one is bound by the exchange however good the machine
-is, and that is no failure. CPU workers share cores; their figures are reported and never judged.
+Speed is judged on GPUs only, and with the large network: the exchange limits the small one on any machine. CPU workers share cores; their
+figures are reported and never judged.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -90,7 +91,7 @@ def _demanded(run, words, told, floors, common):
     answers = [(floor,) + floor.answer() for floor in floors]
     asked = ', asked for ' + ' and '.join('%s %.2f' % (floor.what, floor.limit) for floor in floors)
     missed = [floor for floor, status, _ in answers if status == 'fail']
-    # Noise as large as this excuses a miss only where the floor is within its reach.
+    # Noise excuses a miss only if the floor lies within the interval.
     if missed and _noisy(run) and not any(floor.high * (1 + run['noise_rel_iqr']) < floor.limit for floor in missed):
         return check('SPEED', n, 'inconclusive', '%s%s: too noisy to judge, one device alone varies by %.0f %%' % (
             told, asked, 100 * run['noise_rel_iqr']), limit=missed[0].limit, next_step=MEASURE_BETTER, **common)
@@ -134,17 +135,17 @@ def _words(n, run):
 
 
 def _dependent(gain):
-    """Words for rounds that depend on each other so much that their interval says less than it would of others."""
+    """Say that the rounds depend on each other so much that the interval is less certain than usual."""
     found = gain['autocorrelation']
     return '' if found is None or found <= stats.DEPENDENT else ', rounds depend on each other (autocorrelation %.1f)' % found
 
 
 def culprits(run):
-    """What stands in the way, the largest loss first, in words."""
+    """Sentences that say what limits the speed, the largest loss first."""
     n, found = run['n'], []
     share = run['ceiling'] / n if run['scaling'] == 'weak' else min(1.0, run['ceiling'] / n)
     if _launches(run):
-        # What an exchange adds to such a step is launches, too: nothing follows about links.
+        # The exchange adds kernel launches, too, so its cost says nothing about the links.
         found.append((1 - run['launch_bound']['share'], 'launch-bound: %.0f %% of a step of %.1f ms does not depend on the batch: the GPU '
                       'waits for the host between kernels (a larger --batch tells more)' % (
                           100 * run['launch_bound']['share'], run['step_ms']['solo'])))

@@ -134,7 +134,7 @@ def _telling(step):
 
 
 def _equal(step):
-    """(rank, rank) with equal losses, None if all differ."""
+    """Return two ranks with equal losses, or None if all differ."""
     for rank, loss in enumerate(step):
         if loss in step[:rank]:
             return step.index(loss), rank

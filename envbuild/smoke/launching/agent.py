@@ -28,7 +28,7 @@ LOST = 1
 
 
 def hello(place, options):
-    """What rank 0 must know of a process: where it is, what it holds, what it brings, what ails its machine."""
+    """What rank 0 must know of a process: its host, its files, its devices, and the problems of its machine."""
     found, held = probe.facts(), image.read(options['lock'], options['framework'])
     return {
         'rank': place.rank, 'size': place.size, 'local_rank': place.local_rank, 'slots': place.slots, 'job': job(os.environ),
@@ -40,11 +40,11 @@ def hello(place, options):
 
 
 def ailments(found, held, slots, options):
-    """The checks of this machine that do not pass. How many devices there should be is rank 0's to say."""
+    """The checks of this machine that do not pass. Rank 0 decides how many devices there should be."""
     try:
         device = plans.choose_device(options, held, found)
     except plans.Refusal:
-        return []                       # rank 0 has the same options and image, and ends with these words
+        return []                       # rank 0 has the same options and image, so it ends with the same error
     made = environment.before(found, held, device, [slots], [], options)
     return [each for each in made if each['status'] not in ('pass', 'skip') and each['id'] != 'DEVICES']
 
@@ -124,7 +124,7 @@ class Agent(object):
         self.status = 0
 
     def _do_have(self, message, _blobs):
-        """Which of these files are here already: on rank 0's own machine, and where machines share them."""
+        """Which of these files are already here, as on rank 0's own machine and on a shared file system."""
         wanted = [path for path, facts in message['files'] if path not in self._data and shipping.digest(path) != facts]
         self._data.update((path, path) for path, _ in message['files'] if path not in wanted and path not in self._data)
         self._link.send({'wanted': wanted})
@@ -168,7 +168,7 @@ class Agent(object):
             self._launch = None
 
     def _tell(self, message, blobs=()):
-        """Of which launch it is, is said as well: one may come when the next has begun."""
+        """The message names its launch, because it may arrive after the next launch has begun."""
         self._link.send(dict(message, launch=self._number), blobs)
 
     def _send_logs(self):
@@ -197,7 +197,7 @@ class Agent(object):
             self._tell({'news': news})
 
     def _lines(self, number):
-        """The whole lines that a rank's heart has written since."""
+        """The complete lines that a rank's heartbeat has written since the last call."""
         path = os.path.join(self._launch.plan['folder'], 'heart-%d' % number)
         if not os.path.exists(path):
             return []

@@ -37,7 +37,7 @@ class Child(object):
         return self._process.poll()
 
     def end(self):
-        """Nothing of it runs any more: first it is asked, so that it ends its own workers and reports; then it is killed."""
+        """Stop the call and all that it started. It is asked first, so that it can end its workers and report; then it is killed."""
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
             self.wait(CLEAN_UP_S)
@@ -60,7 +60,7 @@ class Child(object):
             sys.stderr.flush()
 
     def report(self):
-        """What it answered, None if there is nothing that can be read."""
+        """Its report, or None if it cannot be read."""
         try:
             return files.read_json(self._report)
         except (IOError, OSError, ValueError):

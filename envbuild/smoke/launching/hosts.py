@@ -1,6 +1,6 @@
 """Rank 0's view of a run on several machines: who came, which devices they bring, and launches that span them.
 
-The other processes (agent.py) hold a connection each; rank 0 plans, watches, judges and reports for all of them. A host is what
+Each other process (agent.py) has one connection to rank 0, which plans, watches, judges and reports for all of them. A host is what
 has a name and a network of its own.
 """
 from __future__ import absolute_import, division, print_function
@@ -139,7 +139,7 @@ class Team(object):
             member.first = taken.get(member.node, 0)
             taken[member.node] = member.first + member.slots
         self._per_node = [taken[node] for node in sorted(taken)]
-        # What reaches rank 0 from another host reaches it from everywhere; a name may mean 127.0.1.1 to rank 0 itself.
+        # An address by which another host reached rank 0 works from everywhere. A name may resolve to 127.0.1.1 on rank 0 itself.
         outside = [m.hello['there'] for m in self.members if m.link is not None and not m.hello['there'].startswith(LOOPBACK)]
         self._mine.address = outside[0] if outside else '127.0.0.1'
         for member in self.members:
@@ -157,7 +157,7 @@ class Team(object):
     # What they are asked
 
     def choose(self, device, adapter, found):
-        """(counts, those that do not fit): one device, one host, all hosts, unless the user says."""
+        """Return (numbers of devices to run, those that do not fit): by default one device, one host, and all hosts."""
         kind, text = device.kind, self._options['counts']
         if kind is None:
             return [], []
@@ -170,7 +170,7 @@ class Team(object):
         return [n for n in counts if n <= self.size], [n for n in counts if n > self.size]
 
     def checks(self, device):
-        """HOSTS, what ails the others of them, and what does not apply across hosts."""
+        """The check HOSTS, the problems of the other hosts, and what does not apply across hosts."""
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + ONE_HOST) for n in self.beyond]
         if self.beyond:
             out.append(check('DEVICES', None, 'inconclusive', '%s asked for: %s' % (
@@ -178,7 +178,7 @@ class Team(object):
         return out + [self._presence(device)] + self._ailments()
 
     def _ailments(self):
-        """What the checks of the other hosts found; this one's are in the report already."""
+        """The findings of the checks on the other hosts. Those of this host are in the report already."""
         return [dict(each, message='%s: %s' % (member.title, each['message']), detail=dict(each['detail'], host=member.title))
                 for member in self._first_of_hosts() if member.node != self._mine.node for each in member.hello['ailments']]
 
@@ -227,7 +227,7 @@ class Team(object):
         return out
 
     def describe(self, report):
-        """Which figures cross the network: said in the report, and in words for people."""
+        """Say in the report which figures depend on the network."""
         report['hosts'], bandwidth = self.entries(), {}
         report['launcher'] = self._place.source
         for entry in report['collectives']:

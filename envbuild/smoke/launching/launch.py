@@ -20,7 +20,8 @@ MARK = 'ENVBUILD_SMOKE_LAUNCH'     # a variable of every rank and of all that it
 def interface(plan):
     """The network interface that ranks are told to use; '' leaves the choice to the libraries.
 
-    On one machine the loopback is always there, in a container without network nothing else is. Between machines it is never right:
+    On one machine the loopback always exists; in a container without a network it is the only interface. Between machines it is never
+    right:
     if their own interface is not known, NCCL and Gloo look for one themselves.
     """
     if max([place['hosts'] for place in plan['places']] or [1]) > 1:
@@ -29,7 +30,7 @@ def interface(plan):
 
 
 def environment(plan, rank, base):
-    """The environment of a rank. What the user has set stays, except what would make the arithmetic incomparable."""
+    """The environment of a rank. The user's variables stay, except those that would change the arithmetic."""
     env = ranks.without_launcher(base) if plan['places'] else dict(base)
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'NUMEXPR_NUM_THREADS'):
         env[name] = str(plan['threads'])
@@ -91,7 +92,7 @@ class Launch(Watchdog):
         self.kill()
 
     def kill(self):
-        """End every rank that still runs, at once, and what any of them started: that may outlive it.
+        """End every rank that still runs, and every process that a rank started, which may outlive the rank.
 
         A child with a session of its own gets no signal of its rank's session. It has the variable of the launch.
         """

@@ -1,10 +1,10 @@
-"""An MPI world of the ranks, none of which mpirun started itself: each takes the place of a program that it did start.
+"""An MPI world of ranks that mpirun did not start: each rank takes the place of a program that mpirun did start.
 
-A process of Open MPI learns from variables who it is, and meets the others at the daemon that mpirun is; a rank that has them when
-MPI starts is a member. So the smoke test's ranks stay its own children, with its watchdog and logs. Where mpirun started the test,
+Open MPI's processes read their place from variables and meet at mpirun's daemon. A rank with such variables becomes a member when MPI
+starts. So the smoke test's ranks stay its own children, with its watchdog and logs. Where mpirun started the test,
 one process for each rank, on one host or several, each hands its own place on. Else rank 0 starts an mpirun with as many idle
 programs as there are ranks and hands out theirs; that is for one host. It serves frameworks whose own exchange is MPI's.
-No standard promises it. Open MPI 4 was seen to let the ranks in; with others it is not tried.
+No standard promises it. This works with Open MPI 4; other versions are not tried.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -25,7 +25,7 @@ VERSION = b'(Open MPI) 4.'
 PR_SET_PDEATHSIG = 1
 OF_MEMBERS = ('OMPI_', 'PMIX_')
 HANDED_ON = 'ENVBUILD_SMOKE_MPI_PLACE'
-# Leaves its variables, and is there for as long as mpirun is.
+# Write the process's variables, then wait until mpirun ends.
 IDLE = '''
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]      # the working folder may hide a module
@@ -89,7 +89,7 @@ class World(object):
 
 
 def handed_on(env, rank, size):
-    """What a rank gets of the process that starts it: its place in mpirun's world, if that is just the ranks of this launch."""
+    """The variables that a rank gets: its place in mpirun's world, if that world consists of exactly the ranks of this launch."""
     if (env.get('OMPI_COMM_WORLD_RANK'), env.get('OMPI_COMM_WORLD_SIZE')) != (str(rank), str(size)):
         return {}
     return {HANDED_ON: json.dumps(_of_member(env))}

@@ -1,7 +1,7 @@
 """Which process of how many this one is, where rank 0 is met, and which launcher said so.
 
-The rule: a launcher starts `envbuild-smoke run` once per device; a process that brings several devices says --slots. What is
-not said by flags is read from the variables that the launchers set; the first that names both rank and size counts.
+The rule: a launcher starts `envbuild-smoke run` once per device; a process that brings several devices says --slots. What flags do not give
+is read from the launchers' variables; the first set of variables with both rank and size counts.
 """
 from __future__ import absolute_import, division, print_function
 

@@ -35,7 +35,7 @@ def _exactly(connection, size):
 
 
 def serve(listener):
-    """Answer one partner: whatever it opens connections for, until it says that it has done."""
+    """Serve all connections of one partner until it says that it is done."""
     over, workers = threading.Event(), []
     heard = now()
     listener.settimeout(POLL_S)
@@ -99,7 +99,7 @@ def _open(address, what):
 
 
 def _stream(address, what, got):
-    """One connection's bytes a second, appended to `got`."""
+    """Append the bytes per second of one connection to `got`."""
     try:
         connection = _open(address, what)
         start = now()
@@ -160,7 +160,7 @@ def listen(port, host=''):
 
 
 def loopback():
-    """This machine with itself: what the software alone allows."""
+    """Measure this machine against itself: the limit that the software sets."""
     listener = listen(0, '127.0.0.1')
     server = threading.Thread(target=serve, args=(listener,))
     server.daemon = True

@@ -1,4 +1,5 @@
-"""What a GPU should reach, from what the driver says of its multiprocessors, clocks and memory bus. Some fact may be missing: then None.
+"""The speed a GPU should reach, computed from its multiprocessors, clocks and memory bus as the driver reports them. Some fact may be
+missing: then None.
 
 Operations a multiprocessor does in a cycle: https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (arithmetic instructions).
 """

@@ -23,7 +23,7 @@ def facts():
     """{'host', 'cuda', 'nvml', 'devices', 'topology', 'variables'}; a device joins what libcuda and NVML know of it.
 
     libcuda numbers the devices that CUDA_VISIBLE_DEVICES lets through, NVML all of them, so they are joined by their place on
-    the PCI bus. A driver too old to tell it is believed only without that variable and with the same count.
+    the PCI bus. If the driver is too old to tell the place, devices are joined only without that variable and if both counts are equal.
     """
     variables = dict((name, os.environ[name]) for name in TELLING if name in os.environ)
     os.environ.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')
@@ -41,7 +41,7 @@ def facts():
 
 
 def _same(device, place, known, count):
-    """What NVML knows of this device, {} for nothing that is certain."""
+    """What NVML knows about this device; {} if nothing is certain."""
     where = probe_nvml.address(device['pci'])
     for each in known:
         if where and each['place'] == where:

@@ -1,6 +1,6 @@
 """What the NVIDIA driver says of itself and its devices, through libcuda and ctypes; no framework, no CUDA toolkit.
 
-Nothing here makes a context on a GPU: it takes no memory there, and processes that are started later are not harmed.
+No context is made on a GPU, so that no memory is taken there and later processes are not affected.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -60,7 +60,7 @@ def _text(lib, name, handle):
 
 
 def uuid(lib, handle):
-    """As nvidia-smi writes it. The older call answers the board's also for a slice of it."""
+    """As nvidia-smi writes it. For a slice of a GPU, the older call returns the UUID of the whole board."""
     function = getattr(lib, 'cuDeviceGetUuid_v2', None) or getattr(lib, 'cuDeviceGetUuid', None)
     buffer = (ctypes.c_ubyte * 16)()
     if not function or function(buffer, handle) != 0:

@@ -81,7 +81,7 @@ def _memory_limit():
 
 
 def _limit_free():
-    """What the container's limit leaves: files that are only cached give way. None for no limit."""
+    """The memory left within the container's limit. Cached files do not count, because they can be dropped. None for no limit."""
     limit = _memory_limit()
     for used, stat, key in (('memory.current', 'memory.stat', 'inactive_file'),
                             ('memory/memory.usage_in_bytes', 'memory/memory.stat', 'total_inactive_file')):

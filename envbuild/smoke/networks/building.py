@@ -1,4 +1,4 @@
-"""A network in the words of TensorFlow and of Keras, whose modules are handed in: what the adapters upon them share."""
+"""Builds a network with TensorFlow or Keras, whose modules are passed in. The adapters of both share this code."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -12,7 +12,7 @@ _own = []           # what the variable was, while it is ours
 
 
 def through(net, images, give):
-    """What the network answers; `give(layer, what it reads...)` is one layer in a framework's own words."""
+    """What the network answers; `give(layer, inputs...)` makes one layer with a framework's functions."""
     values = {'images': images}
     for layer in net.layers:
         values[layer.name] = give(layer, *[values[name] for name in layer.of])
@@ -31,7 +31,7 @@ def padding(layer):
 
 
 def plain(tf, layer, x, *others):
-    """A layer without parameters, in words that are the same in TensorFlow 1 and 2."""
+    """Make a layer without parameters, by calls that TensorFlow 1 and 2 share."""
     if layer.op == 'relu':
         return tf.nn.relu(x)
     if layer.op == 'tanh':

@@ -60,7 +60,7 @@ class Net(object):
         return any(layer.op == 'norm' for layer in self.layers)
 
     def initial(self, seed):
-        """Starting weights in float32: uniform with He's variance; biases small and not zero, so that a lost one shows."""
+        """Starting weights in float32: uniform with He's variance; biases are small but not zero, so that a missing bias shows."""
         draw, norms, weights = np.random.RandomState(seed), set(layer.name for layer in self.layers if layer.op == 'norm'), {}
         for name, shape in self.parameters:
             if name[:-2] in norms:
@@ -135,8 +135,9 @@ def _lenet():
 def _reference():
     """The network of the reference phase: LeNet's parameters, but smooth.
 
-    A ReLU or a maximum switches where its input is near zero or two inputs are nearly equal. One rounding error can throw the
-    switch, and then a parameter moves by 1e-3 or more. Tanh and averages have no switches: errors stay as small as they begin.
+    A ReLU switches where its input is near zero, and a maximum where two inputs are nearly equal. One rounding error can flip it, which
+    changes
+    a parameter by 1e-3 or more. Tanh and averages have no switches: errors stay as small as they begin.
     """
     return _two_and_two('reference', 'tanh', 'average')
 

@@ -55,7 +55,7 @@ class Mode(object):
 
 
 class _Nothing(object):
-    """Stands for an adapter whose steps take no time: what is left of a lap is the harness."""
+    """An adapter whose steps take no time, to measure the smoke test's own part of a lap."""
 
     def step(self, handle, batch, lr):
         pass
@@ -71,7 +71,7 @@ def measure(session):
 
 
 def _modes(session, per_device):
-    """Every way that this number of devices has; a process that only waits has modes without a handle."""
+    """Every mode for this number of devices. A process that only waits gets modes without a handle."""
     ctx, plan = session.ctx, session.plan['bench']
     solo, fed = session.make('none', LR, [0]), plan.get('input', True)
     modes = [_mode(session, 'solo', solo if ctx.rank == 0 else None, plan['batch'])]
@@ -86,7 +86,7 @@ def _modes(session, per_device):
 
 
 def _mode(session, name, handle, size, own=False):
-    """`size` images are a batch; if this process's are its `own`, only its part of each, for the handle does not cut it."""
+    """A batch has `size` images. With `own`, each batch holds only this process's part, because the handle does not split it."""
     if handle is None:
         return Mode(name)
     ctx, (images, labels) = session.ctx, session.data('bench')
@@ -119,7 +119,7 @@ def lap(group, adapter, mode, steps):
 
 
 def _page_faults():
-    """How many pages this process has been given that were in memory or zeroed: what freed memory costs to have again."""
+    """The minor page faults of this process so far: they show what getting freed memory back costs."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 

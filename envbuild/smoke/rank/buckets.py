@@ -35,7 +35,7 @@ def measure(session):
 
 
 def _written(session, handle, step, own):
-    """[{'step', 'replica', 'path'}] of this process's copies that no copy before them equals."""
+    """Save each of this process's copies that differs from all earlier ones: [{'step', 'replica', 'path'}]."""
     everybody = session.ctx.group.gather(own)
     before = sum(len(each) for each in everybody[:session.ctx.rank])
     every = sum(everybody, [])

@@ -32,15 +32,15 @@ def measure(session):
 
 
 def _beat(heart, over):
-    """A compiler runs without a word: as long as it may take, its silence is no hang."""
+    """A compiler prints nothing: silence within its time limit is not a hang."""
     until = now() + LONGEST_S
     while now() < until and not over.is_set():
         heart.beat()
-        pause(0.2)         # not Event.wait: that of Python 2.7 measures by the time of day
+        pause(0.2)         # not Event.wait, which on Python 2.7 depends on the time of day
 
 
 def absent(needs):
-    """Which of what compiling needs is not there, in words."""
+    """List what compiling needs and the image lacks."""
     return [words for name, words in ((name, CHECKS[name]()) for name in needs) if words]
 
 

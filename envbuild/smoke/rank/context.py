@@ -10,8 +10,8 @@ class Context(object):
     `replicas` counts the devices of all processes. `threads` is how many CPU threads one device may use. `options` are
     the matrix row's own words for this framework. `group` is the TCP process group. `host` is where all ranks reach rank 0.
     On several machines `hosts` counts them, this one is number `node` and has `local_world` of the ranks, of which this is
-    number `local_rank`; `interface` is the network interface between them. What lies in `folder` goes with the launch,
-    however it ends. `shared` is true if ranks share a GPU, which NCCL refuses.
+    number `local_rank`; `interface` is the network interface between them. `folder` is removed when the launch ends, however it ends.
+    `shared` is true if ranks share a GPU, which NCCL refuses.
     """
 
     def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None,
@@ -36,13 +36,13 @@ class Context(object):
 
     @staticmethod
     def shard(array, place, parts):
-        """The contiguous part number `place` of an array cut into `parts` equal ones."""
+        """Part number `place` of an array that is cut into `parts` equal, contiguous parts."""
         size = len(array) // parts
         return array[place * size:(place + 1) * size]
 
 
 def exactly(measure):
-    """The measuring of a phase during which the adapter uses deterministic algorithms, if it can."""
+    """Make the adapter use deterministic algorithms, if it can, while a phase is measured."""
     def measured(session):
         switch = getattr(session.adapter, 'exact', lambda wanted: None)
         switch(True)

@@ -1,7 +1,7 @@
 """Phase `coll`: all-reduce, broadcast and all-gather give exactly the right answers, and how fast they are.
 
-Whole numbers small enough that every sum is exact in the type, so every element of every rank is compared with ==, in small
-awkward sizes and in each size that is timed. Sizes and bandwidths as nccl-tests defines them
+The whole numbers are so small that every sum is exact. So every element of every rank is compared with ==, in small odd sizes and in each
+timed size. Sizes and bandwidths as nccl-tests defines them
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the size of an all-gather is that of all parts together.
 """
 from __future__ import absolute_import, division, print_function
@@ -62,7 +62,7 @@ def _first_wrong(got, want):
 
 
 def _pattern(rank, count, world, dtype):
-    """Numbers that differ by place and rank, whose sum is exact, and that repeat, so that large arrays are made fast."""
+    """Make numbers that differ by place and rank and have an exact sum. They repeat, so that large arrays are made fast."""
     period = max(2, EXACT.get(dtype, 2048) // world)
     period -= world % period == 0           # else every place has the same sum
     return np.resize(((np.arange(period) + rank) % period).astype(dtype), count)

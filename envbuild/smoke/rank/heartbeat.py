@@ -1,6 +1,7 @@
 """Signs of life: each rank appends a line to its own file whenever it gets further; the parent reads them.
 
-A file and not a pipe, because what a killed rank last did must survive it. Times are of the clock that all processes of a machine share.
+A file is used instead of a pipe, because the last news of a killed rank must remain readable. Times are of the clock that all processes of
+a machine share.
 """
 from __future__ import absolute_import, division, print_function
 

@@ -1,6 +1,6 @@
 """A server of parameters with bounded staleness: workers send what they changed, and get all parameters back.
 
-A worker that is more than `bound` steps ahead of the slowest waits for its answer. All who may go on at one moment get the same
+A worker that is more than `bound` steps ahead of the slowest waits for its answer. All workers that are released together get the same
 bits. The changes of n workers count one n-th each, so that a learning rate means what it means when gradients are averaged.
 """
 from __future__ import absolute_import, division, print_function
@@ -44,7 +44,7 @@ class Server(object):
         return self._socket.getsockname()[1]
 
     def start(self):
-        """Answer every worker until it closes its connection, in threads that keep nobody from ending."""
+        """Answer every worker, in daemon threads, until it closes its connection."""
         thread = threading.Thread(target=self._serve)
         thread.daemon = True
         thread.start()
@@ -85,7 +85,7 @@ class Server(object):
         return self.clocks[worker] - min(self.clocks) <= self.bound
 
     def _release(self, workers):
-        """Give out the parameters, and write down how far ahead each was then, whatever the gate thought."""
+        """Send the parameters, and record independently of the gate how far ahead each worker was."""
         if workers:
             now = self._flat.copy()
             for worker in workers:
@@ -96,7 +96,7 @@ class Server(object):
             self._turn.notify_all()
 
     def ledger(self):
-        """{'bound', 'largest', 'leads': {steps ahead: how often}} of all that was given out."""
+        """Return {'bound', 'largest', 'leads': {steps ahead: how often}} over all answers."""
         with self._turn:
             leads = dict(self._leads)
         return {'bound': self.bound, 'largest': max(leads or [0]), 'leads': dict((str(lead), leads[lead]) for lead in leads)}

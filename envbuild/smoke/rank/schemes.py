@@ -1,7 +1,7 @@
 """Phase `schemes`: training under other rules than averaging gradients, made from what every adapter can do.
 
 An adapter knows 'mean' and 'none'. Here 'mean' is replaced by a scheme (sync lists them): the devices train alone, and their
-parameters are read, exchanged and assigned. What stands in for the adapter looks like one, so that the phases need not know.
+parameters are read, exchanged and assigned. The replacement has the interface of an adapter, so that the phases need no change.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -19,7 +19,7 @@ PHASES = (('oracle', exactly(match.measure)), ('train', train.measure), ('bench'
 
 
 def measure(session):
-    """For each scheme what its phases measured, and its own facts."""
+    """For each scheme, the measurements of its phases and its own figures."""
     out = {}
     for name in session.plan['schemes']:
         out[name] = entry = {}
@@ -83,7 +83,7 @@ class Schemed(object):
         return token
 
     def predict(self, handle, images):
-        """What the scheme has learned is the mean of its replicas: they are brought together before the first question."""
+        """The result of a scheme is the mean of its replicas, so they are averaged before the first prediction."""
         if isinstance(handle, _Together):
             handle.settle()
         return self._adapter.predict(_alone(handle), images)
@@ -101,7 +101,7 @@ class Schemed(object):
         return self._adapter.evidence(_alone(handle))
 
     def facts(self):
-        """Of all that was trained: the distance of replicas, if one was taken, and the largest staleness, if any."""
+        """The distance between replicas that was measured last, and the largest staleness; None where not measured."""
         distances = [each.distance for each in self._made if each.distance is not None]
         seen = [each.staleness() for each in self._made if each.staleness()]
         return {'distance': distances[-1] if distances else None,
@@ -166,7 +166,7 @@ class _Together(object):
         raise NotImplementedError
 
     def settle(self):
-        """Once: how far apart the replicas last were, relative to the way from the start; then all take what was learned."""
+        """Measure, once, the distance between replicas relative to their distance from the start; then give all of them the mean."""
         if self._settled:
             return
         self._settled, mine = True, self._mine()
@@ -228,7 +228,7 @@ class Stale(_Together):
         return self._server.ledger() if self._server else None
 
     def end(self):
-        """Once everybody is done; the server ends with its last connection."""
+        """Close when everybody is done. The server ends with its last connection."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,4 +1,4 @@
-"""What was timed is checked, with the handles that were timed and outside of every lap. This side only measures.
+"""Checks the handles that were timed, after all laps. This side only measures.
 
 Two copies that hold the same bits do not prove an exchange: without one, but with the same images, they do, too. So the handle
 that was timed takes a few more steps from known weights, and what each step moved is compared with the gradients of single
@@ -27,7 +27,7 @@ def digests(adapter, handle):
 
 
 def can_assign(adapter):
-    """Whether weights can be set, which every look below needs."""
+    """Whether weights can be set, which all checks below need."""
     return hasattr(adapter, 'assign')
 
 
@@ -146,5 +146,5 @@ class _Look(object):
 
 
 def _finite(value):
-    """A number that JSON can hold; what is none counts as far away."""
+    """Return a number for JSON; NaN and infinity become a large number."""
     return float(value) if np.isfinite(value) else 1e9

@@ -92,7 +92,7 @@ def _show_stacks_on_signal():
 
 
 def _measure(session, phases, of, done, timing):
-    """Those of the phases that are planned, one after the other; all ranks begin each together."""
+    """Run the planned phases one after the other; all ranks begin each phase together."""
     for name, measure in phases:
         if name not in session.plan['phases'] or (name == 'coll' and session.plan['processes'] == 1):
             continue
@@ -122,7 +122,7 @@ def _run(plan, rank, heart, result):
     for workload in plan['workloads']:
         done = result['workloads'][workload['workload']] = {}
         _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
-    result['libraries'] = mapped.facts()        # at the end: frameworks load cuDNN when they first need it
+    result['libraries'] = mapped.facts()        # done at the end, because frameworks load cuDNN when they first need it
     if plan['device'] == 'cuda':
         result['contexts'] = contexts.facts()
     _measure(session, LAST, '', result['phases'], result['timing'])

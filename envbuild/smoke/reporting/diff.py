@@ -18,7 +18,7 @@ NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'bett
 
 
 def word(old, new, tolerance):
-    """What is said of two (median, low, high) of which more is better."""
+    """Compare two (median, low, high), where more is better, and return the word for the difference."""
     if None in old or None in new:
         return OPEN
     if old[1] <= new[2] and new[1] <= old[2]:

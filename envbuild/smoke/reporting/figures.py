@@ -1,4 +1,4 @@
-"""From laps and losses to the figures of the report: speedup, ceiling, communication, bandwidth. Pure functions."""
+"""Turns laps and losses into the figures of the report: speedup, ceiling, communication, bandwidth. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
 import hashlib
@@ -40,7 +40,8 @@ def run(n, measured, exchange_s=None):
 
 
 def _launch_bound(half_s, steps):
-    """How much of a step is there whatever the batch: time = a + b * batch, so a = 2 * time of half a batch - time of the whole.
+    """Return the part of a step's time that does not depend on the batch: time = a + b * batch, so a = 2 * time of half a batch - time of
+    the whole.
 
     That much is the host, which launches one kernel after the other, and it does not shrink on a faster GPU. None where it was
     not measured.
@@ -61,7 +62,7 @@ def _rate_interval(laps, images):
 def _split(laps, steps):
     """Milliseconds of a step that go into computing, exchanging, and bringing the batch to the devices; differences of a round.
 
-    None if there was no lap that was fed from the host. A difference below zero is noise: zero.
+    None if no lap got its batches from the host. A difference below zero is noise: zero.
     """
     if not laps['input']:
         return None

@@ -35,7 +35,7 @@ def new(options, image, found, argv, started):
 
 
 def empty():
-    """A report that says nothing yet, for when not even `new` was reached."""
+    """An empty report, for a run that failed before `new`."""
     return {'schema': SCHEMA, 'status': 'error', 'exit_code': FAIL, 'reason': '', 'started_utc': utc(), 'duration_s': 0.0, 'checks': [],
             'notes': [], 'framework': None, 'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'logs': {}}
 

@@ -11,7 +11,8 @@ def measured(report):
 
 
 def _speed(report):
-    """A block for each way of running; one device from the rounds of the largest count, which its speedup was measured in."""
+    """A block for each number of devices and scaling. One device's figures come from the rounds of the largest count, where its speedup was
+    measured."""
     lines, blocks = [], {}
     for run in report['runs']:
         blocks.setdefault(diff.title(run) if run['scaling'] == 'weak' else (run['net'], run['scaling']), []).append(run)
