@@ -16,8 +16,8 @@ from envbuild.model.lock import Lock, Prefix
 # A larger wheel has a layer of its own, which every image that installs it shares. The small ones of a prefix share one layer:
 # engines take about as long for a layer as for a megabyte.
 _LARGE = 1_000_000
-# The bytecode of even larger wheels has a layer of its own. Their files are loaded while it is compiled, and stay the same when
-# the interpreter changes.
+# The bytecode of even larger wheels has a layer of its own. Their files are loaded while everything else is made, and stay the
+# same when the interpreter changes.
 _HUGE = 50_000_000
 _MOST = 80  # layers of wheels in an image; engines take 127 layers in all
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
@@ -56,18 +56,19 @@ class WheelLayer:
 
 
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
-    """The layers of ``wheels``, lowest first: each large one alone, in the given order; then the small ones.
+    """The layers of ``wheels``, lowest first: each huge one alone, their bytecode, each large one alone, the small ones.
 
-    Between these two lies the bytecode of the huge ones. ``python`` identifies the interpreter, which makes the bytecode.
+    Wheels of one kind keep the given order. An engine loads the files of huge wheels while everything else is still made, and
+    the bytecode of each wheel lies beside its modules or directly above them, so that another wheel replaces both.
+    ``python`` identifies the interpreter, which makes the bytecode.
     """
     sizes = sorted((wheel.size for wheel in wheels), reverse=True)
     limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE
     huge = tuple(wheel for wheel in wheels if wheel.size > max(limit, _HUGE))
+    large = [wheel for wheel in wheels if wheel.size > limit and wheel not in huge]
     small = tuple(wheel for wheel in wheels if wheel.size <= limit)
-    groups: list[tuple[tuple[Wheel, ...], Holds]] = [
-        ((wheel,), "files" if wheel in huge else "all") for wheel in wheels if wheel.size > limit
-    ]
-    groups += [(huge, "bytecode"), (small, "all")]
+    groups: list[tuple[tuple[Wheel, ...], Holds]] = [((wheel,), "files") for wheel in huge]
+    groups += [(huge, "bytecode"), *(((wheel,), "all") for wheel in large), (small, "all")]
     return tuple(
         WheelLayer(prefix=prefix, wheels=group, holds=holds, key=_key(prefix, group, holds, python))
         for group, holds in groups
