@@ -7,9 +7,9 @@ image of the system and Python, and nothing else is cached: every wheel is downl
 needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how
 many times as long as composing each way takes. Below it stands how long each phase of composing was at work; phases overlap.
 
-With `--registry` each image is pushed, too, to an empty `docker-registry` (a package of Debian) on loopback; then one small
-package is left out, and the image is made and pushed again with all that the first time left. Needs an engine (`envbuild engine
-up`) and a package index.
+With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback: the composed one by `build --to`,
+without a copy in the engine, all others by a push. Then one small package is left out, and the image is made and
+pushed again with all that the first time left. Needs an engine (`envbuild engine up`) and a package index.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envbuild import build, build_context, build_secret, render, workspace
+from envbuild import build, build_context, build_secret, build_start, render, workspace
 from envbuild.compose import bytecode, engine_image, skeleton, wheel_layer
 from envbuild.compose.outputs import engine as engine_output
 from envbuild.engine import package_check
@@ -41,7 +41,7 @@ from envbuild.engine.client import Engine
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
 from envbuild.model.lock import Lock
-from envbuild.pipeline import composing, publishing
+from envbuild.pipeline import composing, composing_elsewhere, publishing
 from envbuild.pipeline.tools import Tools
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cpu-py311-debian12")
@@ -83,11 +83,11 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
         tools.workspace, lock, tools.recipes, rendering, tools.index, lambda _news: None, folder=scratch / f"{name}.context"
     )
     (context / skeleton.DOCKERFILE).write_text(render.skeleton(lock, tools.recipes, tools.templates))
-    real, _ = build.provide_base(lock, tools.engine, tools.workspace, lambda _news: None)
+    real, _ = build_start.provide_base(lock, tools.engine, tools.workspace, lambda _news: None)
     base = f"envbuild-benchmark/base:{lock_file.digest(lock)[:12]}"
 
     def image_of_system() -> None:
-        arguments = {"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(build.time_of(lock).timestamp()))}
+        arguments = {"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(build_start.time_of(lock).timestamp()))}
         tools.engine.build(context, tag=base, build_args=arguments, dockerfile=skeleton.DOCKERFILE, target=skeleton.BELOW)
 
     (by_hand / "tools").mkdir(parents=True)
@@ -108,9 +108,12 @@ def by_hand(case: Case, way: str) -> list[str]:
     return [tag]
 
 
-def ours(case: Case, *, compose: bool) -> list[str]:
+def ours(case: Case, *, compose: bool, place: str = "") -> list[str]:
     tools = case.tools
     rendering = render.render(case.lock, tools.recipes, tools.templates)
+    if compose and place:
+        composing_elsewhere.build_to(tools, case.lock, rendering, place)
+        return []
     make_image = composing.composer(tools, case.lock) if compose else None
     made = build.build(tools.engine, tools.workspace, case.lock, tools.recipes, rendering, tools.index, compose=make_image)
     return list(made.tags)
@@ -128,27 +131,30 @@ def floor(case: Case) -> list[str]:
     return []
 
 
-COMPOSED = "envbuild, composed"
+COMPOSED, FLOOR = "envbuild, composed", "floor"
 WAYS: dict[str, Callable[[Case], list[str]]] = {
     COMPOSED: lambda case: ours(case, compose=True),
     "envbuild, Dockerfile": lambda case: ours(case, compose=False),
     "pip by hand": lambda case: by_hand(case, "pip"),
     "uv by hand": lambda case: by_hand(case, "uv"),
-    "floor": floor,
+    FLOOR: floor,
 }
 
 
-def push(case: Case, tags: list[str], host: str) -> None:
-    """Push by the program that serves the image: ours from the layer store, the engine's for the others."""
-    name = case.lock.environment.name
-    if tags[0].startswith(build.REPOSITORY):
-        publishing.push(case.tools, name, f"{host}/benchmark")
+def publish(case: Case, way: str, host: str) -> list[str]:
+    """Make the image, and push it by the program that serves it: ours from the layer store, the engine's for those by hand."""
+    if way == COMPOSED:
+        return ours(case, compose=True, place=f"{host}/benchmark")
+    tags = WAYS[way](case)
+    if way.startswith(build.REPOSITORY):
+        publishing.push(case.tools, case.lock.environment.name, f"{host}/benchmark", None)
     elif tags:
         target = f"{host}/{tags[0]}"
         case.engine.tag(tags[0], target)
         docker = [case.engine.cli.path, "--host", case.engine.endpoint, "push", "--quiet", target]
         subprocess.run(docker, check=True, stdout=subprocess.DEVNULL)
         tags.append(target)
+    return tags
 
 
 @contextlib.contextmanager
@@ -206,7 +212,7 @@ class Phases:
 
 def watch_phases() -> Phases:
     phases = Phases()
-    phases.watch(build, "assemble", "build context")
+    phases.watch(build_start, "assemble", "build context")
     phases.watch(Engine, "build", "the engine builds the skeleton")
     phases.watch(engine_image, "keep_layers", "the engine saves the skeleton's layers")
     phases.watch(Index, "fetch_artifact", "download")
@@ -243,22 +249,17 @@ def without_one(case: Case) -> Case:
 
 
 def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]:
-    """Seconds until the image is in the engine, in the registry, and there again with one package less."""
+    """Seconds until the image is in the engine; or with a registry until it is there, and there again with one package less."""
     forget(case)
     phases.seconds.clear()
     tags: list[str] = []
     try:
         began = time.monotonic()
-        tags += WAYS[way](case)
-        took = {"engine": time.monotonic() - began}
-        if host and tags:
-            push(case, tags, host)
-            took["registry"] = time.monotonic() - began
+        tags += publish(case, way, host) if host else WAYS[way](case)
+        took = {"registry" if host else "engine": time.monotonic() - began}
+        if host and way != FLOOR:
             began = time.monotonic()
-            changed = without_one(case)
-            again = WAYS[way](changed)
-            tags += again
-            push(changed, again, host)
+            tags += publish(without_one(case), way, host)
             took["one less"] = time.monotonic() - began
     finally:
         for tag in dict.fromkeys(tags):

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import datetime
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from envbuild import build_secret, codec, files
-from envbuild.build_context import IndexLike, assemble, require_tools
-from envbuild.engine import apt, bases, bootstrap, debs, package_check
+from envbuild import codec, files
+from envbuild.build_context import IndexLike
+from envbuild.build_start import Ingredients, prepare, require_system, time_of
+from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
 from envbuild.lock import download_errors, lock_file
-from envbuild.model import OnProgress, Progress, as_news, ignore_progress
+from envbuild.model import OnProgress, as_news, ignore_progress
 from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
 PULLED = "pull"  # the builder of an image that came from a registry under the tag of the same inputs
-# The repository for the temporary name of an image that is not verified yet: the builder requires a name.
-UNVERIFIED = "envbuild/unverified"
 # Checks an image (its id, and the id of its base) before it gets a tag, and raises if it must not get one.
 Check = Callable[[str, str], None]
-_UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies have no date limit: that of its files
+Placed = TypeVar("Placed")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -43,17 +41,6 @@ class BaseRecord:
     how: str
     digest: str
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ingredients:
-    """What an image is made from. ``tag`` is the name that it gets; ``secrets`` must not get into it."""
-
-    context: Path
-    tag: str
-    secrets: Mapping[str, bytes]
-    build_args: Mapping[str, str]
-    no_cache: bool
 
 
 class Composition(Protocol):
@@ -139,35 +126,17 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
         more = _begun(engine, supply, compose)
-        real, have = provide_base(lock, engine, workspace, on_progress)
-        below = engine.image(real.image_id)
-        _tell_notes(real, on_progress)
-        bases.check_repositories(lock.environment)
-        have(lock.step_debs())
-        try:
-            context = assemble(workspace, lock, recipes, rendering, index, on_progress, more=more)
-        except BuildError as error:
-            raise download_errors.of_lock(lock, error) from error
-        secrets = build_secret.joined(index.build_secrets() | _apt_secrets(lock, workspace, on_progress))
+        start = prepare(engine, workspace, lock, recipes, rendering, index, on_progress, more, no_cache=no_cache)
         before = read_record(workspace, name)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
-        unverified = f"{UNVERIFIED}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        real, unverified = start.base, start.ingredients.tag
         try:
             make_image = compose or functools.partial(_built_by_dockerfile, engine, on_progress)
-            built = make_image(
-                Ingredients(
-                    context=context,
-                    tag=unverified,
-                    secrets=secrets,
-                    build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(time_of(lock).timestamp()))},
-                    no_cache=no_cache,
-                )
-            )
+            built = make_image(start.ingredients)
         except BuildError as error:
             raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
         try:
-            _require_base(engine, real, below.layers if below else (), built.id)
-            package_check.require_pinned(engine, lock, built.id)
+            require_system(engine, lock, start, built.id)
             check(built.id, real.image_id)
             for tag in tags:
                 engine.tag(built.id, tag)
@@ -199,6 +168,35 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         return record
 
 
+def compose_elsewhere(  # noqa: PLR0917 - the inputs of a build, as above
+    engine: Engine,
+    workspace: Workspace,
+    lock: Lock,
+    recipes: Mapping[str, Recipe],
+    rendering: Mapping[str, str],
+    index: IndexLike,
+    on_progress: OnProgress,
+    *,
+    begin: Callable[[], object],
+    compose: Callable[[Ingredients, Callable[[str], None]], Placed],
+    supply: Callable[[], Mapping[str, Path]] = dict,
+) -> Placed:
+    """Have ``compose`` make the image of ``lock`` and place it elsewhere than in the engine; returns what it returns.
+
+    ``compose`` gets a function that it calls with the id of an image of the same base and system packages, before it places
+    anything: it raises as :func:`build` does. ``begin`` starts what takes long and needs no build context.
+    """
+    with files.locked(workspace.build_record(lock.environment.name).with_suffix(".running"), as_news("build", on_progress)):
+        engine.require_builder()
+        more = supply()
+        begin()
+        start = prepare(engine, workspace, lock, recipes, rendering, index, on_progress, more, no_cache=False)
+        try:
+            return compose(start.ingredients, functools.partial(require_system, engine, lock, start))
+        except BuildError as error:
+            raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
+
+
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], compose: Composition | None) -> Mapping[str, Path]:
     """What is supplied; downloads begin after that, because it may be among them. Nothing begins if the engine cannot build."""
     engine.require_builder()
@@ -223,37 +221,6 @@ def _built_by_dockerfile(engine: Engine, on_progress: OnProgress, ingredients: I
     )
 
 
-def require_complete(lock: Lock) -> None:
-    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not those of the steps.
-
-    The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
-    """
-    require_tools(lock)
-    if lock.base.bootstrap is not None and lock.apt is None:
-        raise BuildError(
-            f"The lock of {lock.environment.name} does not pin the Debian packages that its build installs.",
-            code="incomplete-lock",
-            hint=f"`envbuild lock {lock.environment.name}` completes it where a Debian mirror can be reached; "
-            "the Python packages stay as they are.",
-        )
-
-
-def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> dict[str, bytes]:
-    """Return this machine's apt settings for the build; nothing if the lock pins all packages and no repository is needed."""
-    repositories = lock.environment.base.repositories
-    if lock.apt is not None and not repositories:
-        return {}
-    secrets = apt.build_secrets()
-    if lock.base.bootstrap is None:  # the image has sources of its own
-        return secrets
-    options = apt.host_options()
-    if apt.dates_ignored(options):
-        told = "this machine's apt is told not to check the dates of indices, and so the build's does not"
-        on_progress(Progress(stage="base", message=told, warning=True))
-    sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite)
-    return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}
-
-
 def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
     """Return the record of the last build of ``name`` on this machine, or None if there is none or it cannot be read."""
     path = workspace.build_record(name)
@@ -272,11 +239,6 @@ def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str, builder
     return record if engine.image(record.image) is not None else None
 
 
-def time_of(lock: Lock) -> datetime.datetime:
-    """Return the image's creation time: the date limit of its dependencies, so that it does not depend on the clock."""
-    return datetime.datetime.fromisoformat(lock.environment.exclude_newer or _UNBOUNDED).replace(tzinfo=datetime.UTC)
-
-
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
     """Return the image's tags: the canonical name, one for its lock, one for all inputs (which never moves), the aliases."""
     canonical = lock.environment.name.replace("+", "_")
@@ -287,33 +249,11 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 
 
-def provide_base(
-    lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress
-) -> tuple[bases.RealisedBase, bases.Debs]:
-    """Return the base of ``lock`` and the function that provides the files of its packages.
-
-    Missing parts of the lock or this machine are reported first, because fetching or making a base takes minutes.
-    """
-    engine.require_builder()
-    require_complete(lock)
-    have = debs.collector(workspace, lock, on_progress)
-    return bases.provide(lock.base, lock.environment, engine, workspace, on_progress, have), have
-
-
-def _tell_notes(real: bases.RealisedBase, on_progress: OnProgress) -> None:
-    for line in real.notes:
-        on_progress(Progress(stage="base", message=line, warning=True))
-
-
-def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:
-    """Raise :class:`BuildError` (``base-differs``) if the builder used another base than ``real``, whose layers are ``layers``.
-
-    A builder finds the base by name, and the name may have moved to another image meanwhile.
-    """
-    named, built = engine.image(real.reference), engine.image(image)
-    moved = named is not None and named.id != real.image_id
-    if moved or built is None or built.layers[: len(layers)] != layers:
-        raise bases.misnamed(real.reference)
+def unverified_tag(lock: Lock, inputs: str) -> str:
+    """The tag of an image that no engine has verified: that of all inputs, with a word more."""
+    canonical = lock.environment.name.replace("+", "_")
+    tag = f"{canonical}-{lock_file.digest(lock)[:8]}-{inputs[:8]}-unverified"
+    return tag if _TAG.fullmatch(tag) else f"{inputs[:32]}-unverified"
 
 
 def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Sequence[str], check: Check) -> BuildRecord:

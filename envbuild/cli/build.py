@@ -10,6 +10,7 @@ import click
 from envbuild.cli import batch, options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
@@ -23,19 +24,31 @@ if TYPE_CHECKING:
 @batch.options
 @click.option("--no-cache", is_flag=True, help="Build every layer again, without the engine's cache.")
 @options.builder
+@click.option(
+    "--to",
+    "place",
+    metavar="PLACE",
+    help="Compose the image there and not in the engine: oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY.",
+)
 @options.engine
 @options.offline
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, names: tuple[str, ...], no_cache: bool, builder: Builder, **values: Any) -> int:
+def command(
+    session: Session, /, names: tuple[str, ...], no_cache: bool, builder: Builder, place: str | None, **values: Any
+) -> int:
     """Build the image of NAME from its lock and verify it. An image with unchanged inputs is not built again.
 
-    The image gets its tags only after it was verified. With several names, what they share is fetched and made once.
+    The image gets its tags only after it was verified. With several names, what they share is fetched and made once. An image
+    that goes to PLACE is not verified, and its tag says so.
     """
     several = batch.asked(names, values)
     tools_from = {key: values.pop(key) for key in ("start_engine", "offline")}
     constraints: dict[str, str | None] = values
+    if place is not None:
+        _refuse_with_place(several, no_cache=no_cache)
+        return _build_to(session, names[0], constraints, tools_from, place)
     if several is not None:
 
         def attempt(tools: Tools, job: Job, _watch: Watch) -> tuple[Mapping[str, Any], int]:
@@ -57,6 +70,39 @@ def command(session: Session, /, names: tuple[str, ...], no_cache: bool, builder
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")
     session.out(f"  tags   {', '.join(record.tags)}")
+    return 0
+
+
+def _refuse_with_place(several: object, *, no_cache: bool) -> None:
+    """Raise :class:`UsageError` for what cannot be asked for together with ``--to``."""
+    context = click.get_current_context()
+    is_chosen = context.get_parameter_source("builder") is click.core.ParameterSource.COMMANDLINE
+    is_docker = is_chosen and context.params["builder"] == "docker"
+    if several is not None or no_cache or is_docker:
+        other = "several names" if several is not None else "--no-cache" if no_cache else "--builder docker"
+        raise UsageError(
+            f"--to and {other} exclude each other.",
+            hint="`envbuild build NAME` builds into the engine; `envbuild save` and `envbuild push` take the image from there.",
+        )
+
+
+def _build_to(
+    session: Session, request: str, constraints: dict[str, str | None], tools_from: Mapping[str, Any], place: str
+) -> int:
+    from envbuild import codec
+    from envbuild.pipeline import composing_elsewhere, locking, rendering, resolving
+
+    with display(session) as shown:
+        tools = session.tools([request], on_progress=shown.news, **tools_from)
+        resolution = resolving.resolve_buildable(tools, [request], options.chosen(constraints))
+        locked = locking.require_lock(tools, resolution.environment.name)
+        rendered = rendering.render_environment(tools, locked.lock)
+        placed = composing_elsewhere.build_to(tools, locked.lock, rendered.texts(), place)
+    session.document({"schema": 1, "name": resolution.environment.name, **codec.encode(placed)})
+    session.out(placed.reference)
+    session.out(f"  image   {placed.image}")
+    session.out(f"  digest  {placed.digest}")
+    session.out("  Nothing verified this image. `envbuild build` and `envbuild push` give the same image its tags.")
     return 0
 
 

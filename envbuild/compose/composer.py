@@ -39,7 +39,9 @@ class Composed:
 class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun.
 
-    ``on_layer`` is called for each layer, lowest first, as soon as it can be read, until the last layer is made.
+    ``on_layer`` is told of layers, lowest first, as soon as they can be read, until no more are to be made. ``check`` is called
+    with the id of the skeleton while wheels are still converted, and what it raises ends the work. Where the image is not
+    ``for_engine``, which has the layers below the wheels, the store gets these, too.
     """
 
     engine: Engine
@@ -51,13 +53,16 @@ class Composer:
     created: str
     on_progress: OnProgress
     on_layer: Callable[[Layer], None] = lambda _layer: None
+    check: Callable[[str], None] = lambda _skeleton: None
+    for_engine: bool = True
     _said: threading.Lock = field(default_factory=threading.Lock)
 
     def compose(self) -> Composed:
         """The image, its layers in the store.
 
-        The layers below the wheels stay in the engine only; :func:`engine_image.complete` keeps them, too. Raises what
-        ``build``, ``fetch`` and the engine raise, and :class:`BuildError` (``no-bytecode``, ``bad-wheel``).
+        The layers below the wheels of an image ``for_engine`` stay there only; :func:`engine_image.complete` keeps them, too.
+        Raises what ``build``, ``fetch``, ``check`` and the engine raise, and :class:`BuildError` (``no-bytecode``,
+        ``bad-wheel``).
         """
         self.downloads.begin()
         foundation = self.build(skeleton.BELOW).id
@@ -67,22 +72,24 @@ class Composer:
         lacking = [layer for layer in planned if self.store.find(layer.key) is None]
         with contextlib.ExitStack() as stack:
             jobs = self._begin_layers(lacking, foundation, stack)
-            for layer in below:
+            for layer in below if self.for_engine else ():
                 self.on_layer(layer)
             of_wheels = list(self._finished(planned, jobs, upper))
-            whole, above = result_of(upper)
+            whole, kept = result_of(upper)
         layers = [
-            *((layer, "the Dockerfile, below its wheels") for layer in below),
+            *((kept.get(layer.diff_id, layer), "the Dockerfile, below its wheels") for layer in below),
             *zip(of_wheels, (layer.title for layer in planned), strict=True),
-            *((above[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
+            *((kept[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
         ]
         composed = image.image(layers, whole.settings, architecture=whole.architecture, created=self.created)
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """Return the skeleton, and by diff id its layers above the wheels."""
+        """The skeleton, and its layers that the engine does not need to have, by their diff ids."""
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
-        return whole, engine_image.keep_layers(self.engine, whole.image, whole.above, self.store)
+        self.check(whole.image)
+        wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
+        return whole, engine_image.keep_layers(self.engine, whole.image, wanted, self.store)
 
     def _finished(
         self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]], upper: Future[Any]

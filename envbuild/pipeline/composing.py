@@ -1,33 +1,40 @@
-"""Has the composer make an image in place of the engine's builder."""
+"""Has the composer make an image in place of the engine's builder, for the engine or for another place."""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from envbuild.model import as_news
 from envbuild.model.lock import Lock
+from envbuild.pipeline import base_alternatives
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.build import Composition, Ingredients
+    from envbuild.build_start import Ingredients
+    from envbuild.compose.composer import Composed
     from envbuild.compose.downloads import Downloads
+    from envbuild.compose.model import Layer
     from envbuild.compose.store import LayerStore
     from envbuild.engine.model import BuiltImage
 
+T = TypeVar("T")
 
-def composer(tools: Tools, lock: Lock) -> Composition:
+
+def composer(tools: Tools, lock: Lock) -> _Composition:
     """What makes the image of ``lock`` from layers of its wheels, and loads it into the engine.
 
     Raises :class:`BuildError` (``not-composable``) at once if a step of the Dockerfile needs the wheels.
     """
     from envbuild import render
     from envbuild.compose.downloads import Downloads
-    from envbuild.compose.store import LayerStore
 
     dockerfile = render.skeleton(lock, tools.recipes, tools.templates)
-    store = LayerStore(tools.workspace.layers, as_news("build", tools.on_progress))
+    store = store_of(tools)
     downloads = Downloads(
         lock=lock,
         store=store,
@@ -35,6 +42,13 @@ def composer(tools: Tools, lock: Lock) -> Composition:
         on_progress=tools.on_progress,
     )
     return _Composition(tools=tools, lock=lock, dockerfile=dockerfile, store=store, downloads=downloads)
+
+
+def store_of(tools: Tools) -> LayerStore:
+    """The layers of the cache folder; tells when another process is waited for."""
+    from envbuild.compose.store import LayerStore
+
+    return LayerStore(tools.workspace.layers, as_news("build", tools.on_progress))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,15 +67,76 @@ class _Composition:
 
 
 def _compose(plan: _Composition, ingredients: Ingredients) -> BuiltImage:
-    from envbuild import build, files
-    from envbuild.compose import engine_image, skeleton
-    from envbuild.compose.composer import Composer
+    from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.outputs.preload import Preload
     from envbuild.engine.model import BuiltImage
 
     began = time.monotonic()
     tools, store, engine = plan.tools, plan.store, plan.tools.engine
+    with (
+        store.in_use(),
+        Preload(engine, store, tools.on_progress) as preload,
+        _composed(plan, ingredients, on_layer=preload.add) as composed,
+    ):
+        engine_image.remember(tools.workspace.composed_images, composed.image)
+        image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress)
+    return BuiltImage(id=image, seconds=time.monotonic() - began, steps=composed.layers, cached=composed.layers - composed.made)
+
+
+def compose_elsewhere(
+    tools: Tools,
+    lock: Lock,
+    rendering: Mapping[str, str],
+    place: Callable[[Composed, LayerStore], T],
+    on_layer: Callable[[Layer], None],
+) -> T:
+    """Compose the image of ``lock`` without loading it into the engine, and return what ``place`` returns for it.
+
+    ``on_layer`` is told of layers as soon as they are in the store. The skeleton has the base and the system packages of the
+    lock, else :class:`BuildError` as of a build is raised before ``place`` is called. No image is there to verify.
+    """
+    from envbuild import build
+
+    plan = composer(tools, lock)
+
+    def compose(ingredients: Ingredients, check: Callable[[str], None]) -> T:
+        with plan.store.in_use(), _composed(plan, ingredients, on_layer=on_layer, check=check, for_engine=False) as composed:
+            return place(composed, plan.store)
+
+    def supply() -> Mapping[str, Path]:
+        return tools.offline.supply(tools, lock, wheels=False) if tools.offline else {}
+
+    with base_alternatives.with_alternatives(lambda: tools.matrix, lock.environment):
+        return build.compose_elsewhere(
+            tools.engine,
+            tools.workspace,
+            lock,
+            tools.recipes,
+            rendering,
+            tools.index,
+            tools.on_progress,
+            begin=plan.begin,
+            compose=compose,
+            supply=supply,
+        )
+
+
+@contextlib.contextmanager
+def _composed(
+    plan: _Composition,
+    ingredients: Ingredients,
+    *,
+    on_layer: Callable[[Layer], None],
+    check: Callable[[str], None] = lambda _skeleton: None,
+    for_engine: bool = True,
+) -> Iterator[Composed]:
+    """The composed image; the engine keeps its skeleton as long as the block lasts."""
+    from envbuild import build_start, files
+    from envbuild.compose import skeleton
+    from envbuild.compose.composer import Composer
+
+    tools, engine = plan.tools, plan.tools.engine
     files.write_atomic(ingredients.context / skeleton.DOCKERFILE, plan.dockerfile)
     tags: list[str] = []
 
@@ -79,21 +154,19 @@ def _compose(plan: _Composition, ingredients: Ingredients) -> BuiltImage:
         )
 
     try:
-        with store.in_use(), Preload(engine, store, tools.on_progress) as preload:
-            composed = Composer(
-                engine=engine,
-                store=store,
-                lock=plan.lock,
-                build=build_stage,
-                downloads=plan.downloads,
-                wheels=tools.workspace.built_wheels,
-                created=build.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                on_progress=tools.on_progress,
-                on_layer=preload.add,
-            ).compose()
-            engine_image.remember(tools.workspace.composed_images, composed.image)
-            image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress)
+        yield Composer(
+            engine=engine,
+            store=plan.store,
+            lock=plan.lock,
+            build=build_stage,
+            downloads=plan.downloads,
+            wheels=tools.workspace.built_wheels,
+            created=build_start.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            on_progress=tools.on_progress,
+            on_layer=on_layer,
+            check=check,
+            for_engine=for_engine,
+        ).compose()
     finally:
         for tag in tags:
             engine.remove_unused(tag)
-    return BuiltImage(id=image, seconds=time.monotonic() - began, steps=composed.layers, cached=composed.layers - composed.made)

@@ -9,7 +9,7 @@ import pytest
 from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
-from envbuild import build, build_context, image_inputs
+from envbuild import build, build_context, build_start, image_inputs
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
@@ -95,9 +95,9 @@ def test_a_name_that_can_be_no_tag_is_refused(lock):
 
 def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(lock):
     dated = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer="2018-11-05"))
-    assert build.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"
+    assert build_start.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"
     unbounded = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer=""))
-    assert build.time_of(unbounded).year == 2020
+    assert build_start.time_of(unbounded).year == 2020
 
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):
@@ -268,13 +268,13 @@ def test_an_engine_that_cannot_build_is_said_before_anything_is_read_fetched_or_
         def begin(self) -> None:
             pytest.fail("downloads were begun")
 
-        def __call__(self, _ingredients: build.Ingredients) -> BuiltImage:
+        def __call__(self, _ingredients: build_start.Ingredients) -> BuiltImage:
             pytest.fail("an image was composed")
 
     def supply() -> Mapping[str, Path]:
         pytest.fail("a bundle was read")
 
-    monkeypatch.setattr(build.bases, "provide", lambda *_: pytest.fail("a base was made"))
+    monkeypatch.setattr(build_start.bases, "provide", lambda *_: pytest.fail("a base was made"))
     with pytest.raises(EngineError) as caught:
         build.build(Engine(), place, lock, RECIPES, {}, index, compose=Compose(), supply=supply)  # type: ignore[arg-type]
     assert caught.value.code == "no-buildkit"

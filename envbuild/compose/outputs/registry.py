@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from types import TracebackType
 
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, manifest
@@ -14,7 +15,7 @@ from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
 from envbuild.index.thread_pool import DaemonPool, finished
-from envbuild.model import OnProgress, Progress
+from envbuild.model import OnProgress, Progress, ignore_progress
 
 STAGE = "push"
 BeforeMoving = Callable[[Client, manifest.Document], None]
@@ -82,6 +83,42 @@ def push(
             return made.run(tags, before_moving)
     finally:
         client.close()
+
+
+class EarlyPush:
+    """Sends layers to a repository while those above them are still being made.
+
+    What cannot be sent is left to :func:`push`, which asks the registry for every layer again and says what is wrong.
+    """
+
+    def __init__(self, store: LayerStore, to: str) -> None:
+        repository = parse(to)
+        self._stopped = threading.Event()
+        self._client = Client(
+            repository, credentials.find(repository.host), pause=self._stopped.wait, on_retry=lambda _words: None
+        )
+        nothing = ComposedImage(config=b"{}", layers=())
+        self._push = _Push(self._client, nothing, store, mount_from=(), on_progress=ignore_progress, stopped=self._stopped)
+        self._pool = DaemonPool(_AT_ONCE)
+        self._sending: list[Future[None]] = []
+
+    def __enter__(self) -> EarlyPush:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._stopped.set()
+            wait(self._sending, timeout=PATIENCE_S)
+        self._client.close()
+
+    def add(self, layer: Layer) -> None:
+        """Begin to send ``layer``, which is in the store."""
+        self._sending.append(self._pool.submit(self._push.send, layer))
+
+    def finish(self) -> None:
+        """Wait for the layers that are under way."""
+        for _ in finished(self._sending):
+            pass
 
 
 class _Push:
@@ -158,7 +195,7 @@ class _Push:
     def _send_layers(self, layers: Sequence[Layer]) -> None:
         largest_first = sorted(layers, key=lambda layer: -layer.size)
         pool = DaemonPool(_AT_ONCE)
-        futures = [pool.submit(self._send_layer, layer) for layer in largest_first]
+        futures = [pool.submit(self.send, layer) for layer in largest_first]
         try:
             for future in finished(futures):
                 future.result()
@@ -166,7 +203,8 @@ class _Push:
             self._stopped.set()
             wait(futures, timeout=PATIENCE_S)
 
-    def _send_layer(self, layer: Layer) -> None:
+    def send(self, layer: Layer) -> None:
+        """Send a layer unless the registry has it."""
         if self._stopped.is_set():
             raise _StoppedError
         if not self._is_there(layer):

@@ -1,0 +1,147 @@
+"""What a build begins with: the base in the engine, the build context, and the secrets of this machine."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import build_secret
+from envbuild.build_context import IndexLike, assemble, require_tools
+from envbuild.engine import apt, bases, bootstrap, debs, package_check
+from envbuild.engine.client import Engine
+from envbuild.errors import BuildError
+from envbuild.lock import download_errors
+from envbuild.model import OnProgress, Progress
+from envbuild.model.lock import Lock
+from envbuild.recipes import Recipe
+from envbuild.workspace import Workspace
+
+# The repository for the temporary name of an image that is not verified yet: the builder requires a name.
+UNVERIFIED = "envbuild/unverified"
+_UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies have no date limit: that of its files
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ingredients:
+    """What an image is made from. ``tag`` is the name that it gets; ``secrets`` must not get into it."""
+
+    context: Path
+    tag: str
+    secrets: Mapping[str, bytes]
+    build_args: Mapping[str, str]
+    no_cache: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """``base_layers`` are those of the base that the engine has under the name that the build uses."""
+
+    base: bases.RealisedBase
+    base_layers: tuple[str, ...]
+    ingredients: Ingredients
+
+
+def prepare(  # noqa: PLR0917 - the inputs of a build
+    engine: Engine,
+    workspace: Workspace,
+    lock: Lock,
+    recipes: Mapping[str, Recipe],
+    rendering: Mapping[str, str],
+    index: IndexLike,
+    on_progress: OnProgress,
+    more: Mapping[str, Path],
+    *,
+    no_cache: bool,
+) -> Prepared:
+    """The base in the engine, and the context of the build."""
+    real, have = provide_base(lock, engine, workspace, on_progress)
+    below = engine.image(real.image_id)
+    _tell_notes(real, on_progress)
+    bases.check_repositories(lock.environment)
+    have(lock.step_debs())
+    try:
+        context = assemble(workspace, lock, recipes, rendering, index, on_progress, more=more)
+    except BuildError as error:
+        raise download_errors.of_lock(lock, error) from error
+    ingredients = Ingredients(
+        context=context,
+        tag=f"{UNVERIFIED}:{hashlib.sha256(lock.environment.name.encode()).hexdigest()[:32]}",
+        secrets=build_secret.joined(index.build_secrets() | _apt_secrets(lock, workspace, on_progress)),
+        build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(time_of(lock).timestamp()))},
+        no_cache=no_cache,
+    )
+    return Prepared(base=real, base_layers=below.layers if below else (), ingredients=ingredients)
+
+
+def require_system(engine: Engine, lock: Lock, start: Prepared, image: str) -> None:
+    """Raise :class:`BuildError` unless ``image`` has the base and the system packages that the lock pins."""
+    _require_base(engine, start.base, start.base_layers, image)
+    package_check.require_pinned(engine, lock, image)
+
+
+def require_complete(lock: Lock) -> None:
+    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not those of the steps.
+
+    The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
+    """
+    require_tools(lock)
+    if lock.base.bootstrap is not None and lock.apt is None:
+        raise BuildError(
+            f"The lock of {lock.environment.name} does not pin the Debian packages that its build installs.",
+            code="incomplete-lock",
+            hint=f"`envbuild lock {lock.environment.name}` completes it where a Debian mirror can be reached; "
+            "the Python packages stay as they are.",
+        )
+
+
+def time_of(lock: Lock) -> datetime.datetime:
+    """Return the image's creation time: the date limit of its dependencies, so that it does not depend on the clock."""
+    return datetime.datetime.fromisoformat(lock.environment.exclude_newer or _UNBOUNDED).replace(tzinfo=datetime.UTC)
+
+
+def provide_base(
+    lock: Lock, engine: Engine, workspace: Workspace, on_progress: OnProgress
+) -> tuple[bases.RealisedBase, bases.Debs]:
+    """Return the base of ``lock`` and the function that provides the files of its packages.
+
+    Missing parts of the lock or this machine are reported first, because fetching or making a base takes minutes.
+    """
+    engine.require_builder()
+    require_complete(lock)
+    have = debs.collector(workspace, lock, on_progress)
+    return bases.provide(lock.base, lock.environment, engine, workspace, on_progress, have), have
+
+
+def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> dict[str, bytes]:
+    """Return this machine's apt settings for the build; nothing if the lock pins all packages and no repository is needed."""
+    repositories = lock.environment.base.repositories
+    if lock.apt is not None and not repositories:
+        return {}
+    secrets = apt.build_secrets()
+    if lock.base.bootstrap is None:  # the image has sources of its own
+        return secrets
+    options = apt.host_options()
+    if apt.dates_ignored(options):
+        told = "this machine's apt is told not to check the dates of indices, and so the build's does not"
+        on_progress(Progress(stage="base", message=told, warning=True))
+    sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite)
+    return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}
+
+
+def _tell_notes(real: bases.RealisedBase, on_progress: OnProgress) -> None:
+    for line in real.notes:
+        on_progress(Progress(stage="base", message=line, warning=True))
+
+
+def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:
+    """Raise :class:`BuildError` (``base-differs``) if the builder used another base than ``real``, whose layers are ``layers``.
+
+    A builder finds the base by name, and the name may have moved to another image meanwhile.
+    """
+    named, built = engine.image(real.reference), engine.image(image)
+    moved = named is not None and named.id != real.image_id
+    if moved or built is None or built.layers[: len(layers)] != layers:
+        raise bases.misnamed(real.reference)

@@ -1,0 +1,77 @@
+"""``build --to``: composes an image straight into a registry or into files. It is not loaded into the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from envbuild.pipeline import composing, incomplete_locks, publishing
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.compose.composer import Composed
+    from envbuild.compose.store import LayerStore
+    from envbuild.model.lock import Lock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """``reference`` names the image at its place; ``image`` is its id. ``made`` of its ``layers`` were not in the store."""
+
+    reference: str
+    image: str
+    digest: str
+    layers: int
+    made: int
+
+
+def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str) -> Placed:
+    """Compose the image of ``lock`` at ``place``: oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY.
+
+    Nothing verifies it, so its tag says so: a tag without that word means a verified image. Layers are sent to a registry while
+    others are still made.
+    """
+    from envbuild import build, image_inputs
+
+    incomplete_locks.require_complete(tools, lock)
+    inputs = image_inputs.inputs_digest(tools.workspace, lock, tools.recipes, rendering)
+    tag = build.unverified_tag(lock, inputs)
+    if place.partition(":")[0] in publishing.FORMS:
+        return _to_files(tools, lock, rendering, publishing.parse_target(place), tag)
+    return _to_registry(tools, lock, rendering, place, tag)
+
+
+def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: publishing.Target, tag: str) -> Placed:
+    from envbuild import build
+
+    def write(composed: Composed, store: LayerStore) -> Placed:
+        publishing.write(composed.image, store, target, [f"{build.REPOSITORY}:{tag}"], tools.on_progress)
+        return _placed(composed, str(target.path))
+
+    return composing.compose_elsewhere(tools, lock, rendering, write, lambda _layer: None)
+
+
+def _to_registry(tools: Tools, lock: Lock, rendering: Mapping[str, str], repository: str, tag: str) -> Placed:
+    from envbuild.compose.outputs import registry
+
+    with registry.EarlyPush(composing.store_of(tools), repository) as early:
+
+        def push(composed: Composed, store: LayerStore) -> Placed:
+            early.finish()
+            registry.push(composed.image, store, repository, registry.Tags(moving=[tag]), tools.on_progress)
+            return _placed(composed, f"{repository}:{tag}")
+
+        return composing.compose_elsewhere(tools, lock, rendering, push, early.add)
+
+
+def _placed(composed: Composed, reference: str) -> Placed:
+    from envbuild.compose.outputs import manifest
+
+    return Placed(
+        reference=reference,
+        image=f"sha256:{manifest.config(composed.image).digest}",
+        digest=f"sha256:{manifest.manifest(composed.image).digest}",
+        layers=composed.layers,
+        made=composed.made,
+    )
