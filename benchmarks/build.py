@@ -7,8 +7,8 @@ image of the system and Python, and nothing else is cached: every wheel is downl
 needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how
 many times as long as composing each way takes. Below it stands how long each phase of composing was at work; phases overlap.
 
-With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback: the composed one by `build --to`,
-without a copy in the engine, all others by a push. Then one small package is left out, and the image is made and
+With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback: the composed one by `build
+--to`, without a copy in the engine, all others by a push. Then one small package is left out, and the image is made and
 pushed again with all that the first time left. Needs an engine (`envbuild engine up`) and a package index.
 """
 

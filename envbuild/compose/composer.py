@@ -87,9 +87,11 @@ class Composer:
     def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
         """The skeleton, and its layers that the engine does not need to have, by their diff ids."""
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
-        self.check(whole.image)
+        checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
-        return whole, engine_image.keep_layers(self.engine, whole.image, wanted, self.store)
+        kept = engine_image.keep_layers(self.engine, whole.image, wanted, self.store)
+        result_of(checked)
+        return whole, kept
 
     def _finished(
         self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]], upper: Future[Any]

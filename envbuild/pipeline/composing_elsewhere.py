@@ -55,7 +55,8 @@ def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: pu
 def _to_registry(tools: Tools, lock: Lock, rendering: Mapping[str, str], repository: str, tag: str) -> Placed:
     from envbuild.compose.outputs import registry
 
-    with registry.EarlyPush(composing.store_of(tools), repository) as early:
+    with registry.EarlyPush(composing.store_of(tools), repository, tools.on_progress) as early:
+        early.require_access(tag)
 
         def push(composed: Composed, store: LayerStore) -> Placed:
             early.finish()

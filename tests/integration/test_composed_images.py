@@ -85,6 +85,12 @@ def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, eng
         assert engine.run(again["image"], ["python", "-c", "import cv2"], network="none").code == 0
         program.run("save", NAME, "--to", f"oci:{program.home}/composed").expect(0)
         require_whole(program.home / "composed", again["image"])
+        placed = program.run("build", NAME, "--to", f"oci:{program.home}/placed", "--json", timeout=600).expect(0).document
+        require_whole(program.home / "placed", again["image"])
+        (saved,) = json.loads((program.home / "composed/index.json").read_text())["manifests"]
+        assert (placed["image"], placed["digest"], placed["made"]) == (again["image"], saved["digest"], 0)
+        (entry,) = json.loads((program.home / "placed/index.json").read_text())["manifests"]
+        assert entry["annotations"]["org.opencontainers.image.ref.name"].endswith("-unverified")
     finally:
         for tag in again["tags"]:
             engine.remove_image(tag)

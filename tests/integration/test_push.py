@@ -102,6 +102,30 @@ def test_layers_are_mounted_from_another_repository(registry, store, image):
     require_whole(registry, other)
 
 
+def test_layers_are_sent_before_their_image_is_known(registry, store, image):
+    """What could not be sent early is sent, or refused, by the push of the image."""
+    with pushes.EarlyPush(store, to(registry)) as early:
+        early.require_access("latest")
+        early.add(image.layers[0])
+        early.add(image.layers[1])
+        early.finish()
+        assert set(registry.blobs["lab/env"]) == {f"sha256:{layer.digest}" for layer in image.layers[:2]}
+        store.blob(image.layers[2].digest).rename(store.folder / "hidden")
+        early.add(image.layers[2])
+        early.finish()
+        assert not registry.manifests
+        (store.folder / "hidden").rename(store.folder / "blobs/sha256" / image.layers[2].digest)
+        told = pushed(image, store, registry)
+    assert (told.present, told.sent) == (2, image.layers[2].size)
+    require_whole(registry, image)
+
+
+def test_a_registry_that_refuses_is_known_before_anything_is_made(registry, store):
+    registry.faults["HEAD"] = [403]
+    with pushes.EarlyPush(store, to(registry)) as early, pytest.raises(PublishError):
+        early.require_access("latest")
+
+
 def test_a_fixed_tag_never_moves(registry, store, image):
     pushed(image, store, registry, Tags(fixed=["v1"]))
     other = composed.image(image.layers[:1])

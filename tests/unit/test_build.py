@@ -93,6 +93,14 @@ def test_a_name_that_can_be_no_tag_is_refused(lock):
         build.tags_of(endless, "0" * 64)
 
 
+def test_the_tag_of_an_image_that_nothing_verified_says_so_and_is_possible(lock):
+    inputs = "0123456789abcdef" * 4
+    tag = build.unverified_tag(lock, inputs)
+    assert tag == f"{build.tags_of(lock, inputs)[2].partition(':')[2]}-unverified"
+    named = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, name="a" * 110))
+    assert build.unverified_tag(named, inputs) == f"{inputs[:32]}-unverified"
+
+
 def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(lock):
     dated = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer="2018-11-05"))
     assert build_start.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"

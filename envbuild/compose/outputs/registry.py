@@ -91,12 +91,14 @@ class EarlyPush:
     What cannot be sent is left to :func:`push`, which asks the registry for every layer again and says what is wrong.
     """
 
-    def __init__(self, store: LayerStore, to: str) -> None:
+    def __init__(self, store: LayerStore, to: str, on_progress: OnProgress = ignore_progress) -> None:
         repository = parse(to)
+
+        def tell(words: str) -> None:
+            on_progress(Progress(stage=STAGE, message=words, warning=True))
+
         self._stopped = threading.Event()
-        self._client = Client(
-            repository, credentials.find(repository.host), pause=self._stopped.wait, on_retry=lambda _words: None
-        )
+        self._client = Client(repository, credentials.find(repository.host), pause=self._stopped.wait, on_retry=tell)
         nothing = ComposedImage(config=b"{}", layers=())
         self._push = _Push(self._client, nothing, store, mount_from=(), on_progress=ignore_progress, stopped=self._stopped)
         self._pool = DaemonPool(_AT_ONCE)
@@ -110,6 +112,10 @@ class EarlyPush:
             self._stopped.set()
             wait(self._sending, timeout=PATIENCE_S)
         self._client.close()
+
+    def require_access(self, tag: str) -> None:
+        """Raise :class:`PublishError` if the registry does not say what ``tag`` is: better now than when all is made."""
+        self._push.digest_of(tag)
 
     def add(self, layer: Layer) -> None:
         """Begin to send ``layer``, which is in the store."""
@@ -175,7 +181,7 @@ class _Push:
         """The tags that the registry does not give to this image already; a registry has all layers of what has a tag."""
         wanted = []
         for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
-            there = self._digest_of(tag)
+            there = self.digest_of(tag)
             if there == f"sha256:{self._told.digest}":
                 continue
             if there and tag in tags.fixed:
@@ -187,7 +193,8 @@ class _Push:
             wanted.append(tag)
         return wanted
 
-    def _digest_of(self, tag: str) -> str:
+    def digest_of(self, tag: str) -> str:
+        """The digest of the image that has ``tag``; empty if there is none."""
         kinds = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
         answer = self._client.ask("HEAD", self._client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": kinds})
         return answer.headers.get("Docker-Content-Digest", "unknown") if answer.status_code == 200 else ""

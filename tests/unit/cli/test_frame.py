@@ -273,3 +273,13 @@ def test_no_progress_when_quiet(capsys):
 )
 def test_amounts_are_in_the_units_a_person_reads(news, text):
     assert progress_display.amount(news) == text
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [(["b-1-cpu"], "several names"), (["--no-cache"], "--no-cache"), (["--builder", "docker"], "--builder docker")],
+)
+def test_an_image_that_goes_to_a_place_is_one_that_is_composed(capsys, more, named):
+    exit_code, _, err = run(capsys, "build", "a-1-cpu", *more, "--to", "oci:folder")
+    assert exit_code == 2
+    assert f"--to and {named} exclude each other" in err

@@ -41,8 +41,11 @@ class Machine:
             self.open -= 1
 
 
-def test_a_step_above_the_wheels_that_fails_ends_the_wait_for_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("which", ["a step above the wheels", "the system packages"])
+def test_what_fails_above_the_wheels_ends_the_wait_for_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str):
     monkeypatch.setattr(composer.skeleton, "diff_ids", lambda *_: ())
+    monkeypatch.setattr(composer.skeleton, "skeleton", lambda *_: SimpleNamespace(image="whole", below=(), above=()))
+    monkeypatch.setattr(composer.engine_image, "keep_layers", lambda *_: {})
     monkeypatch.setattr(composer.guard, "temporary_folder", lambda _prefix: contextlib.nullcontext(tmp_path))
     lock, store, machine, end = lock_file.read(find().lock_file(NAME)), LayerStore(tmp_path), Machine(), threading.Event()
 
@@ -51,9 +54,13 @@ def test_a_step_above_the_wheels_that_fails_ends_the_wait_for_downloads(tmp_path
         raise BuildError("The test is over.")
 
     def build(stage: str) -> BuiltImage:
-        if not stage:
-            raise BuildError("A step failed.", code="build-step")
+        if not stage and which == "a step above the wheels":
+            raise BuildError("It failed.", code="build-step")
         return BuiltImage(id="sha256:1", seconds=0.0, steps=1, cached=0)
+
+    def check(image: str) -> None:
+        assert image == "whole"
+        raise BuildError("It failed.", code="packages-differ")
 
     composing = Composer(
         engine=cast(Engine, machine),
@@ -64,10 +71,12 @@ def test_a_step_above_the_wheels_that_fails_ends_the_wait_for_downloads(tmp_path
         wheels=tmp_path / "wheels",
         created="2020-01-01T00:00:00Z",
         on_progress=ignore_progress,
+        check=check,
     )
     try:
-        with pytest.raises(BuildError, match="A step failed"):
+        with pytest.raises(BuildError, match="It failed") as caught:
             DaemonPool(1).submit(composing.compose).result(60)
     finally:
         end.set()
+    assert caught.value.code == ("build-step" if which == "a step above the wheels" else "packages-differ")
     assert machine.open == 0
