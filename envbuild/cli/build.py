@@ -102,7 +102,7 @@ def _build_to(
     session.out(placed.reference)
     session.out(f"  image   {placed.image}")
     session.out(f"  digest  {placed.digest}")
-    session.out("  Nothing verified this image. `envbuild build` and `envbuild push` give the same image its tags.")
+    session.out("  Nothing verified this image. `envbuild build --builder compose` and `envbuild push` do, and move its tags.")
     return 0
 
 
