@@ -102,7 +102,7 @@ def _build_to(
     session.out(placed.reference)
     session.out(f"  image   {placed.image}")
     session.out(f"  digest  {placed.digest}")
-    session.out("  Nothing verified this image. `envbuild build --builder compose` and `envbuild push` do, and move its tags.")
+    session.out("  Not verified: `envbuild build --builder compose` verifies it, then `envbuild push` sends its tags.")
     return 0
 
 
