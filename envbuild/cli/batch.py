@@ -35,6 +35,8 @@ Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
+_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version: a request of its own, such as tensorflow==1.15.0
+_ALSO = "--also"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,12 +77,17 @@ def options(function: F) -> F:
     return function
 
 
+def also(function: F) -> F:
+    """``--also``: what a batch tells the process of an environment that several of its names mean."""
+    return click.option(_ALSO, multiple=True, hidden=True, help="Further requests whose tags the image gets.")(function)
+
+
 def asked(names: tuple[str, ...], values: dict[str, Any]) -> Asked | None:
     """Take the options for several environments out of ``values``; None if one NAME was given and none of them."""
     every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:])
     if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit):
         return None
-    conditions = [name for name in names if _CONDITION.search(name) and " " not in name]
+    conditions = [name for name in names if _CONDITION.search(name) and " " not in name and not _PIN.fullmatch(name)]
     if conditions and len(names) > 1:
         raise errors.UsageError(
             f"{conditions[0]} is a condition, and each argument must name an environment.",
@@ -120,7 +127,12 @@ def run(
         if rest and builder and not stops:
             told.disk = _require_space(tools, rest, builder, anew=bool(context.params.get("no_cache")))
     if rest and not stops:
-        done += _run(session, rest, len(done), wanted, command_line(session, context), told.disk)
+        words = command_line(session, context)
+
+        def argv(job: Job) -> list[str]:
+            return [sys.executable, *words, *(f"{_ALSO}={text}" for text in job.also if builder), "--", job.request]
+
+        done += _run(session, rest, len(done), wanted, argv, told.disk)
     by_name = {outcome.job.name: outcome for outcome in done}
     told.outcomes = [by_name.get(job.name) or batch.Outcome(job=job, state="not started") for job in jobs]
     told.seconds = time.monotonic() - began
@@ -138,12 +150,13 @@ def attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequ
     settled = Settled(view, watch, command, _read_by(click.get_current_context()))
     for job in jobs:
         began = time.monotonic()
-        found = settled.recall(job.name, job.request)
+        requests = " ".join(job.requests)
+        found = settled.recall(job.name, requests)
         if found is None:
             try:
                 found = unchanged.without_work(view.at([job.request]), job.name, partial(_one, attempt, job, watch))
                 if found is not None:
-                    settled.keep(job.name, job.request, *found)
+                    settled.keep(job.name, requests, *found)
             except errors.EnvbuildError as error:
                 found = refusal(error), error.exit_code
             except Exception:  # only this environment's: its own process meets it again, and tells it in full
@@ -188,7 +201,7 @@ def command_line(session: Session, context: click.Context) -> list[str]:
 
 
 def _run(  # noqa: PLR0917 - what a run needs
-    session: Session, jobs: Sequence[Job], done: int, wanted: Asked, words: Sequence[str], disk: DiskNeed | None
+    session: Session, jobs: Sequence[Job], done: int, wanted: Asked, argv: Callable[[Job], list[str]], disk: DiskNeed | None
 ) -> list[Outcome]:
     from envbuild import procs
     from envbuild.cli.batch_display import display_batch
@@ -199,7 +212,7 @@ def _run(  # noqa: PLR0917 - what a run needs
             shown.remark(_disk_line(disk, len(jobs)))
         return batch.run(
             jobs,
-            lambda job: [sys.executable, *words, "--", job.request],
+            argv,
             limit=wanted.jobs,
             keep_going=wanted.keep_going,
             listener=shown,

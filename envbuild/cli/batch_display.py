@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from envbuild.cli import wording
-from envbuild.cli.progress_display import Display, Events, Plain, Speeds, new_bars
+from envbuild.cli.progress_display import Display, Events, Plain, Speeds, new_name_bars
 from envbuild.cli.session import Session
 from envbuild.cli.terminal import plain
 from envbuild.model import Progress
@@ -116,7 +116,7 @@ class _LiveBatch:
     def __init__(self, session: Session, total: int, done: int) -> None:
         self._session = session
         self._total = total
-        self._bars = new_bars()
+        self._bars = new_name_bars()
         self._all = self._bars.add_task("all", total=total, completed=done, figures=f"{done}/{total}", message="")
         self._done = done
         self._tasks: dict[str, TaskID] = {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +57,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     if not told.outcomes:
         session.out(f"No environment changed since {told.revision}." if told.revision else "There is no environment.")
         return code
-    session.out(wording.columns([["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, told.outcomes)]))
+    session.out(_table(told.outcomes, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     counts = Counter(outcome.state for outcome in told.outcomes)
     told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
     session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
@@ -64,6 +67,19 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     elif counts.keys() & {"failed", "not started"}:
         session.err("The same command goes on from here. With one NAME it shows that environment in full.")
     return code
+
+
+def _table(outcomes: Sequence[Outcome], width: int | None) -> str:
+    """A line for each environment. If that is too long for a terminal of ``width``, the cause follows on lines of its own."""
+    rows = [["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, outcomes)]
+    text = wording.columns(rows)
+    if width is None or max(map(len, text.splitlines())) <= width:
+        return text
+    heads = wording.columns([row[:-1] for row in rows]).splitlines()
+    lines = []
+    for head, row in zip(heads, rows, strict=True):
+        lines += [head, *textwrap.wrap(row[-1], width, initial_indent="  ", subsequent_indent="  ")]
+    return "\n".join(lines)
 
 
 def _row(outcome: Outcome) -> list[str]:
@@ -88,6 +104,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     return {
         "name": outcome.job.name,
         "request": outcome.job.request,
+        **({"also": list(outcome.job.also)} if outcome.job.also else {}),
         "state": outcome.state,
         "exit_code": outcome.exit_code,
         "seconds": round(outcome.seconds, 3),

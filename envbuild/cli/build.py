@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.command("build")
 @batch.options
 @click.option("--no-cache", is_flag=True, help="Build every layer again, without the engine's cache.")
+@batch.also
 @options.builder
 @click.option(
     "--to",
@@ -45,6 +46,7 @@ def command(
     """
     several = batch.asked(names, values)
     tools_from = {key: values.pop(key) for key in ("start_engine", "offline")}
+    also: tuple[str, ...] = values.pop("also")
     constraints: dict[str, str | None] = values
     if place is not None:
         _refuse_with_place(several, no_cache=no_cache)
@@ -52,7 +54,7 @@ def command(
     if several is not None:
 
         def attempt(tools: Tools, job: Job, _watch: Watch) -> tuple[Mapping[str, Any], int]:
-            built, record = _build(tools, job.request, constraints, no_cache=no_cache, builder=builder)
+            built, record = _build(tools, job.requests, constraints, no_cache=no_cache, builder=builder)
             return _document(built, record), 0
 
         return batch.run(
@@ -65,7 +67,7 @@ def command(
         )
     with display(session) as shown:
         tools = session.tools(names, on_progress=shown.news, **tools_from)
-        name, record = _build(tools, names[0], constraints, no_cache=no_cache, builder=builder)
+        name, record = _build(tools, (names[0], *also), constraints, no_cache=no_cache, builder=builder)
     session.document(_document(name, record))
     session.out(f"{record.tags[0]}{' (kept)' if record.kept else f' in {wording.seconds(record.seconds)}'}")
     session.out(f"  image  {record.image}")
@@ -107,14 +109,14 @@ def _build_to(
 
 
 def _build(
-    tools: Tools, request: str, constraints: dict[str, str | None], *, no_cache: bool, builder: Builder
+    tools: Tools, requests: Sequence[str], constraints: dict[str, str | None], *, no_cache: bool, builder: Builder
 ) -> tuple[str, BuildRecord]:
     from envbuild.pipeline import building, locking, rendering, resolving
 
-    resolution = resolving.resolve_buildable(tools, [request], options.chosen(constraints))
+    resolution = resolving.resolve_buildable(tools, requests[:1], options.chosen(constraints))
     locked = locking.require_lock(tools, resolution.environment.name)
     rendered = rendering.render_environment(tools, locked.lock)
-    aliases = options.alias(request, constraints)
+    aliases = options.aliases(requests, constraints)
     record, _ = building.build_environment(tools, locked, rendered.texts(), aliases=aliases, no_cache=no_cache, builder=builder)
     return resolution.environment.name, record
 

@@ -23,6 +23,7 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 
 @click.command("make")
 @batch.options
+@batch.also
 @options.judging
 @options.builder
 @options.engine
@@ -30,7 +31,7 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, names: tuple[str, ...], builder: Builder, **values: Any) -> int:
+def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], builder: Builder, **values: Any) -> int:
     """Resolve, lock, render, build, verify, smoke-test and report NAME.
 
     Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
@@ -43,14 +44,14 @@ def command(session: Session, /, names: tuple[str, ...], builder: Builder, **val
     constraints, judging = options.split(values)
     smoke = options.smoke_options(judging)
 
-    def wanted(request: str) -> MakeOptions:
-        return make.MakeOptions(smoke=smoke, aliases=options.alias(request, constraints), builder=builder)
+    def wanted(*requests: str) -> MakeOptions:
+        return make.MakeOptions(smoke=smoke, aliases=options.aliases(requests, constraints), builder=builder)
 
     if several is not None:
 
         def attempt(tools: Tools, job: Job, watch: Watch) -> tuple[Mapping[str, Any], int]:
             made = make.make(
-                tools, [job.request], options.chosen(constraints), wanted(job.request), lambda _note: None, watch=watch
+                tools, [job.request], options.chosen(constraints), wanted(*job.requests), lambda _note: None, watch=watch
             )
             return verdict.complete(document(made), made.smoked), made.smoked.exit_code
 
@@ -58,7 +59,9 @@ def command(session: Session, /, names: tuple[str, ...], builder: Builder, **val
     name = names[0]
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
-        made = make.make(tools, [name], options.chosen(constraints), wanted(name), lambda note: shown.line(stage_line(note)))
+        made = make.make(
+            tools, [name], options.chosen(constraints), wanted(name, *also), lambda note: shown.line(stage_line(note))
+        )
     session.out(f"\n{made.record.tags[0]}  on {made.engine}\n")
     code = verdict.show(session, document(made), made.smoked)
     if made.nothing_to_do:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -168,6 +168,11 @@ def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...
     plain = request.replace("+", "_").lower()
     sayable = plain[:1].isalnum() and all(c.isalnum() or c in "._-" for c in plain) and len(plain) <= 128
     return (plain,) if sayable and not any(constraints.values()) else ()
+
+
+def aliases(requests: Iterable[str], constraints: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the tags of :func:`alias` for all requests that mean the same environment."""
+    return tuple(dict.fromkeys(tag for request in requests for tag in alias(request, constraints)))
 
 
 def judging(function: F) -> F:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
+_ROOM_FOR_BARS = 110  # columns
 PATIENCE_S = 1.0  # before the live display starts
 _PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
 _ALIVE_EVERY_S = 15.0  # between two lines of a stage's output without -v
@@ -232,6 +233,25 @@ def new_bars() -> Bars:
         expand=True,
         refresh_per_second=8,
     )
+
+
+def new_name_bars() -> Bars:
+    """Like :func:`new_bars`, for descriptions that are names of environments: they get a third of the line at most.
+
+    A narrow terminal has no room for bars: each line is a name, then figures and message.
+    """
+    from rich.progress import TextColumn
+    from rich.table import Column
+
+    bars = new_bars()
+    width = bars.console.width
+    spinner, _, *others = bars.columns
+    name = Column(max_width=max(16, width // 3), no_wrap=True, overflow="ellipsis")
+    if width < _ROOM_FOR_BARS:
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        others = [TextColumn("{task.fields[figures]}  {task.fields[message]}", markup=False, table_column=rest)]
+    bars.columns = (spinner, TextColumn("{task.description}", markup=False, table_column=name), *others)
+    return bars
 
 
 def amount(news: Progress) -> str:

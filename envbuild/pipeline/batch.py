@@ -23,10 +23,19 @@ _INTERRUPTED = errors.InterruptedByUserError.exit_code
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One environment of a batch: its canonical name, and the request by which it was asked for."""
+    """One environment of a batch: its canonical name, and the request by which it was asked for.
+
+    ``also`` are further requests of the same batch that mean the same environment: the image gets their tags as well.
+    """
 
     name: str
     request: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """All requests that ask for the environment."""
+        return (self.request, *self.also)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,20 +56,20 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
 
 
 def _named(tools: Tools, texts: Sequence[str], constraints: Constraints) -> list[Job]:
-    """Resolve all names before anything starts; of two requests for one environment the first counts."""
+    """Resolve all names before anything starts. Requests that mean the same environment make one job."""
     watch = Watch(tools)
-    jobs: dict[str, Job] = {}
+    requests: dict[str, list[str]] = {}
     refused: list[EnvbuildError] = []
     for text in dict.fromkeys(texts):
         known = None if constraints.any() else watch.recall(text)
         try:
             name = known.name if known else _resolve(tools, text, constraints)
-            jobs.setdefault(name, Job(name=name, request=text))
+            requests.setdefault(name, []).append(text)
         except EnvbuildError as error:
             refused.append(error)
     if refused:
         raise _joined(refused)
-    return list(jobs.values())
+    return [Job(name=name, request=first, also=tuple(more)) for name, (first, *more) in requests.items()]
 
 
 def _resolve(tools: Tools, text: str, constraints: Constraints) -> str:

@@ -56,7 +56,7 @@ def serve() -> Iterator[ArchiveServer]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, archive))
     server.daemon_threads = True
     archive.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield archive
     finally:

@@ -142,3 +142,13 @@ def share_bases(home: Path) -> None:
     shared.mkdir(parents=True, exist_ok=True)
     home.mkdir(parents=True, exist_ok=True)
     (home / "bases").symlink_to(shared)
+
+
+def share_downloads(home: Path) -> None:
+    """Downloads are kept under their hashes, too: those of the user's cache serve a test that is not about downloading."""
+    from envbuild import workspace
+
+    shared = workspace.find(str(ROOT)).downloads
+    shared.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "downloads").symlink_to(shared)

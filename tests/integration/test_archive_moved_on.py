@@ -8,6 +8,7 @@ builder take steps from its cache, which it does for equal files alone; the long
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,9 +18,10 @@ from typing import Any
 import moving_archive as moving
 import pytest
 from archive_server import ArchiveServer, serve
-from program import Program, fresh_root
+from program import Program, fresh_root, share_bases
 
 from envbuild import matrix
+from envbuild import workspace as workspaces
 from envbuild.engine import bootstrap
 from envbuild.engine.client import Engine
 from envbuild.lock import lock_file
@@ -83,9 +85,13 @@ def month(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert ADDRESS in text
         systems.write_text(text.replace(ADDRESS, f"{snapshot.url}/archive"))
         then = Program(root=root, home=folder / "home", environment={"DOCKER_HOST": engine.endpoint})
+        from_scratch = request.param == "from-scratch"
+        if not from_scratch:
+            share_bases(then.home)
+            link_packages(then.home)
         then.run("lock", NAME, timeout=600).expect(0)
         lock = lock_file.read(root / "images" / "environments" / NAME / "lock.json")
-        from_scratch = request.param == "from-scratch"
+        then.run("fetch", NAME, timeout=3000).expect(0)  # the packages of a base that was made before, too
         built = then.run("build", NAME, "--json", *(["--no-cache"] if from_scratch else []), timeout=3000).expect(0).document
         key = moving.Key(folder / "key")
         today = replace(then, prefix=moving.machine(folder / "apt", mirror.url, SUITE, key))
@@ -99,6 +105,14 @@ def month(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             key.end()
             for tag in built["tags"]:
                 engine.remove_image(tag)
+
+
+def link_packages(home: Path) -> None:
+    """Put the Debian packages of the user's cache into the store; a test that adds one leaves the cache as it was."""
+    store = home / "downloads" / "debs"
+    store.mkdir(parents=True)
+    for file in (workspaces.find(str(ROOT)).downloads / "debs").glob("*.deb"):
+        shutil.copy2(file, store)
 
 
 def extra_package(folder: Path) -> DebianPackage:

@@ -293,7 +293,7 @@ class Registry:
         self.layer = digest(packed)
         self.asked: list[str] = []
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
     def image(self) -> str:

@@ -146,7 +146,7 @@ def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror,
     wanted = package()
     code = (
         "import sys; from pathlib import Path; from envbuild.engine.debs import Store, PackageServer; "
-        "from envbuild.model import DebianPackage; from envbuild.workspace import Workspace\n"
+        "from envbuild.model.lock import DebianPackage; from envbuild.workspace import Workspace\n"
         f"r = Path({str(place.root)!r}); p = DebianPackage.from_line({wanted.to_line()!r})\n"
         f"o = [PackageServer(archive='debian', root={asked[0].root!r})]\n"
         "Store(Workspace(root=r, output=r, home=r / 'home')).get(p, o)\n"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from program import ROOT, Program, fresh_root
+from program import ROOT, Program, fresh_root, share_downloads
 
 # The least to download of all; its interpreter is not needed for that.
 SMALL = "chainer-4.3.1-cpu-py27-debian11"
@@ -47,6 +47,7 @@ def test_an_interrupted_run_goes_on_where_it_was_and_proves_what_it_had(program:
 
 
 def test_a_folder_of_fetched_files_installs_without_an_index(program: Program, tmp_path: Path):
+    share_downloads(program.home)
     folder = tmp_path / "carried"
     program.run("fetch", LARGER, "--to", str(folder)).expect(0)
     requirements = program.root / "images/environments" / LARGER / "requirements-opencv.txt"
@@ -58,6 +59,7 @@ def test_a_folder_of_fetched_files_installs_without_an_index(program: Program, t
 
 
 def test_a_file_that_is_not_what_the_lock_says_is_told_with_its_environment(program: Program):
+    share_downloads(program.home)
     path = program.root / "images/environments" / SMALL / "lock.json"
     lock = json.loads(path.read_text())
     (six,) = [each for each in lock["prefixes"][0]["artifacts"] if each["name"] == "six"]

@@ -224,7 +224,7 @@ class Nothing(BaseHTTPRequestHandler):
 @pytest.fixture
 def empty_index() -> Iterator[dict[str, str]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield {**NO_INDEX, "PIP_INDEX_URL": f"http://127.0.0.1:{server.server_address[1]}/simple"}
     server.shutdown()
     server.server_close()

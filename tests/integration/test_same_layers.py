@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from program import Program, fresh_root, share_bases
+from program import Program, fresh_root, share_bases, share_downloads
 
 from envbuild import build_secret
 from envbuild.engine.client import Engine
@@ -35,6 +35,7 @@ apt: [dbus, fontconfig, fonts-dejavu-core, openssh-server, python3-yaml, libglib
 @pytest.fixture
 def program(tmp_path: Path, engine: Engine) -> Program:
     share_bases(tmp_path / "home")
+    share_downloads(tmp_path / "home")
     return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment={"DOCKER_HOST": engine.endpoint})
 
 

@@ -33,7 +33,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     ANSWERS.clear()
     ANSWERS["/_ping"] = b"HTTP/1.0 200 OK\r\n\r\nOK"
     with socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield f"unix://{tmp_path / 's'}"
         server.shutdown()
 

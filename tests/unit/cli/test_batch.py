@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,7 @@ import jsonschema
 import pytest
 
 from envbuild import errors
-from envbuild.cli import batch, batch_display, batch_summary, frame
+from envbuild.cli import batch, batch_display, batch_summary, frame, progress_display
 from envbuild.cli.batch_summary import Summary
 from envbuild.cli.progress_display import Speeds, display
 from envbuild.cli.session import Session
@@ -41,7 +42,7 @@ MADE = {
 def outcomes() -> list[Outcome]:
     """One of each state."""
     return [
-        outcome_of(Job(name="good", request="good-1"), 0, MADE, 12.0),
+        outcome_of(Job(name="good", request="good-1", also=("good-1.0",)), 0, MADE, 12.0),
         outcome_of(Job(name="same", request="same"), 0, {**MADE, "nothing_to_do": True}, 0.1),
         outcome_of(Job(name="dull", request="dull"), 10, {**MADE, "status": "inconclusive"}, 3.0),
         outcome_of(Job(name="bad", request="bad"), 7, {"schema": 1, "error": FAILED.to_json()}, 2.0),
@@ -76,6 +77,16 @@ def test_one_name_alone_runs_as_ever(names, options, several):
     values = {**OPTIONS, **options, "driver": None}
     assert (batch.asked(names, values) is not None) == several
     assert values == {"driver": None}
+
+
+def test_a_pinned_package_is_a_request_of_its_own_and_a_condition_is_not():
+    """`tensorflow==1.15.0` names an environment as `tf-1.15.0` does; `numpy<2` beside a name was meant for that environment."""
+    found = batch.asked(("tensorflow==1.15.0", "pytorch-2.15-cpu"), dict(OPTIONS))
+    assert found is not None
+    assert found.selection.texts == ("tensorflow==1.15.0", "pytorch-2.15-cpu")
+    for condition in ("numpy<2", "tensorflow>=1.15", "tensorflow==1.15,<2", "cuda!=9.0", "~=1"):
+        with pytest.raises(errors.UsageError, match="is a condition"):
+            batch.asked(("tf-1.12", condition), dict(OPTIONS))
 
 
 def test_a_child_gets_the_options_of_the_verb_and_none_of_the_batch(monkeypatch, tmp_path):
@@ -116,6 +127,34 @@ def test_the_summary_has_a_line_for_each_with_the_cause(capsys, tmp_path):
     assert "failed (7)" in lines["bad"]
     assert "1 done, 1 kept, 1 inconclusive, 1 failed" in out
     assert "goes on from here" in err
+
+
+def test_on_a_narrow_terminal_the_cause_has_lines_of_its_own():
+    long = outcome_of(Job(name="bad", request="bad"), 7, {"schema": 1, "error": {"message": "one word more " * 7}}, 2.0)
+    text = batch_summary._table([*outcomes()[:3], long], 60)
+    head, *_, row, first, last = text.splitlines()
+    assert head.split() == ["ENVIRONMENT", "RESULT", "TIME"]
+    assert row.split() == ["bad", "failed", "(7)", "2.0", "s"]
+    assert first.startswith("  one word") and last.startswith("  ")
+    assert all(len(line) <= 60 for line in text.splitlines())
+    assert batch_summary._table([long], None).splitlines()[-1].endswith("one word more one word more")
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_line_of_progress_fits_into_the_terminal_with_its_figures(monkeypatch, width):
+    from rich.console import Console
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    bars = progress_display.new_name_bars()
+    names = ["keras-2.2.4+opencv-4.6.0.66+pytorch-0.4.1+tf-1.12.0-cuda9.0-py36-ubuntu16.04", "two-pythons-cpu"]
+    for name in names:
+        bars.add_task(name, total=None, figures="800.0/2000.0 MB", message="build: downloading wheels")
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(bars.get_renderable())
+    lines = console.export_text().splitlines()
+    assert [line.split()[1][:10] for line in lines] == ["keras-2.2.", "two-python"]
+    assert all("800.0/2000.0 MB" in line and len(line) <= width for line in lines)
+    assert all("build: down" in line for line in lines)
 
 
 def test_junit_is_green_only_for_what_passed(capsys, tmp_path):

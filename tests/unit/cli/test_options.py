@@ -127,3 +127,9 @@ def test_a_list_for_a_base_that_there_is_not_is_refused(capsys, base, code):
     said = capsys.readouterr()
     assert ("tf-2" in said.out) == (code == 0)
     assert ("Providers: " in said.err) == (code != 0)
+
+
+def test_requests_for_one_environment_give_its_image_a_tag_each():
+    requests = ("tf-2.21-cpu", "TF-2.21.0-cpu", "tensorflow==2.21.0", "tf-2.21-cpu")
+    assert options.aliases(requests, {"driver": None}) == ("tf-2.21-cpu", "tf-2.21.0-cpu")
+    assert options.aliases(requests, {"driver": "390"}) == ()

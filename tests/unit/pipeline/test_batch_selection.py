@@ -36,7 +36,7 @@ def names(tools: Tools, **asked: object) -> list[str]:
 
 def test_names_given_twice_and_two_requests_for_one_environment_count_once(tools):
     texts = ("widget-1.2-cpu", NAME, "widget-1.2-cpu")
-    assert select(tools, Selection(texts=texts), Constraints()) == [Job(name=NAME, request="widget-1.2-cpu")]
+    assert select(tools, Selection(texts=texts), Constraints()) == [Job(name=NAME, request="widget-1.2-cpu", also=(NAME,))]
 
 
 def test_all_unknown_names_are_refused_together_before_anything_starts(tools):
