@@ -31,6 +31,19 @@ def _signals_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+# Tests that start no engine, wait for no clock and judge no speed: several may run at the same time.
+BESIDE_OTHERS = {"unit", "cases", "golden", "contract", "smoke/test_inside.py", "smoke/test_language.py"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that must run ``alone``: measures of time would be disturbed, and builds share one engine."""
+    for item in items:
+        place = item.path.relative_to(UNIT.parent)
+        if not {place.parts[0], place.as_posix()} & BESIDE_OTHERS:
+            item.add_marker("alone")
+
+
 class LeftTheUnitError(AssertionError):
     """A unit test reached for the outside world."""
 

@@ -236,7 +236,10 @@ def base_with_python36(program: Program, tmp_path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("verb", ["build", pytest.param("make", marks=pytest.mark.prove)])
 def test_the_old_framework_is_built_upon_python_3_6_of_a_local_base(program, base_with_python36, verb):
     """The image is verified. That it trains as well is in the long form: the same framework trains on Python 2.7 above."""
-    answer = program.run(verb, "tf-1.12-cpu-py36-debian12", "--base", base_with_python36, "--json")
+    words = ("tf-1.12-cpu-py36-debian12", "--base", base_with_python36, "--json")
+    if verb == "build":
+        program.run("lock", *words).expect(0)
+    answer = program.run(verb, *words)
     document = passed_on_cpu(answer) if verb == "make" else answer.expect(0).document
     assert "py36" in document["name"]
     remove_images(program, document["name"])

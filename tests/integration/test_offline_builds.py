@@ -53,6 +53,24 @@ def test_an_environment_is_made_from_a_bundle_alone(offline: Program, bundle: Pa
     assert {"built", "verified", "smoke-cpu"} <= {proof["kind"] for proof in evidence["proofs"]}
 
 
+def test_several_environments_are_made_at_once_from_a_bundle_alone(online: Program, offline: Program, tmp_path: Path):
+    """Each by a request of its own, and one of them by two: the names are resolved, and all is done, without a network."""
+    other = "opencv-4.5.1.48-cpu-py39-debian11"
+    online.run("lock", other).expect(0)
+    folder = tmp_path / "bundle"
+    online.run("bundle", NAMES[0], other, "-o", str(folder), timeout=PATIENCE_S).expect(0)
+    words = ("make", "--offline", str(folder), "opencv-4.5.1-cpu-py39-debian11", "opencv-5-cpu", NAMES[0], "--start-engine")
+    made = offline.run(*words, "--json", "--keep-going", timeout=PATIENCE_S).expect(0).document["environments"]
+    assert [(each["name"], each["state"], each["status"]) for each in made] == [
+        (other, "done", "pass"), (NAMES[0], "done", "pass"),
+    ]  # fmt: skip
+    assert {"envbuild:opencv-5-cpu", f"envbuild:{NAMES[0]}"} <= set(made[1]["tags"])
+    again = offline.run(*words, "--json").expect(0).document["environments"]
+    assert [each["state"] for each in again] == ["kept", "kept"]
+    refused = offline.run("make", "--offline", str(folder), NAMES[0], NAMES[1], "--json").expect(7)
+    assert refused.document["error"]["code"] == "not-in-bundle"
+
+
 def test_what_the_bundle_lacks_is_named_before_anything_is_built(offline: Program, bundle: Path, tmp_path: Path):
     damaged = tmp_path / "damaged"
     shutil.copytree(bundle, damaged)

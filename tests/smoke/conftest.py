@@ -5,6 +5,7 @@ NumPy is put beside the interpreter (`pip install --target`), never into it, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -130,8 +131,8 @@ def _numpy_beside(version: str, executable: str) -> Path:
         done = subprocess.run([*install, f"numpy=={NUMPY[version]}"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             pytest.skip(f"NumPy for Python {version} cannot be installed: {done.stderr.strip()[-300:]}")
-        if not folder.exists():
-            shutil.move(fresh, folder)
+        with contextlib.suppress(OSError):  # another process was faster
+            fresh.rename(folder)
     return folder
 
 
