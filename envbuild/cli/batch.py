@@ -35,7 +35,7 @@ Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version: a request of its own, such as tensorflow==1.15.0
+_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version can be a request of its own
 _ALSO = "--also"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import widget_world
 
-from envbuild.errors import UnknownNameError, UsageError
+from envbuild.errors import BuildError, UnknownNameError, UsageError
 from envbuild.pipeline import changed_since, disk_need
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.batch_selection import Selection, select
@@ -68,6 +68,20 @@ def test_with_a_bundle_all_environments_are_those_of_the_bundle(tools, tmp_path)
         names(tools, pattern="other-*")
     with pytest.raises(UsageError, match="bundle"):
         names(tools, revision="HEAD")
+
+
+def test_several_requests_are_resolved_to_environments_of_the_bundle(tools, tmp_path):
+    def bundle(*held: str) -> None:
+        environments = tuple(BundledEnvironment(name=name, lock="0" * 64) for name in held)
+        tools.offline = Offline(BundleFolder(tmp_path), Manifest(schema=1, made_by="t", environments=environments, files=()))
+
+    bundle(NAME)
+    texts = ("widget-1.2-cpu", NAME)
+    assert select(tools, Selection(texts=texts), Constraints()) == [Job(name=NAME, request="widget-1.2-cpu", also=(NAME,))]
+    bundle("my-lab")
+    with pytest.raises(BuildError) as told:
+        names(tools, texts=texts)
+    assert told.value.code == "not-in-bundle"
 
 
 @pytest.mark.parametrize("asked", [{}, {"texts": (NAME,), "every": True}, {"texts": (NAME,), "pattern": "w*"}])
