@@ -57,7 +57,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     if not told.outcomes:
         session.out(f"No environment changed since {told.revision}." if told.revision else "There is no environment.")
         return code
-    session.out(_table(told.outcomes, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    session.out(table(told.outcomes, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     counts = Counter(outcome.state for outcome in told.outcomes)
     told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
     session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
@@ -69,7 +69,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     return code
 
 
-def _table(outcomes: Sequence[Outcome], width: int | None) -> str:
+def table(outcomes: Sequence[Outcome], width: int | None) -> str:
     """A line for each environment. If that is too long for a terminal of ``width``, the cause follows on lines of its own."""
     rows = [["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, outcomes)]
     text = wording.columns(rows)

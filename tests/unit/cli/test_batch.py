@@ -131,13 +131,13 @@ def test_the_summary_has_a_line_for_each_with_the_cause(capsys, tmp_path):
 
 def test_on_a_narrow_terminal_the_cause_has_lines_of_its_own():
     long = outcome_of(Job(name="bad", request="bad"), 7, {"schema": 1, "error": {"message": "one word more " * 7}}, 2.0)
-    text = batch_summary._table([*outcomes()[:3], long], 60)
+    text = batch_summary.table([*outcomes()[:3], long], 60)
     head, *_, row, first, last = text.splitlines()
     assert head.split() == ["ENVIRONMENT", "RESULT", "TIME"]
     assert row.split() == ["bad", "failed", "(7)", "2.0", "s"]
     assert first.startswith("  one word") and last.startswith("  ")
     assert all(len(line) <= 60 for line in text.splitlines())
-    assert batch_summary._table([long], None).splitlines()[-1].endswith("one word more one word more")
+    assert batch_summary.table([long], None).splitlines()[-1].endswith("one word more one word more")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
