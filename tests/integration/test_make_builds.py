@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import Answer, Program, fresh_root, share_bases, share_downloads
+from program import Answer, Program, fresh_root, share_bases
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -24,7 +24,6 @@ def program(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> I
     """One workspace for all builds, so that what they share is downloaded and built once; its images go at the end."""
     folder = tmp_path_factory.mktemp("builds")
     share_bases(folder / "home")
-    share_downloads(folder / "home")
     yield Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})
     shutil.rmtree(folder, ignore_errors=True)
 
