@@ -208,7 +208,7 @@ def _run(  # noqa: PLR0917 - what a run needs
     from envbuild.pipeline import batch
 
     with display_batch(session, len(jobs) + done, done) as shown, procs.Children() as children:
-        if disk is not None:
+        if disk is not None and (disk.downloads or disk.images or disk.unknown):
             shown.remark(_disk_line(disk, len(jobs)))
         return batch.run(
             jobs,

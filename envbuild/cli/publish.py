@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,11 @@ from envbuild.cli.session import Session
 if TYPE_CHECKING:
     from envbuild.compose.outputs.compression import Compression
     from envbuild.pipeline.building import Builder
-    from envbuild.pipeline.publication import Published
+    from envbuild.pipeline.make import Made, StageNote
+    from envbuild.pipeline.publication import Destination, Planned, Published
+    from envbuild.pipeline.tools import Tools
 
+_NOT_PUBLISHED = "The image is not published, because its smoke test did not pass."
 _PASSWORD = "COSIGN_PASSWORD"  # noqa: S105 - the name of cosign's variable
 
 
@@ -36,6 +41,7 @@ _PASSWORD = "COSIGN_PASSWORD"  # noqa: S105 - the name of cosign's variable
     type=click.Choice(["inconclusive"]),
     help="Publish although the smoke test could not judge; the signed statements say so.",
 )
+@click.option("--dry-run", is_flag=True, help="Show what would be made, sent and tagged; make and send nothing.")
 @options.compression
 @options.judging
 @options.builder
@@ -52,6 +58,7 @@ def command(
     repository: str,
     key_file: Path,
     allow: str | None,
+    dry_run: bool,
     compression: Compression | None,
     builder: Builder,
     **values: Any,
@@ -64,7 +71,7 @@ def command(
     """
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
-    from envbuild.pipeline import publication
+    from envbuild.pipeline import publication, resolving
     from envbuild.pipeline.make import MakeOptions
     from envbuild.pipeline.make import make as run_stages
 
@@ -75,19 +82,22 @@ def command(
     constraints, judging = options.split(values)
     smoke = options.smoke_options(judging)
     if several is not None:
-        return batch.run(session, several, constraints, builder=builder, tools_from=tools_from)
+        return batch.run(session, several, constraints, builder="" if dry_run else builder, tools_from=tools_from)
     name = names[0]
     wanted = MakeOptions(smoke=smoke, aliases=options.alias(name, constraints), builder=builder)
+    to = publication.Destination(repository=repository, key=key, compression=compression)
+    allowed = {allow} if allow else set()
+    if dry_run:
+        tools = session.tools([name], **tools_from)
+        canonical = resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name
+        stages = partial(run_stages, texts=[name], constraints=options.chosen(constraints), options=wanted, on_stage=_silent)
+        return _show_plan(session, canonical, tools, stages, to, allowed)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
         made = run_stages(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(make.stage_line(note)))
-        if not publication.may_be_published(made.smoked, {allow} if allow else set()):
-            shown.line("publish  not published, because the smoke test did not pass")
-            told = None
-        else:
-            to = publication.Destination(repository=repository, key=key, compression=compression)
-            told = publication.publish(tools, made, to)
+        told = publication.publish(tools, made, to) if publication.may_be_published(made.smoked, allowed) else None
     if told is None:
+        session.err(_NOT_PUBLISHED)
         return verdict.show(session, make.document(made), made.smoked)
     document = verdict.complete(make.document(made), made.smoked)
     document.pop("error", None)
@@ -97,6 +107,45 @@ def command(
     if made.smoked.status != "pass":
         session.err(f"Published although the smoke test is {made.smoked.status}: {made.smoked.sentence}")
     return 0
+
+
+def _silent(_note: StageNote) -> None:
+    """A dry run tells nothing of stages that have nothing to do."""
+
+
+def _show_plan(  # noqa: PLR0917 - what a plan rests on
+    session: Session,
+    canonical: str,
+    tools: Tools,
+    stages: Callable[[Tools], Made],
+    to: Destination,
+    allowed: Collection[str],
+) -> int:
+    """What would be done. An image for which a stage has work to do is told as one that is made first."""
+    from envbuild.pipeline import publication, unchanged
+
+    made = unchanged.without_work(unchanged.view(tools), canonical, stages)
+    if made is not None and not publication.may_be_published(made.smoked, allowed):
+        session.err(_NOT_PUBLISHED)
+        return verdict.show(session, make.document(made), made.smoked)
+    found = publication.plan(tools, made, to) if made is not None else None
+    would: dict[str, Any] = {"make": found is None}
+    if found is not None:
+        would |= {"tags": list(found.tags), "layers": found.layers, "bytes": found.size, "statements": found.statements}
+    nothing = found is not None and found.nothing_to_do
+    session.document({"schema": 1, "name": canonical, "nothing_to_do": nothing, "would": would})
+    with display(session) as shown:  # one of several says it beside its document
+        (shown.line if session.json else session.out)(f"{canonical}  {_plan_line(found)}")
+    return 0
+
+
+def _plan_line(found: Planned | None) -> str:
+    if found is None:
+        return "would be made, and published if it passes"
+    if found.nothing_to_do:
+        return "is published"
+    sent = f"{found.layers} layers ({wording.size(found.size)}) and {found.statements} statements"
+    return f"would be published: {sent} would be sent, {len(found.tags)} tags set"
 
 
 def _document(repository: str, told: Published) -> dict[str, Any]:

@@ -69,6 +69,37 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
     return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """What :func:`publish` would send: tags to set, layers, their bytes, and statements to attach."""
+
+    tags: tuple[str, ...]
+    layers: int
+    size: int
+    statements: int
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether the registry has everything."""
+        return not (self.tags or self.statements)
+
+
+def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
+    """What :func:`publish` would do now, found by reading; None if layers have to be compressed before that is known."""
+    stated = attestations.of_image(tools, made)
+    missing: list[int] = []
+
+    def count(client: Client, manifest: Document) -> None:
+        from envbuild.compose.outputs import referrers
+
+        missing.append(referrers.lacking(client, manifest, _signed(stated, f"sha256:{manifest.digest}", to.key)))
+
+    found = publishing.compare(tools, made.environment.name, to.repository, to.compression, count)
+    if found is None:
+        return None
+    return Planned(tags=found.tags, layers=found.layers, size=found.size, statements=sum(missing))
+
+
 def _signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
     from envbuild.compose.outputs import referrers
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.compose.model import ComposedImage
     from envbuild.compose.outputs.compression import Compression
-    from envbuild.compose.outputs.registry import BeforeMoving, Pushed
+    from envbuild.compose.outputs.registry import BeforeMoving, Lacking, Pushed, Tags
     from envbuild.compose.store import LayerStore
     from envbuild.model import OnProgress
 
@@ -87,20 +87,39 @@ def push(
     from envbuild.compose.store import LayerStore
 
     record, store = _record(tools, name), LayerStore(tools.workspace.layers)
-    tags = [tag.rpartition(":")[2] for tag in record.tags]
-    fixed = f"{tags[0]}-{record.lock[:8]}-{record.inputs[:8]}"
-    moving = [tag for tag in tags if tag != fixed]
+    wanted = _tags(record)
     neighbours = _neighbours(repository, record.pushed)
 
     def send(image: ComposedImage) -> Pushed:
-        wanted = registry.Tags(moving=moving, fixed=[fixed])
         return registry.push(
             image, store, repository, wanted, tools.on_progress, mount_from=neighbours, before_moving=before_moving
         )
 
     pushed = _sent(_image(tools, record, store), store, compression, send, tools.on_progress)
     _note_place(tools, record, f"{repository}@{pushed.digest}")
-    return pushed, (*moving, fixed)
+    return pushed, (*wanted.moving, *wanted.fixed)
+
+
+def compare(tools: Tools, name: str, repository: str, compression: Compression | None, also: BeforeMoving) -> Lacking | None:
+    """What :func:`push` would do now, without doing it; None if layers have to be compressed before that is known."""
+    from envbuild.compose.outputs import registry
+    from envbuild.compose.store import LayerStore
+
+    record, store = _record(tools, name), LayerStore(tools.workspace.layers)
+    image: ComposedImage | None = _image(tools, record, store)
+    if compression is not None and image is not None:
+        from envbuild.compose.outputs import compression as compressions
+
+        image = compressions.known(image, store, compression)
+    return registry.compare(image, store, repository, _tags(record), also) if image else None
+
+
+def _tags(record: BuildRecord) -> Tags:
+    from envbuild.compose.outputs import registry
+
+    tags = [tag.rpartition(":")[2] for tag in record.tags]
+    fixed = f"{tags[0]}-{record.lock[:8]}-{record.inputs[:8]}"
+    return registry.Tags(moving=[tag for tag in tags if tag != fixed], fixed=[fixed])
 
 
 def _note_place(tools: Tools, pushed: BuildRecord, place: str) -> None:

@@ -23,7 +23,7 @@ from envbuild.cli import frame
 from envbuild.compose import engine_image
 from envbuild.compose.outputs import referrers
 from envbuild.compose.store import LayerStore
-from envbuild.pipeline import make, stage_cache
+from envbuild.pipeline import make, stage_cache, unchanged
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.stored_locks import read_lock
 from envbuild.workspace import Workspace
@@ -81,6 +81,7 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         )  # fmt: skip
 
     monkeypatch.setattr(make, "make", made)
+    monkeypatch.setattr(unchanged, "view", lambda tools: tools)
     monkeypatch.setattr("envbuild.pipeline.image_checks.verify_image", lambda *_a, **_k: Verified)
     return chosen
 
@@ -124,6 +125,31 @@ def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair
     code, document = publish(capsys, registry, pair[0])
     told = document["published"]
     assert (code, told["sent_bytes"], told["attached"], told["moved"]) == (0, 0, 0, []) and document["nothing_to_do"]
+
+
+def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(capsys, registry, pair, verdict):
+    code, document = publish(capsys, registry, pair[0], "--dry-run")
+    would = document["would"]
+    assert (code, would["make"], would["layers"], would["statements"], len(would["tags"])) == (0, False, 2, 5, 3)
+    assert would["bytes"] > 0 and not document["nothing_to_do"]
+    assert {line.split()[0] for line in registry.asked} == {"HEAD", "GET"}
+    registry.answers_left = 24  # enough for the image and its fixed tag, and for one statement or two
+    publish(capsys, registry, pair[0])
+    registry.answers_left = -1
+    would = publish(capsys, registry, pair[0], "--dry-run")[1]["would"]
+    assert (would["layers"], would["bytes"], len(would["tags"])) == (0, 0, 2) and 0 < would["statements"] < 5
+    publish(capsys, registry, pair[0])
+    code, document = publish(capsys, registry, pair[0], "--dry-run")
+    assert (code, document["nothing_to_do"]) == (0, True)
+
+
+def test_a_dry_run_makes_nothing(capsys, registry, pair, verdict, monkeypatch):
+    def work(*_arguments: object, **_named: object) -> make.Made:
+        raise unchanged.WorkNeededError
+
+    monkeypatch.setattr(make, "make", work)
+    code, document = publish(capsys, registry, pair[0], "--dry-run")
+    assert (code, document["would"]) == (0, {"make": True}) and not registry.asked
 
 
 def test_the_provenance_names_every_file_by_its_hash(capsys, registry, pair, verdict):

@@ -39,15 +39,29 @@ def attach(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> 
 
     The subject must be in the registry. Raises :class:`PublishError`.
     """
-    listed, has_api = _listed(client, f"sha256:{subject.digest}")
-    known = {str(entry.get("digest")) for entry in listed}
-    told = {(document := _manifest(each, subject)).digest: (each, document) for each in artifacts}
-    added = [(artifact, document) for digest, (artifact, document) in told.items() if f"sha256:{digest}" not in known]
+    added, has_api = _lacking(client, subject, artifacts)
+    if added:
+        _send_blob(client, _EMPTY)
     for artifact, document in added:
-        _send(client, artifact, document)
+        _send_blob(client, artifact.content)
+        headers = {"Content-Type": manifest.MANIFEST}
+        client.ask("PUT", client.url(f"manifests/sha256:{document.digest}"), (201,), headers=headers, body=document.content)
     if added and not has_api:
         _list_by_tag(client, subject, [_entry(artifact, document) for artifact, document in added])
     return [f"sha256:{document.digest}" for _, document in added]
+
+
+def lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> int:
+    """How many of the artifacts :func:`attach` would attach to ``subject`` now."""
+    return len(_lacking(client, subject, artifacts)[0])
+
+
+def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> tuple[list[tuple[Artifact, Document]], bool]:
+    """The artifacts that are not attached, with their manifests, and whether the registry has the referrers API."""
+    listed, has_api = _listed(client, f"sha256:{subject.digest}")
+    known = {str(entry.get("digest")) for entry in listed}
+    told = {(document := _manifest(each, subject)).digest: (each, document) for each in artifacts}
+    return [pair for digest, pair in told.items() if f"sha256:{digest}" not in known], has_api
 
 
 def contents(client: Client, digest: str, kind: str) -> list[bytes]:
@@ -90,13 +104,10 @@ def _entry(artifact: Artifact, document: Document) -> dict[str, Any]:
     return document.descriptor() | {"artifactType": artifact.kind, "annotations": dict(artifact.annotations)}
 
 
-def _send(client: Client, artifact: Artifact, document: Document) -> None:
-    for content in (_EMPTY, artifact.content):
-        digest = hashlib.sha256(content).hexdigest()
-        if client.ask("HEAD", client.url(f"blobs/sha256:{digest}"), (200, 404)).status_code == 404:
-            client.upload(digest, content)
-    headers = {"Content-Type": manifest.MANIFEST}
-    client.ask("PUT", client.url(f"manifests/sha256:{document.digest}"), (201,), headers=headers, body=document.content)
+def _send_blob(client: Client, content: bytes) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    if client.ask("HEAD", client.url(f"blobs/sha256:{digest}"), (200, 404)).status_code == 404:
+        client.upload(digest, content)
 
 
 def _listed(client: Client, digest: str) -> tuple[list[dict[str, Any]], bool]:

@@ -127,6 +127,26 @@ class EarlyPush:
             pass
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lacking:
+    """What a push would send: the ``tags`` to set, and how many ``layers`` of how many bytes."""
+
+    tags: tuple[str, ...]
+    layers: int
+    size: int
+
+
+def compare(image: ComposedImage, store: LayerStore, to: str, tags: Tags, also: BeforeMoving) -> Lacking:
+    """What :func:`push` would do now; ``also`` is called in place of ``before_moving``. Only reads. Raises as ``push`` does."""
+    repository = parse(to)
+    client = Client(repository, credentials.find(repository.host), writes=False)
+    try:
+        compared = _Push(client, image, store, mount_from=(), on_progress=ignore_progress, stopped=threading.Event())
+        return compared.compare(tags, also)
+    finally:
+        client.close()
+
+
 class _Push:
     def __init__(
         self,
@@ -176,6 +196,12 @@ class _Push:
             mounted=self._mounted,
             tags=tuple(missing),
         )
+
+    def compare(self, tags: Tags, also: BeforeMoving) -> Lacking:
+        missing = self._tags_to_set(tags)
+        layers = [layer for layer in archive.layers_once(self._image) if missing and not self._is_there(layer)]
+        also(self._client, self._told)
+        return Lacking(tags=tuple(missing), layers=len(layers), size=sum(layer.size for layer in layers))
 
     def _tags_to_set(self, tags: Tags) -> list[str]:
         """The tags that the registry does not give to this image already; a registry has all layers of what has a tag."""
