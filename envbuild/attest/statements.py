@@ -39,6 +39,11 @@ class UntrustedError(Exception):
     """A bundle is none, or is not signed with this key, or is about another image. The text says which."""
 
 
+def smoke(image: str, lock: str, status: str, report: Mapping[str, Any]) -> Statement:
+    """The verdict of a smoke test of ``image`` (its id in the engine), which was made of ``lock``, with the whole report."""
+    return Statement(kind=SMOKE, predicate={"image": image, "lock": lock, "status": status, "report": report})
+
+
 def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
     """The signed bundle that states ``statement`` of the image with the manifest ``digest`` (``sha256:…``).
 

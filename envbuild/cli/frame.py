@@ -53,6 +53,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "save": ("save", "Write a built image as an OCI layout or an archive."),
     "push": ("push", "Push built images to a registry."),
     "publish": ("publish", "Make images, and push them with signed statements of what was proved."),
+    "attest": ("attest", "Attach a smoke report to an image in a registry, signed."),
     "pull": ("pull", "Pull images from a registry."),
     "verify": ("verify", "Compare an image with its lock."),
     "smoke": ("smoke", "Train in an image on 1 and N devices, and judge the result."),

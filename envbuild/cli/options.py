@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 SUPPLIES = ("distribution", "uv", "conda", "base")
+PASSWORD = "COSIGN_PASSWORD"  # noqa: S105 - the name of cosign's variable
 PROGRESS = ("auto", "plain", "rich", "json", "none")
 
 
@@ -130,6 +131,18 @@ def compression(function: F) -> F:
         "--compression",
         type=click.Choice(["gzip", "zstd", "none"]),
         help="Compress layers in this way; the default is as they are in the cache folder, which is gzip for composed images.",
+    )(function)
+
+
+def signing(function: F) -> F:
+    """``--key``, the private key."""
+    return click.option(
+        "--key",
+        "key_file",
+        required=True,
+        type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+        metavar="FILE",
+        help=f"The private key that signs, such as cosign.key; {PASSWORD} holds its password.",
     )(function)
 
 

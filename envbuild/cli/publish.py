@@ -22,20 +22,12 @@ if TYPE_CHECKING:
     from envbuild.pipeline.tools import Tools
 
 _NOT_PUBLISHED = "The image is not published, because its smoke test did not pass."
-_PASSWORD = "COSIGN_PASSWORD"  # noqa: S105 - the name of cosign's variable
 
 
 @click.command("publish")
 @batch.options
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
-@click.option(
-    "--key",
-    "key_file",
-    required=True,
-    type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
-    metavar="FILE",
-    help=f"The private key that signs, such as cosign.key; {_PASSWORD} holds its password.",
-)
+@options.signing
 @click.option(
     "--allow",
     type=click.Choice(["inconclusive"]),
@@ -76,7 +68,7 @@ def command(
     from envbuild.pipeline.make import make as run_stages
 
     registry_client.parse(repository)
-    key = keys.signing_key(key_file, os.environ.get(_PASSWORD, ""))  # before hours of building
+    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # before hours of building
     several = batch.asked(names, values)
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}
     constraints, judging = options.split(values)

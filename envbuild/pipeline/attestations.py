@@ -24,13 +24,12 @@ def of_image(tools: Tools, made: Made) -> list[Statement]:
     """
     verified = image_checks.verify_image(tools, made.lock, made.digest, made.record.image, replay=True)
     subject = {"image": made.record.image, "lock": made.digest}
-    smoke = {"status": made.smoked.status, "reason": made.smoked.sentence, "report": made.smoked.report}
     return [
         Statement(kind=statements.SIGNED, predicate={}),
         Statement(kind=statements.SBOM, predicate=_contents(tools, made)),
         Statement(kind=statements.PROVENANCE, predicate=_origin(tools, made)),
         Statement(kind=statements.VERIFIED, predicate={**subject, "status": "pass", "report": verified.report}),
-        Statement(kind=statements.SMOKE, predicate={**subject, **smoke}),
+        statements.smoke(made.record.image, made.digest, made.smoked.status, made.smoked.report),
     ]
 
 

@@ -63,7 +63,7 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
     def attach(client: Client, manifest: Document) -> None:
         from envbuild.compose.outputs import referrers
 
-        new.extend(referrers.attach(client, manifest, _signed(stated, f"sha256:{manifest.digest}", to.key)))
+        new.extend(referrers.attach(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
 
     pushed, tags = publishing.push(tools, made.environment.name, to.repository, to.compression, attach)
     return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new))
@@ -92,7 +92,7 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
     def count(client: Client, manifest: Document) -> None:
         from envbuild.compose.outputs import referrers
 
-        missing.append(referrers.lacking(client, manifest, _signed(stated, f"sha256:{manifest.digest}", to.key)))
+        missing.append(referrers.lacking(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
 
     found = publishing.compare(tools, made.environment.name, to.repository, to.compression, count)
     if found is None:
@@ -100,7 +100,8 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
     return Planned(tags=found.tags, layers=found.layers, size=found.size, statements=sum(missing))
 
 
-def _signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
+def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
+    """The statements about the image ``digest`` as signed bundles, with the annotations by which cosign tells them apart."""
     from envbuild.compose.outputs import referrers
 
     return [

@@ -116,7 +116,7 @@ class _Pull:
         digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
         wanted = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", digest)
         if digest != wanted:
-            raise _differs(client.repository, wanted)
+            raise differs(client.repository, wanted)
         told = self._json(answer.content)
         if "manifests" not in told:
             return digest, told
@@ -143,7 +143,7 @@ class _Pull:
                 raise self._unknown(f"its configuration has {size} bytes")
             config = b"".join(self._client.blob(digest, size))
             if hashlib.sha256(config).hexdigest() != digest:
-                raise _differs(self._client.repository, f"sha256:{digest}")
+                raise differs(self._client.repository, f"sha256:{digest}")
             lists = [_list(each) for each in told["layers"]]
             diff_ids = [_hex(each) for each in self._json(config)["rootfs"]["diff_ids"]]
             kinds = [_OCI.get(each["mediaType"], str(each["mediaType"])) for each in told["layers"]]
@@ -209,9 +209,9 @@ class _Pull:
             for _ in pieces:
                 pass
         except DamagedError as error:
-            raise _differs(self._client.repository, f"sha256:{layer.digest}") from error
+            raise differs(self._client.repository, f"sha256:{layer.digest}") from error
         if (blob.hexdigest(), tar.hexdigest()) != (layer.digest, layer.diff_id):
-            raise _differs(self._client.repository, f"sha256:{layer.digest}")
+            raise differs(self._client.repository, f"sha256:{layer.digest}")
         return replace(layer, unpacked=size)
 
     def _pieces(self, layer: Layer, progress: TransferProgress) -> Iterator[bytes]:
@@ -269,7 +269,8 @@ def _layer(kind: str, blob: tuple[str, int], diff_id: str, files: str) -> Layer:
     return Layer(digest=blob[0], diff_id=diff_id, size=blob[1], unpacked=0, media_type=kind, files=files)
 
 
-def _differs(repository: Repository, wanted: str) -> PublishError:
+def differs(repository: Repository, wanted: str) -> PublishError:
+    """The error of a registry whose content has another digest than the ``wanted`` one."""
     return PublishError(
         f"What {repository} gives for {wanted} has another digest.",
         code="digest-differs",

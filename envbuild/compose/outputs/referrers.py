@@ -6,13 +6,14 @@ where a registry does not know it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envbuild.compose.outputs import credentials, manifest
+from envbuild.compose.outputs import credentials, manifest, pull
 from envbuild.compose.outputs.manifest import Document
 from envbuild.compose.outputs.registry_client import Client, parse
 from envbuild.errors import PublishError
@@ -76,12 +77,36 @@ def contents(client: Client, digest: str, kind: str) -> list[bytes]:
 
 def read(source: str, digest: str, kind: str) -> list[bytes]:
     """:func:`contents`, of an image in the repository ``source`` (``HOST/REPOSITORY``)."""
-    repository = parse(source)
-    client = Client(repository, credentials.find(repository.host), writes=False)
-    try:
+    with opened(source, writes=False) as client:
         return contents(client, digest, kind)
+
+
+@contextlib.contextmanager
+def opened(source: str, *, writes: bool) -> Iterator[Client]:
+    """A client of the repository ``source``, which is closed behind the block."""
+    repository = parse(source)
+    client = Client(repository, credentials.find(repository.host), writes=writes)
+    try:
+        yield client
     finally:
         client.close()
+
+
+def image(client: Client, tag: str) -> Document:
+    """The manifest of the image that has ``tag``, or that is named by its digest.
+
+    Raises :class:`PublishError` (``not-in-registry``, ``digest-differs``).
+    """
+    kinds = (manifest.MANIFEST, manifest.DOCKER_KINDS[0])
+    answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": ", ".join(kinds)})
+    if answer.status_code == 404:
+        raise pull.absent(str(client.repository), tag)
+    digest = hashlib.sha256(answer.content).hexdigest()
+    told = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", f"sha256:{digest}")
+    if told != f"sha256:{digest}":
+        raise pull.differs(client.repository, told)
+    kind = answer.headers.get("Content-Type", "").partition(";")[0]
+    return Document(content=answer.content, media_type=kind, digest=digest)
 
 
 def _manifest(artifact: Artifact, subject: Document) -> Document:

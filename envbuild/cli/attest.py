@@ -1,0 +1,41 @@
+"""``envbuild attest NAME REPORT``: a smoke report as a signed statement about an image in a registry."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.session import Session
+
+
+@click.command("attest")
+@options.naming()
+@click.argument("report", metavar="REPORT", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the image.")
+@click.option("--tag", default="", metavar="TAG", help="The tag or digest of the image; default is the canonical name.")
+@options.signing
+@options.common
+@click.pass_obj
+def command(session: Session, /, name: str, report: Path, *, repository: str, tag: str, key_file: Path) -> int:
+    """Attach the smoke test's REPORT to the image of NAME in a registry, signed with your key.
+
+    It must be the report of a test of this very image, on any machine, and may tell of a failure. Whoever pulls the image sees
+    the statement, and decides by the key whether to believe it. No statement that is there is changed.
+    """
+    from envbuild.attest import keys
+    from envbuild.pipeline import attesting, resolving
+
+    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))
+    tools = session.tools([name])
+    canonical = resolving.resolve_request(tools, [name], options.chosen({})).environment.name
+    told = attesting.attest(canonical, report, repository, tag or canonical.replace("+", "_"), key)
+    session.document({
+        "schema": 1, "name": canonical, "repository": repository, "digest": told.digest, "status": told.status,
+        "attached": told.is_new,
+    })  # fmt: skip
+    session.out(f"{repository}@{told.digest}")
+    session.out(f"  statement  smoke test: {told.status}, {'attached' if told.is_new else 'it was there'}")
+    return 0
