@@ -18,7 +18,7 @@ from envbuild import files, guard
 from envbuild.errors import TimedOutError, UsageError
 
 _KILL_GRACE_S = 5.0
-# A Ctrl-C that comes while Python is about to wait for a lock ends no wait, so that all waits have an end.
+# A Ctrl-C that arrives just before Python waits for a lock does not end the wait, so every wait has a time limit.
 _LOOK_S = 0.5
 
 
@@ -48,8 +48,8 @@ def run(
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) if the program does not exist. On any exception, Ctrl-C included, the whole
-    process group is stopped before the exception goes on. Where this process is killed outright, the guard kills the group;
-    with ``dies_with_us`` the kernel kills the program itself at once.
+    process group is stopped before the exception goes on. If this process is killed, the guard kills the group. With
+    ``dies_with_us`` the kernel kills the program itself at once.
     """
     process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, reads=input_text is not None)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
@@ -94,8 +94,8 @@ class Ended:
 class Children:
     """Several processes at the same time, each in its own group, each known by a key.
 
-    Leaving the block ends the processes that still run: all are asked at once, and after ``grace_s`` seconds all are killed.
-    Where this process is killed outright, the guard kills the groups.
+    Leaving the block ends the processes that still run: all get SIGTERM at once, and after ``grace_s`` seconds SIGKILL.
+    If this process is killed, the guard kills the groups.
     """
 
     def __init__(self, grace_s: float = 120.0) -> None:
@@ -122,7 +122,7 @@ class Children:
             guards.enter_context(guard.process_group(process.pid))
             for stream, is_error in ((process.stdout, False), (process.stderr, True)):
                 threading.Thread(target=self._read, args=(key, stream, is_error), daemon=True).start()
-            # The last step: every process that is known here has its readers, so that waiting for it ends.
+            # This is the last step, so that every process known here has its readers, and waiting for it ends.
             self._output[key], self._open_streams[key], self._guards[key] = [], 2, guards
             self._processes[key] = process
         except BaseException:
@@ -164,7 +164,7 @@ class Children:
             stop_group(process.pid, grace_s=0)
         ended = []
         while self._processes:
-            # Ctrl-C may have come after the last line of a process, and before its end was told.
+            # Ctrl-C may have come between the last line of a process and the report of its end.
             silent = next((key for key in self._processes if not self._open_streams[key]), None)
             event = self.next() if silent is None else self._ended(silent)
             ended += [event] if isinstance(event, Ended) else []
@@ -218,12 +218,13 @@ def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str 
 
 
 def _bound(argv: Sequence[str]) -> Sequence[str]:
-    # setpriv is in util-linux, which every Debian and Ubuntu has; elsewhere the program outlives a kill -9 of ours.
+    # setpriv is in util-linux, which every Debian and Ubuntu has; without it, the program outlives a kill -9 of this process.
     setpriv = find("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv and shutil.which(argv[0]) else argv
 
 
-# The program waits for a line, sent once the guard knows its group: a program whose starter is killed before that never runs.
+# The program waits for a line that is sent once the guard knows its group. If this process is killed before, the program never
+# runs.
 _WAIT = 'read -r go || exit; exec "$@"'
 
 

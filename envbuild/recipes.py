@@ -34,7 +34,7 @@ class Feature:
     """A feature of some releases that needs additional packages in the image, for example compiling at run time.
 
     ``when`` are requirements (``name>=2``): the feature is part of every environment that pins a release within one of them,
-    unless the row says ``options: {NAME: "no"}``. ``requirements`` are locked, ``apt`` is installed, as the recipe's own.
+    unless the row says ``options: {NAME: "no"}``. ``requirements`` are locked and ``apt`` is installed like the recipe's own.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Recipe:
 
     ``requirements`` are locked beside the framework. ``apt_runtime`` is in the image, ``apt_build`` only where
     sdists are built; ``{python}`` in a name stands for the version of a Python that the distribution carries.
-    ``large`` are patterns over canonical project names: what one of them matches gets a layer of its own, in their order.
+    ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of the patterns.
     ``module`` is what ``import`` must succeed.
 
-    The rarer fields: ``adapters`` are the recipes whose smoke adapters its own one imports. ``ignore`` are projects that are
-    not locked though the metadata of a package asks for them. ``compiled`` are patterns over projects whose sdists need the
-    installed packages: the recipe's ``build.j2`` compiles them above those. ``builds`` tells whether it has that file.
-    ``features`` are what some releases get beside that.
+    The rarer fields: ``adapters`` are the recipes whose smoke adapters this recipe's adapter imports. ``ignore`` are projects
+    that are not locked although a package requires them. ``compiled`` are patterns over projects whose sdists need the
+    installed packages: the recipe's ``build.j2`` compiles them after those. ``builds`` tells whether it has that file.
+    ``features`` are additional packages for some releases.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Recipe:
     features: tuple[Feature, ...] = ()
 
     def requirements_of(self, framework: Framework) -> tuple[str, ...]:
-        """What is locked beside ``framework``, its features included."""
+        """The requirements that are locked together with ``framework``, including those of its features."""
         own = (text for each in self.features if each.applies_to(framework) for text in each.requirements)
         return tuple(dict.fromkeys([*self.requirements, *own]))
 
@@ -113,7 +113,7 @@ def load(workspace: Workspace) -> dict[str, Recipe]:
 
 
 def load_some(workspace: Workspace, names: Iterable[str]) -> dict[str, Recipe]:
-    """Those of the recipes ``names`` that there are, read by themselves: the adapters that they borrow are not looked up."""
+    """Read the existing recipes of ``names``, without checking the adapters that they import."""
     problems: list[Problem] = []
     found = _read_all(workspace, (workspace.recipes / name for name in names), problems)
     yaml_reader.raise_for(problems, "The recipes")
@@ -135,7 +135,7 @@ def _check_adapters(recipe: Recipe, known: Mapping[str, Recipe], folder: Path, p
 def templates(workspace: Workspace) -> dict[str, str]:
     """The text of every Dockerfile template, named ``partials/<file>`` and ``recipes/<recipe>/<file>``.
 
-    Beside them, as ``services/<file>``, the scripts that go into images as they are.
+    It also contains, as ``services/<file>``, the scripts that are copied into images unchanged.
     """
     of_recipes = workspace.recipes.glob(f"[!{_NO_RECIPE}]*/{_TEMPLATES}")
     paths = [*workspace.partials.glob(_TEMPLATES), *of_recipes, *workspace.services.glob("*.sh")]

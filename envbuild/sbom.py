@@ -1,8 +1,8 @@
 """A lock as a software bill of materials: CycloneDX 1.6, JSON. Pure: the same lock gives the same bytes.
 
-It says what the lock pins: files of package indexes, Debian packages, CUDA packages. What the lock could not pin
-stands among the properties of the image, so that nobody takes the list for complete. Of a built image it says what the
-distribution's package manager installed, too: those packages come in the version that the mirror had on the day of the build.
+It says what the lock pins: files of package indexes, Debian packages, CUDA packages. Everything that the lock could not pin is
+listed in the image's properties, to show that the list is incomplete. For a built image it also lists the distribution's
+packages, in the versions that the mirror had on the day of the build.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Built:
 def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
     """The document for ``lock``, whose hash is ``digest``, and for the image ``built`` from it.
 
-    It bears no time, and a serial number made from the hash, and from the image's id.
+    It has no time stamp. Its serial number is made from the hash and the image's id.
     """
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6

@@ -45,8 +45,8 @@ class SmokeOptions:
     ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all
     that the host has, if the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the
     guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of this machine with files
-    of MNIST or CIFAR-10, which are copied into the container; so is ``baseline``, an earlier report. ``min_efficiency``,
-    ``scaling`` and ``sync`` are lists of the guest's.
+    of MNIST or CIFAR-10, which are copied into the container; ``baseline``, an earlier report, is copied too.
+    ``min_efficiency``, ``scaling`` and ``sync`` are lists in the guest's syntax.
     """
 
     counts: tuple[int, ...] = (1, 2)
@@ -105,11 +105,11 @@ def run(  # noqa: PLR0917 - the form that all stages have
 ) -> SmokeOutcome:
     """Train in a container of ``image`` and write the report's files below ``folder``.
 
-    ``reserve`` gets the names of the devices that are used: speeds that are measured side by side would mean nothing.
+    ``reserve`` gets the names of the used devices, because two tests on one device would measure wrong speeds.
 
     A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises
     :class:`UsageError` when the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) for an image that does
-    not carry it, :class:`TimedOutError` after the user's limit, once the report of that is written. Ctrl-C leaves no
+    not carry it, :class:`TimedOutError` after the user's limit, after writing a report about it. Ctrl-C leaves no
     container and no file.
     """
     info = engine.image(image)
@@ -131,7 +131,7 @@ def run(  # noqa: PLR0917 - the form that all stages have
 
 
 def outcome_of(content: dict[str, Any], paths: dict[str, Path]) -> SmokeOutcome:
-    """The outcome that a report tells, with the files that hold it."""
+    """Return the outcome of a report, with the report's files."""
     from envbuild.report import view
 
     verdict = view.verdict_of(content)
@@ -211,7 +211,7 @@ def _baseline(options: SmokeOptions) -> dict[str, Path]:
 
 def guest_arguments(options: SmokeOptions) -> list[str]:
     """The guest's arguments for ``options``."""
-    # The guest's own limit must not come first: passing the user's is exit 124.
+    # The guest's own limit must not be reached first: a test beyond the user's limit ends with exit 124.
     limit = "" if options.timeout_s is None else f"{options.timeout_s + 60:g}"
     pairs = (
         ("--counts", ",".join(map(str, options.counts))),
@@ -237,7 +237,7 @@ def guest_arguments(options: SmokeOptions) -> list[str]:
 
 
 def gpus_to_use(trial: Trial) -> str | tuple[str, ...] | None:
-    """What to ask of the engine: the GPUs named, all if image and host have some, else none."""
+    """The GPUs to request from the engine: the named ones, or all if image and host can use GPUs, else none."""
     if trial.lock.environment.cuda is None or trial.options.expect == "cpu":
         return None
     if trial.options.gpus:
@@ -256,12 +256,13 @@ def _driver() -> dict[str, str]:
 
 
 def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
-    """The guest's report if it can be believed, else one of ours that says what happened; never a pass by default."""
+    """Return the guest's report if it is credible, else a report that says what happened. It never becomes a pass by
+    default."""
     tail = result.output.splitlines()[-_LOG_LINES:]
     answer = next(iter(result.files.values()), None)
     if answer is None:
         if result.code == 2:
-            # Only its last line says what is wrong; before it stands how the guest's own command is used.
+            # Only the last line says what is wrong; the lines before it are the usage of the guest's own command.
             raise UsageError(
                 f"{COMMAND} refused its arguments: {' '.join(tail[-1:])}",
                 hint="`envbuild smoke --help` says what may be given.",
@@ -278,7 +279,7 @@ def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
 
 
 def _agreed(content: dict[str, Any], result: RunResult) -> dict[str, Any]:
-    """The report, unless the way the guest ended contradicts a pass: then the worse of the two holds."""
+    """Return the report. If it says pass but the guest ended with an error, the error counts."""
     if content["status"] != "pass" or result.code == 0:
         return content
     status = {9: "fail", 10: "inconclusive"}.get(_EXIT_OF_GUEST.get(result.code, 1), "error")
@@ -313,7 +314,7 @@ def _no_guest(image: str) -> SmokeFailedError:
 
 
 def read_report(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
-    """The report in ``data`` and what is wrong with it by its schema."""
+    """Return the report in ``data``, and the violations of its schema."""
     import jsonschema
 
     try:
@@ -328,7 +329,7 @@ def read_report(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
-    """The report of a test that made none: an error, with the cause as its one check and the last lines of output."""
+    """Make a report for a test without one: an error, with the cause as its only check and the last lines of output."""
     return {
         "schema": "envbuild-smoke/1",
         "status": "error",
@@ -359,7 +360,7 @@ def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> d
 
 
 def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
-    """All formats, the report itself last: where it is, the others are."""
+    """Write all formats. The report itself is last, so that the others exist if it does."""
     from envbuild.report import html_page, junit_xml, markdown_page
 
     pages = {

@@ -22,7 +22,7 @@ _SOURCE = r"(https?://|pkg:)\S+"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Apart:
-    """A framework that one cannot share packages with, for a reason that no row of the matrix tells."""
+    """A framework with which another one cannot share packages, for a reason that is not in the matrix."""
 
     framework: str
     because: str
@@ -31,9 +31,9 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """One framework of a stack: the request for it, and the Pythons that do for it, best first.
+    """One framework of a stack: its request, and the Pythons that it can use, best first.
 
-    ``source`` tells why these Pythons, where they are not those of the whole stack.
+    ``source`` is the source for these Pythons, if they differ from those of the whole stack.
     """
 
     request: str
@@ -46,8 +46,8 @@ class Member:
 class Stack:
     """A named set of frameworks in one image, in the order in which they are put into prefixes.
 
-    ``cuda`` (X.Y) is empty for a stack that is for CPUs alone. ``cudnn``, ``nccl``, ``driver`` and ``source`` are empty where
-    nothing is said. ``driver`` and ``gpus`` are what it has to run on.
+    ``cuda`` (X.Y) is empty for a stack that is for CPUs alone. ``cudnn``, ``nccl``, ``driver`` and ``source`` are empty if the
+    file does not set them. The stack must run on ``driver`` and ``gpus``.
     """
 
     name: str

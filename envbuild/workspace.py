@@ -33,17 +33,17 @@ class Workspace:
     user_recipe: Path | None = None
 
     def beside(self, recipe: Path) -> Workspace:
-        """The same facts, writing beside a user's own recipe."""
+        """Return the workspace with the same facts that writes next to a user's own recipe."""
         return replace(self, user_recipe=recipe, output=recipe.parent / PRIVATE)
 
     @property
     def is_packaged(self) -> bool:
-        """Whether facts, recipes and locks came with an installed package, which nothing is written into."""
+        """Whether facts, recipes and locks belong to an installed package, into which nothing is written."""
         return self.user_recipe is None and self.output != self.images
 
     @property
     def state(self) -> Path:
-        """What this machine knows of environments: builds, contexts, verdicts, reports. Not for others, unlike ``output``."""
+        """The folder of this machine's results: builds, contexts, verdicts, reports. Not for others, unlike ``output``."""
         return self.home if self.user_recipe is None else self.output
 
     @property
@@ -72,17 +72,17 @@ class Workspace:
 
     @property
     def services(self) -> Path:
-        """What users' own images can start, one YAML file and one script each."""
+        """The folder of services that users' images can start: a YAML file and a script for each."""
         return self.images / "services"
 
     @property
     def overlay(self) -> Path:
-        """What lets an image's users add packages above the locked ones."""
+        """The folder of files that let an image's users add packages to the locked ones."""
         return self.images / "overlay"
 
     @property
     def launchers(self) -> Path:
-        """How runs on several machines are started: a folder for each launcher, a YAML file and templates."""
+        """The folder of launchers: for each a folder with a YAML file and templates."""
         return self.images / "launchers"
 
     @property
@@ -97,12 +97,12 @@ class Workspace:
 
     @property
     def matrix_cache(self) -> Path:
-        """Where the compiled matrix is kept; its name carries the hash of what it was made from."""
+        """The file of the compiled matrix; its name has the hash of the matrix files."""
         return self.home / "compiled-matrix"
 
     @property
     def list_cache(self) -> Path:
-        """Where the list of everything is kept, by the fingerprint of its matrix."""
+        """The file of the cached list of environments; its name has the matrix's fingerprint."""
         return self.home / "list"
 
     @property
@@ -127,7 +127,7 @@ class Workspace:
 
     @property
     def composed_images(self) -> Path:
-        """What each composed image is composed of, by its id."""
+        """The records of the layers of each composed image, by image id."""
         return self.home / "images"
 
     @property
@@ -150,7 +150,7 @@ class Workspace:
         return self.environments / name
 
     def rendering(self, name: str) -> Path:
-        """The folder where the rendering of ``name`` is looked for: with the lock that came with the root, else ours."""
+        """The folder of the rendering of ``name``: next to the lock that came with the root, else the writable folder."""
         return self.environment(name) if self.user_recipe else self.lock_file(name).parent
 
     def lock_file(self, name: str) -> Path:
@@ -168,7 +168,7 @@ class Workspace:
         return self.state / "evidence" / f"{name}.json"
 
     def committed_evidence(self, name: str) -> Path:
-        """What the repository says was proved of ``name``; a user's own recipe has none."""
+        """The committed evidence of ``name``; a user's own recipe has none."""
         return self.images / "evidence" / f"{name}.json"
 
     def has_evidence(self, name: str) -> bool:
@@ -176,7 +176,7 @@ class Workspace:
         return self.committed_evidence(name).exists() or self.evidence_file(name).exists()
 
     def build_record(self, name: str) -> Path:
-        """What the last build of ``name`` here made, and from what."""
+        """The record of the last build of ``name`` on this machine: its result and its inputs."""
         return self.state / "builds" / f"{name}.json"
 
     def context(self, name: str) -> Path:
@@ -184,24 +184,24 @@ class Workspace:
         return self.state / "contexts" / name
 
     def stored_answer(self, name: str, stage: str) -> Path:
-        """What a stage that looks at an image answered last."""
+        """The last stored answer of a stage that checks an image."""
         return self.state / "stages" / name / f"{stage}.json"
 
     def running(self, name: str, stage: str) -> Path:
-        """Held by the one process that is in ``stage`` of ``name``."""
+        """The lock file of the one process that runs ``stage`` for ``name``."""
         return self.state / "locks" / f"{name}.{stage}"
 
     def device_lock(self, device: str) -> Path:
-        """Held by the one smoke test that runs on ``device``, whichever environment it tests."""
+        """The lock file of the one smoke test that runs on ``device``, for any environment."""
         return self.home / "locks" / "devices" / re.sub(r"[^A-Za-z0-9-]", "_", device)
 
     def report_folder(self, name: str) -> Path:
-        """Where the smoke reports of ``name`` go."""
+        """The folder of the smoke reports of ``name``."""
         return self.state / "reports" / name
 
 
 def can_be_name(text: str) -> bool:
-    """Whether a canonical name could read so: any other text, such as a condition, has no folder and is not looked for."""
+    """Whether the text has the form of a canonical name. Any other text, such as a condition, has no folder."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -269,15 +269,15 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _is_telling(folder: os.stat_result, ours: set[int]) -> bool:
-    """Whether a folder says who can make folders in it: everybody, or only those whom we trust."""
+    """Whether everybody can make folders in this folder, or only trusted users."""
     return bool(folder.st_mode & stat.S_IWOTH) or folder.st_uid in ours
 
 
 def _refuse_strangers(home: Path, environ: Mapping[str, str]) -> None:
-    """Refuse a cache folder into which somebody else may have put files that we would believe or follow.
+    """Refuse a cache folder in which another user may have put files or links.
 
-    A folder of another user is refused only below one where everybody may make folders (/tmp): elsewhere somebody with rights
-    of their own has chosen it, such as a cache mounted into a container.
+    A folder of another user is refused only in a place where everybody may make folders (/tmp). In other places an
+    administrator has made it, such as a cache that is mounted into a container.
     """
     ours = {os.geteuid(), 0, *map(int, filter(str.isdigit, [environ.get("SUDO_UID", "")]))}
     try:

@@ -1,8 +1,9 @@
 """YAML read strictly: every problem of a document is collected with its line, and nothing is guessed.
 
 Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would turn into something other than the text that was
-written (``12.10`` becomes 12.1) are problems. A document is composed once into nodes, which keep their positions; typed values
-are then asked of :class:`Table`. Its readers never raise: they note the problem and return an empty value, so that one pass
+written (``12.10`` becomes 12.1) are problems. A document is composed once into nodes, which keep their positions;
+:class:`Table` then reads typed values from them. Its readers never raise: they note the problem and return an empty value, so
+that one pass
 finds everything, and the caller raises once.
 """
 
@@ -87,7 +88,7 @@ class Table:
         return default or ""
 
     def choice(self, key: str, choices: Collection[str], default: str | None = None) -> Any:
-        """One of ``choices``; typed loosely, since callers store it under a literal type."""
+        """Read one of ``choices``. The return type is loose, because callers store the value under a literal type."""
         return self.text(key, default, choices=choices)
 
     def date(self, key: str, default: str | None = None) -> str:
@@ -107,7 +108,7 @@ class Table:
             self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
 
     def own_name(self, key: str, *, pattern: str, of: str, place: str) -> str:
-        """The name that a file gives to what it holds: that of its ``place`` (``file``, ``folder``), which is ``of``."""
+        """Read the name in a file, which must be ``of``, the name of its ``place`` (``file`` or ``folder``)."""
         name = self.text(key, pattern=pattern)
         if name and name != of:
             self.problem(f"{name!r} must be the {place}'s name, {of!r}", key)
@@ -215,7 +216,7 @@ class Table:
         return tuple(found)
 
     def allow(self, *keys: str) -> None:
-        """Mark keys as known that are read elsewhere, or overridden."""
+        """Mark keys as known that other code reads or that are overridden."""
         self._known.update(keys)
 
     def is_text(self, key: str) -> bool:
@@ -313,7 +314,7 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
 def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
     """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any.
 
-    ``then`` ends the hint: what is looked at once these are gone.
+    ``then`` ends the hint, with what will be checked after these problems are solved.
     """
     if not problems:
         return
@@ -327,7 +328,7 @@ def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
 
 
 def _refuse_depth(text: str) -> None:
-    """Composing recurses in C, if nothing stops it: a document of brackets alone would end the process."""
+    """Check the depth first: composing recurses in C, so a document of many brackets would crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -340,7 +341,7 @@ def _refuse_depth(text: str) -> None:
 
 
 def _structure(root: yaml.Node, where: str) -> Iterator[Problem]:
-    """Problems that no reader would see: repeated keys, keys that are not text, anchors, tags."""
+    """Find problems that readers would not see: repeated keys, keys that are not text, anchors, tags."""
     seen: set[int] = set()
     stack: list[yaml.Node] = [root]
     while stack:

@@ -43,9 +43,9 @@ class DaemonPool:
 
 
 def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
-    """The futures, each as soon as it is done. They are waited for in pieces of half a second.
+    """The futures, each as soon as it is done. The wait is divided into half seconds.
 
-    A Ctrl-C that comes while Python is about to wait for a lock ends no wait: the next look at signals is after it.
+    A Ctrl-C that arrives just before Python waits for a lock does not end the wait; it is noticed only afterwards.
     """
     left = set(futures)
     while left:

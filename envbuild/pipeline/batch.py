@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How the verb ended for one environment; ``document`` is what the verb prints with ``--json``."""
+    """The result of the verb for one environment; ``document`` is what the verb prints with ``--json``."""
 
     job: Job
     state: State
@@ -95,7 +95,7 @@ def _badness(code: int) -> tuple[int, int]:
 
 
 def outcome_of(job: Job, exit_code: int, document: Mapping[str, Any], seconds: float) -> Outcome:
-    """The outcome that an exit code and a document tell."""
+    """Return the outcome that follows from an exit code and a document."""
     states: dict[int, State] = {0: "done", errors.SmokeInconclusiveError.exit_code: "inconclusive", _INTERRUPTED: "interrupted"}
     state = states.get(exit_code, "failed")
     if state == "done" and (document.get("nothing_to_do") or document.get("kept")):
@@ -115,7 +115,7 @@ def run(
     """Run the jobs, at most ``limit`` at the same time, and return an outcome for each, in the order of ``jobs``.
 
     After a failure nothing more is started, unless ``keep_going``; jobs that run are let finish. After Ctrl-C all children are
-    ended, and wait for nothing but their own cleaning up.
+    ended; they only clean up.
     """
     return _Batch(argv_of, listener, children).run(jobs, limit, keep_going=keep_going)
 
@@ -146,7 +146,7 @@ class _Batch:
         return [self._outcomes.get(job.name) or Outcome(job=job, state="not started") for job in jobs]
 
     def _note_interruption(self, jobs: Sequence[Job]) -> None:
-        """Tell Ctrl-C of the jobs whose process had not started or had just ended; between two jobs, of the next one."""
+        """Report jobs as interrupted whose process had not started or had just ended; between two jobs, report the next one."""
         left = [job for job in jobs if job.name not in self._outcomes]
         is_told = any(outcome.exit_code == _INTERRUPTED for outcome in self._outcomes.values())
         for job in [job for job in left if job.name in self._running] or ([] if is_told else left[:1]):
@@ -154,7 +154,7 @@ class _Batch:
 
     def _start(self, job: Job) -> None:
         self._running[job.name] = job, time.monotonic()
-        self._listener.started(job)  # first: it is told of no end whose beginning it does not know
+        self._listener.started(job)  # first, so that the listener hears of the beginning before the end
         self._children.start(job.name, self._argv_of(job))
 
     def _tell(self, said: procs.Said) -> None:

@@ -1,4 +1,4 @@
-"""Which environments a batch is about: names, all, those that a pattern matches, those that changed since a revision."""
+"""Selects the environments of a batch: by name, all, by a pattern, or those that changed since a revision."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Selection:
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
     """Return the jobs, each environment once. With a bundle, all environments are those of the bundle.
 
-    Raises :class:`UsageError` if names and a choice among all are combined, the error of the first name that is no environment,
+    Raises :class:`UsageError` if names are combined with another selection, the error of the first name that is no environment,
     and :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
     """
     chooses = selection.every or bool(selection.pattern) or bool(selection.revision)
@@ -78,7 +78,7 @@ def _resolve(tools: Tools, text: str, constraints: Constraints) -> str:
 
 
 def _joined(refused: Sequence[EnvbuildError]) -> EnvbuildError:
-    """The first error, with the messages of the others."""
+    """Return the first error, with the messages of the others added."""
     first = refused[0]
     first.details = (*first.details, *(error.message for error in refused[1:]))
     return first

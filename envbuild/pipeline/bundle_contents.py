@@ -29,7 +29,7 @@ class Needed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lack:
-    """A needed file that is not as it should be: ``missing``, ``damaged``, or ``not a plain file``."""
+    """A needed file that cannot be used: ``missing``, ``damaged``, or ``not a plain file``."""
 
     name: str
     kind: Kind
@@ -42,9 +42,11 @@ class Lack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """What was found of one environment. ``error`` is why it cannot be built whatever its files are, empty if it can.
+    """What was found of one environment. ``error`` is a reason, apart from files, why it cannot be built; empty if there is
+    none.
 
-    ``lacks`` stop a build on this machine. ``unused_lacks`` do not: the base as a tar file, where mmdebstrap makes it again.
+    ``lacks`` are files without which this machine cannot build it. ``unused_lacks`` do not prevent a build: the base as a tar
+    file, where mmdebstrap makes the base again.
     """
 
     name: str
@@ -97,7 +99,7 @@ def obstacles(lock: Lock) -> Iterator[str]:
 def lacks(
     bundle: BundleFolder, wanted: tuple[Needed, ...], on_file: Callable[[Needed], Callable[[int], None]]
 ) -> Iterator[Lack]:
-    """Read every file of ``wanted`` and return those that are not as they should be. ``on_file`` returns a counter of bytes."""
+    """Read every file of ``wanted`` and return the unusable ones. ``on_file`` returns a counter of bytes."""
     for each in wanted:
         if fault := bundle.fault(each.sha256, on_file(each)):
             yield Lack(name=each.name, kind=each.kind, sha256=each.sha256, fault=fault)
@@ -149,8 +151,8 @@ def check(
 def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
     """Whether a build of ``lock`` needs the base as a tar file; ``base`` is the sha256 of the bundle's, empty if it has none.
 
-    With mmdebstrap the base is made of the packages, whose hashes the lock has. A base out of another bundle does not serve:
-    who made that bundle decided what is in it.
+    With mmdebstrap the base is made of the packages, whose hashes the lock has. A base from another bundle is not used, because
+    whoever made that bundle decided what is in it.
     """
     planned = lock.base.bootstrap
     if planned is None or procs.find("mmdebstrap") is not None:

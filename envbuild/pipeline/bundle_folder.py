@@ -89,7 +89,7 @@ class BundleFolder:
         self.folder = folder
 
     def path(self, sha256: str) -> Path:
-        """Where the file of this hash lies, whether or not it exists."""
+        """The path of the file with this hash, whether or not it exists."""
         return self.folder / FILES / sha256
 
     def manifest(self) -> Manifest:
@@ -149,7 +149,7 @@ class BundleFolder:
 
     def fault(self, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> Fault | None:
         """What is wrong with the file of this hash, None if it is whole. All of it is read."""
-        if not is_sha256(sha256):  # of a stranger's lock: it could be the path of a file elsewhere
+        if not is_sha256(sha256):  # it comes from a lock that may be a stranger's, and could be a path to another place
             return "missing"
         path = self.path(sha256)
         try:
@@ -222,7 +222,7 @@ def is_sha256(text: str) -> bool:
 
 
 def _wrong(manifest: Manifest) -> Iterator[str]:
-    """Return what cannot be true of a manifest, or must not be used."""
+    """Return the entries of a manifest that are impossible or unsafe."""
     if manifest.schema != 1:
         yield f"schema {manifest.schema} is not known to this envbuild; it knows 1"
     listed = {file.sha256 for file in manifest.files}
@@ -260,7 +260,7 @@ def _wrong_paths(environment: BundledEnvironment, listed: set[str]) -> Iterator[
         parts = own.path.split("/")
         if not 0 < len(parts) <= _DEEPEST or any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts):
             yield f"{own.path[:80]!r} is not the path of a file below a folder"
-        elif parts[0] == PRIVATE:  # builds record there what they made, and later runs believe it
+        elif parts[0] == PRIVATE:  # builds write their results there, and later runs trust them
             yield f"{own.path[:80]!r} is in {PRIVATE}, where envbuild keeps its own files"
     if paths and paths[0] != RECIPE:
         yield f"the first file of {environment.name[:80]}, {paths[0][:80]!r}, is not {RECIPE}"

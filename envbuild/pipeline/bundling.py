@@ -1,7 +1,7 @@
 """``bundle``: write everything that builds of some environments need into one folder, for machines without a network.
 
-A file that is there with the right hash is not fetched again, so that an interrupted run goes on where it was, and environments
-share files. The manifest is written last.
+A file that exists with the right hash is not fetched again. So an interrupted run continues, and environments share files. The
+manifest is written last.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PATIENCE_S = 10.0  # how long an interrupted run waits for downloads to notice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a run adds to the folder. ``unknown`` is the number of files whose size nobody knows."""
+    """What a run adds to the folder. ``unknown`` is the number of files of unknown size."""
 
     files: int
     size: int
@@ -65,7 +65,7 @@ class Bundled:
 def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[Plan], None]) -> Bundled:
     """Make ``folder`` a bundle of the environments ``names``, beside those that it already has.
 
-    ``tools`` has for each name the tools that find its lock. ``on_plan`` is told before anything is fetched.
+    ``tools`` maps each name to the tools that find its lock. ``on_plan`` is told before anything is fetched.
     Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds use the network in any case,
     :class:`UsageError` (``folder-in-use``), and :class:`BuildError` (``no-space``, and what fetching raises).
     """
@@ -336,7 +336,7 @@ class _Run:
 
 
 def _plain(name: str) -> str:
-    """Return ``name`` in letters that every file name may have."""
+    """Return ``name`` with only characters that are valid in every file name."""
     plain = "".join(letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in name)
     return plain.lstrip(".-")[:200] or "file"
 

@@ -1,4 +1,4 @@
-"""Which committed environments changed since a git revision: those of which an input of the image differs now."""
+"""Finds the committed environments with a changed input of the image since a git revision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
-    """Return those of ``names`` of which a file differs between ``revision`` and the working tree, new files included.
+    """Return the environments of ``names`` with a file that differs between ``revision`` and the working tree, or is new.
 
     The files of an environment are its folder (lock and rendering), the recipes of its frameworks with the recipes whose
     adapters they use, and what all images share: ``images/partials``, ``images/overlay``, the smoke test. A row of the matrix
@@ -65,7 +65,7 @@ def head(workspace: Workspace) -> tuple[str, bool]:
 
 
 def _told(root: Path, *words: str) -> str:
-    """The output of git. Without one nothing would seem to have changed."""
+    """The output of git. Without git, no environment would seem to have changed."""
     output = _git(root, *words)
     if output is None:
         raise UsageError(
@@ -96,7 +96,7 @@ def _recipes(tools: Tools, name: str) -> set[str]:
     """The recipes of an environment's frameworks, and those whose adapters they use; none if its lock is damaged."""
     try:
         locked = read_locked(tools, name)
-    except InvalidInputError:  # the damage itself is a change of its folder, and the run over all others goes on
+    except InvalidInputError:  # the damaged lock is itself a change, and the other environments are still checked
         locked = None
     own = {framework.recipe for framework in locked.lock.environment.frameworks} if locked else set()
     return own | {other for recipe in own if recipe in tools.recipes for other in tools.recipes[recipe].adapters}

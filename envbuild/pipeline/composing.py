@@ -1,4 +1,4 @@
-"""Has the composer make an image in place of the engine's builder, for the engine or for another place."""
+"""Lets the composer make an image in place of the engine's builder, for the engine or for another place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def composer(tools: Tools, lock: Lock) -> _Composition:
-    """What makes the image of ``lock`` from layers of its wheels, and loads it into the engine.
+    """Return a function that composes the image of ``lock`` from layers of its wheels, and loads it into the engine.
 
     Raises :class:`BuildError` (``not-composable``) at once if a step of the Dockerfile needs the wheels.
     """

@@ -27,7 +27,7 @@ _UNPACKED_CUDA = 2.0
 class DiskNeed:
     """Bytes: ``downloads`` go to the cache folder, ``images`` to the engine. Each shared file counts once.
 
-    ``unknown`` are the environments whose lock does not tell all sizes, such as that of a base that is pulled.
+    ``unknown`` are the environments whose lock lacks some sizes, for example of a pulled base.
     """
 
     downloads: int
@@ -42,7 +42,8 @@ class DiskNeed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """A file system: where it is used, its free bytes, what is needed there. ``device`` tells whether two are the same."""
+    """A file system: its use, its free bytes, and the bytes that are needed there. ``device`` tells whether two are the
+    same."""
 
     place: str
     device: int
@@ -53,7 +54,7 @@ class Disk:
 def estimate(locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool) -> DiskNeed:
     """Estimate what the images of ``locks`` need. ``held`` are the names of files that were downloaded before.
 
-    ``shares_layers``: the same wheel in two images is one layer, as the composer makes it.
+    ``shares_layers``: the composer makes the images, so the same wheel in two images is one layer.
     """
     have = frozenset(held)
     downloads: dict[str, int] = {}
@@ -81,7 +82,7 @@ def estimate(locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool)
 
 
 def require_space(disks: Sequence[Disk]) -> None:
-    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than it needs; nothing was begun then."""
+    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than it needs; nothing has been done by then."""
     by_device: dict[int, list[Disk]] = {}
     for disk in disks:
         by_device.setdefault(disk.device, []).append(disk)

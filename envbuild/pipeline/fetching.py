@@ -41,9 +41,9 @@ _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """One file that a lock pins: on a package index, at a URL of its own, or a .deb, which ``origins`` may have.
+    """One file that a lock pins: on a package index, at its own URL, or a .deb from one of ``origins``.
 
-    ``size`` is 0 if nobody gave it.
+    ``size`` is 0 if it is unknown.
     """
 
     filename: str
@@ -128,7 +128,8 @@ class _Run:
         self.told: dict[str, Fetched] = {}
 
     def work(self) -> None:
-        """Everything that is not known yet, smallest environments first; they are told of as they are complete."""
+        """Check every file that is not known yet, smallest environments first, and report each environment when it is
+        complete."""
         from envbuild.index.thread_pool import DaemonPool, finished
 
         order = sorted(self._pins, key=lambda name: (sum(pin.size for pin in self._open(name)), name))
@@ -239,7 +240,7 @@ def receive(tools: Tools, pin: Pin, read: Callable[[IndexFile], object]) -> None
 
 
 def _unpinned(lock: Lock) -> list[Missing]:
-    """What the lock lists as missing of frameworks that it pins no file of."""
+    """The entries of ``missing`` about frameworks of which the lock pins no file."""
     return [gap for gap in lock.missing if gap.what.startswith("the files of ")]
 
 
@@ -259,7 +260,7 @@ def remote(pin: Pin) -> IndexFile:
 
 
 def _refuse_clashes(wanted: Iterable[Pin]) -> None:
-    """Two files of one name cannot lie in one folder: builds of a package on two indexes may bear the same."""
+    """Refuse two files with the same name for one folder: two indexes may have builds of a package with equal names."""
     seen: dict[str, str] = {}
     for pin in wanted:
         if seen.setdefault(pin.filename, pin.sha256) != pin.sha256:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from envbuild.verify.rules import Rules
 
 
-_CHECKS = 3  # what `verify` looks at; raised if it becomes more, so that no older answer stands for it
+_CHECKS = 3  # increased when `verify` gets more checks, so that older stored results do not count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,7 +175,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         "paths": {kind: str(path) for kind, path in outcome.paths.items()},
     }
     if outcome.status == "error":
-        stage_cache.forget(tools.workspace, name, "smoke")  # it crashed, so try again next time
+        stage_cache.forget(tools.workspace, name, "smoke")  # the test crashed, so the next run tries again
     else:
         stage_cache.keep(tools.workspace, name, "smoke", key, answer)
     smoked = _smoked(answer, replayed=False)
@@ -187,7 +187,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
 
 
 def _circumstances(endpoint: str, options: SmokeOptions) -> dict[str, str]:
-    """What else a verdict rests on, where there is such: the driver, another machine's engine, the files to train on."""
+    """Other things on which a verdict depends, if present: the driver, another machine's engine, the files to train on."""
     from envbuild.host import nvidia
 
     driver = nvidia.driver()

@@ -66,7 +66,7 @@ def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
             on_gpu = held["environment"]["cuda"] is not None
             pinned = any(framework.name in prefix["frameworks"] for prefix in held["prefixes"])
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # the check of that lock says so
+            continue  # checking that lock reports the damage
         if same and pinned and on_gpu == (environment.cuda is not None):
             found.append((_distance(framework.version, frameworks[0]["version"]), name, frameworks[0]["version"]))
     for _, name, version in sorted(found)[:_SHOWN]:
@@ -74,7 +74,7 @@ def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
 
 
 def _distance(one: str, other: str) -> int:
-    """How far versions are apart: a major version counts as a hundred minor ones, and those likewise."""
+    """Return the distance of versions: one major version counts as a hundred minor ones, one minor as a hundred patches."""
 
     def place(version: str) -> int:
         major, minor, patch, *_ = [int(part) for part in re.findall(r"\d+", version)] + [0, 0, 0]

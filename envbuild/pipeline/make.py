@@ -48,7 +48,7 @@ class MakeOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """The end of a ``make`` that reached the smoke test, whatever its verdict."""
+    """The result of a ``make`` that reached the smoke test, whatever the verdict."""
 
     environment: Environment
     lock: Lock
@@ -67,7 +67,7 @@ class Made:
 
 @dataclass(kw_only=True, slots=True)
 class _Note:
-    """What the body of a stage says about itself; ``elsewhere`` are seconds of it that another stage's note tells."""
+    """What a stage reports about itself; ``elsewhere`` are seconds that the note of another stage contains."""
 
     outcome: Outcome = "done"
     detail: str = ""
@@ -103,8 +103,8 @@ def make(
 ) -> Made:
     """From a request to a judged image. Every stage leaves its result on disk, so that an interrupted run goes on from there.
 
-    Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards. ``watch`` is one that
-    other environments use, too, so that it looks at shared files once.
+    Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards. ``watch`` may be
+    shared with other environments, so that common files are looked at only once.
     """
     began = time.monotonic()
     log, watch = _Log(listener=on_stage), watch or Watch(tools)
@@ -133,13 +133,13 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """What ``texts`` mean: the decision of the lock that they meant in an earlier run, if it is ``known`` to be current."""
+    """Resolve ``texts``. If ``known`` has a current rendering of an earlier run, the decision of its lock is used."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 
 
 def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: Rendering | None) -> tuple[Locked, Rendering]:
-    """Lock and rendering; what was checked and rendered before is only read, if ``known`` says that nothing has changed."""
+    """Make lock and rendering. If ``known`` says that nothing has changed, they are only read."""
     is_known = known is not None and known.is_lock_whole
     with log.stage("lock") as note:
         locked = read_locked(tools, environment.name) if is_known else None
@@ -158,7 +158,7 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: R
 
 
 def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log, options: MakeOptions) -> BuildRecord:
-    """The image, verified before any tag names it: the two stages are told apart in the notes all the same."""
+    """Build the image, and verify it before it gets a tag. The notes show these as two stages."""
     with log.stage("build") as note:
         record, verified = building.build_environment(
             tools, locked, rendering, aliases=options.aliases, builder=options.builder

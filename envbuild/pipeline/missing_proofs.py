@@ -23,7 +23,7 @@ _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """The result for one environment: the valid kinds of proof, and the requested kinds that are not proved.
+    """The result for one environment: the kinds of proof that are valid, and the requested kinds that are missing.
 
     ``state`` is ``proved`` if nothing is left, ``impossible`` if this machine cannot prove the rest, else ``failed``.
     """
@@ -45,7 +45,7 @@ def prove_again(
     keep_images: bool,
     on_done: Callable[[Attempt], None],
 ) -> list[Attempt]:
-    """Prove those of ``kinds`` that each of ``names`` lacks. A failure is reported, and the others continue.
+    """For each of ``names``, prove the ``kinds`` that it lacks. A failure is reported, and the others continue.
 
     An image that was not there before is removed as soon as it is judged, unless ``keep_images``.
     Raises :class:`EngineError` if images are to be built and no engine answers.

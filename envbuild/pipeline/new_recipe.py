@@ -30,8 +30,8 @@ class Started:
 def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started:
     """Write a recipe into ``folder``; an empty name or no frameworks in ``wishes`` are chosen.
 
-    Raises :class:`UsageError` (``exists``) if one is there and not to be overwritten, and what reading it, resolving what it
-    asks for or locking its packages raises; nothing is written then.
+    Raises :class:`UsageError` (``exists``) if there is a recipe that must not be overwritten, and the errors of reading,
+    resolving and locking. Then nothing is written.
     """
     from envbuild.custom import paths, reading, writing
     from envbuild.custom.services import load_services

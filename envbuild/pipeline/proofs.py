@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
     """Return the current subject of proofs of ``name``: hashes of its lock, rendering and guest. None without a lock.
 
-    Finding the guest takes reading recipes: ``with_guest=False`` leaves it empty. Only the guest and a user's recipe take
-    reading the lock: its hash is that of its bytes. Raises :class:`InvalidInputError` for a lock that was read and is damaged.
+    Finding the guest takes reading recipes: ``with_guest=False`` leaves it empty. The lock is parsed only for the guest and a
+    user's recipe; its own hash is that of its bytes. Raises :class:`InvalidInputError` for a lock that was read and is damaged.
     """
     from envbuild import image_inputs
 
@@ -36,7 +36,7 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
         custom = lock.environment.custom if lock is not None else None
         rendered = image_inputs.rendering_digest(tools.workspace, custom, written) if written else ""
     except EnvbuildError:
-        rendered = ""  # a file of the user's own that the image copies is gone: what rests on it is stale
+        rendered = ""  # a user's file that the image copies is missing, so proofs that depend on it are stale
     guest = ""
     if with_guest and lock is not None:
         guest = image_inputs.guest_digest(tools.workspace, lock, tools.recipes_of(lock.environment))
@@ -117,7 +117,7 @@ def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str
     try:
         subject = subject_of(tools, name)
     except EnvbuildError:
-        subject = None  # somebody damages the lock meanwhile: the next run says so
+        subject = None  # the lock was damaged meanwhile: the next run reports that
     if subject is None or evidence.stale_parts(new, subject):
         return False
     path = tools.workspace.evidence_file(name)

@@ -24,7 +24,7 @@ FORMS = ("oci", "docker-archive")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Where an image is saved: the ``form`` of the files, the path, and the name that it gets there (empty: none)."""
+    """Where an image is saved: the ``form`` of the files, the path, and the image's name there (may be empty)."""
 
     form: str
     path: Path
@@ -80,8 +80,8 @@ def push(
 ) -> tuple[Pushed, tuple[str, ...]]:
     """Push the image last built of ``name`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
 
-    The tag that bears the digest of all inputs never moves to another image; the others do, after ``before_moving`` was called.
-    The record of the build notes the digest. Raises :class:`BuildError` (``no-image``) and :class:`PublishError`.
+    The tag with the digest of all inputs never moves to another image; the other tags do, after ``before_moving`` was called.
+    The pushed digest is added to the build record. Raises :class:`BuildError` (``no-image``) and :class:`PublishError`.
     """
     from envbuild.compose.outputs import registry
     from envbuild.compose.store import LayerStore

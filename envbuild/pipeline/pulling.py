@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envbuild.compose.store import LayerStore
 
 _REPOSITORY = "envbuild"
-_OTHERS = "envbuild/pulled"  # for images that this checkout does not build: no name of a verified image moves to one
+_OTHERS = "envbuild/pulled"  # for images that this checkout does not build, so that they never get the name of a verified image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,7 +58,7 @@ def _render(tools: Tools, name: str, watch: Watch, texts: Sequence[str]) -> Rend
 
 
 def render_locked(tools: Tools, locked: Locked) -> Rendering:
-    """Write what a lock renders to, and record that as evidence."""
+    """Write the rendering of a lock, and record that as evidence."""
     from envbuild.pipeline import proofs
 
     done = render_environment(tools, locked.lock)
@@ -67,7 +67,7 @@ def render_locked(tools: Tools, locked: Locked) -> Rendering:
 
 
 def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
-    """The rendering and its lock, copied to a folder of the user's, whose other files stay as they are."""
+    """Copy the rendering and its lock to a folder of the user; other files there stay."""
     wanted = {name: text.encode() for name, text in done.texts().items()}
     wanted["lock.json"] = files.read_bytes(tools.workspace.lock_file(done.name))
     changed = [name for name in wanted if not (folder / name).is_file() or files.read_bytes(folder / name) != wanted[name]]
@@ -103,7 +103,7 @@ class Watch:
             return None
 
     def note(self, done: Rendering, *requests: str) -> None:
-        """Remember the rendering, and that ``requests`` mean it, unless something changed while it was made, or just before."""
+        """Remember the rendering and the ``requests`` for it, unless a file changed while it was made or just before."""
         if self._tools.workspace.user_recipe is None:
             for text in dict.fromkeys((done.name, *requests)):
                 if can_be_name(text):
@@ -132,7 +132,8 @@ class Watch:
         return [str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)]
 
     def _inputs(self, names: Iterable[str], sources: Sequence[str]) -> tuple[str, int]:
-        """The stamp of what a rendering depends on; locks of all ``names`` are, since a lock's name is no mere request."""
+        """The stamp of a rendering's inputs. They include the locks of all ``names``, because a lock decides what its name
+        means."""
         key = tuple(sources)
         if key not in self._stamps:
             origins = [spec.origin for spec in map(find_spec, _LIBRARIES) if spec is not None and spec.origin]

@@ -83,7 +83,7 @@ def todays_decision(tools: Tools, environment: Environment) -> Environment | Non
     try:
         found = resolve_words(tools, [environment.name], Constraints()).environment
     except EnvbuildError:
-        return None  # the check of its lock says why
+        return None  # checking its lock reports the reason
     return found if found.name == environment.name else None
 
 
@@ -100,7 +100,8 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 
 
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
-    """The recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) if one has none.
+    """Return the recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) if one has
+    none.
 
     The matrix may have frameworks without a recipe. They can only be planned.
     """

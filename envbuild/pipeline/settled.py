@@ -19,11 +19,11 @@ _STAGE = "settled"
 
 
 class Settled:
-    """What a command answered for environments that had nothing to do, while nothing has changed since.
+    """The stored answers of a command for environments that had nothing to do. They count while nothing changes.
 
     An answer counts for the same command, engine, driver, GPUs and images, while the stamps of everything that the rendering
     depends on, of the build record, and of the stored verdicts with their reports are the same. If the rendering was made
-    again, the answer does not count either: the rendering is up to date then, and the image is not.
+    again, the answer does not count either, because the image may be older than the rendering.
     """
 
     def __init__(self, tools: Tools, watch: Watch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
@@ -54,7 +54,7 @@ class Settled:
             return None
 
     def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
-        """Remember the answer, unless something changed just before. The report is left out: its file is named."""
+        """Remember the answer, unless something changed just before. The report is not stored; the answer names its file."""
         if "image" not in document or self._watch.recall(name) is None:
             return
         told = {part: value for part, value in document.items() if part != "report"}

@@ -13,7 +13,7 @@ from envbuild.pipeline.tools import Tools
 
 
 def standing(tools: Tools, name: str) -> dict[str, Any]:
-    """What exists of ``name`` here, from files alone: no engine is asked."""
+    """Return what exists of ``name`` on this machine, according to files; no engine is asked."""
     from envbuild import build, codec
 
     locked = read_locked(tools, name)

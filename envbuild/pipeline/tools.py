@@ -37,7 +37,7 @@ class Tools:
     def at(self, texts: Sequence[str]) -> Tools:
         """Return the tools for ``texts``: these, or for a user's recipe, tools that write next to the recipe.
 
-        A bundle has copies of users' recipes: with it, the name of the environment stands for its recipe. Raises
+        A bundle contains copies of users' recipes; there, the name of an environment stands for its recipe. Raises
         :class:`UsageError` if there is no recipe at the path.
         """
         from envbuild.custom.paths import path_in
@@ -110,7 +110,7 @@ class Tools:
         return recipes.load(self.workspace)
 
     def recipes_of(self, environment: Environment) -> Mapping[str, Recipe]:
-        """The recipes of ``environment``. Reads no others, unless all were read already."""
+        """The recipes of ``environment``. Other recipes are not read."""
         from envbuild import recipes
 
         if "recipes" in self.__dict__:
@@ -119,7 +119,7 @@ class Tools:
 
     @functools.cached_property
     def templates(self) -> Mapping[str, str]:
-        """The text of partials and recipes' blocks."""
+        """The text of the partials and of the recipes' templates."""
         from envbuild import recipes
 
         return recipes.templates(self.workspace)

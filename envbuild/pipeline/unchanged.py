@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class WorkNeededError(Exception):
-    """A stage asked for more than the list of images: there is something to do."""
+    """A stage needs more than the list of images, so there is work to do."""
 
 
 class ImageList:
@@ -80,7 +80,7 @@ def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | N
 
 def _is_busy(workspace: Workspace, name: str) -> bool:
     """Whether another run may be working on ``name``, or on any of the user's own environments in the same folder."""
-    if workspace.user_recipe is not None:  # its name is in the file, which is not read for this
+    if workspace.user_recipe is not None:  # its name is in the file, which is not read here
         name = "*"
     locks = workspace.running(name, "make"), workspace.build_record(name).with_suffix(".running")
     return any(True for lock in locks for _ in lock.parent.glob(lock.name))

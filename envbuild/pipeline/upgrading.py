@@ -91,7 +91,7 @@ class _Base:
         self.kept = ""
 
     def pin(self, environment: Environment) -> BaseLock | Missing:
-        """What a lock of ``environment`` is to hold."""
+        """The requirements that a lock of ``environment`` must satisfy."""
         held = self._gap or self._lock.base
         found = self._ask(environment) if self._ask else held
         if isinstance(found, Missing) and isinstance(held, BaseLock) and held.image == environment.base.image:

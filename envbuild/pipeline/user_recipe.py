@@ -27,7 +27,7 @@ def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
 
 
 def packages_of_frameworks(tools: Tools) -> dict[str, str]:
-    """Canonical project name → the framework of the matrix whose package it is; the first one of several."""
+    """Map canonical project names to the framework of the matrix that the project installs; the first of several."""
     from packaging.utils import canonicalize_name
 
     found: dict[str, str] = {}
@@ -120,7 +120,7 @@ def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
 
 
 def is_free(tools: Tools, name: str) -> bool:
-    """Whether ``name`` means nothing as a request."""
+    """Whether ``name`` cannot be read as a request."""
     from envbuild.resolve.request.parser import parse
 
     try:
@@ -131,7 +131,7 @@ def is_free(tools: Tools, name: str) -> bool:
 
 
 def free_name(tools: Tools, folder: Path) -> str:
-    """A name for a recipe in ``folder`` that means nothing as a request."""
+    """Return a name for a recipe in ``folder`` that cannot be read as a request."""
     from envbuild.custom.writing import name_for
 
     name = name_for(folder)

@@ -1,4 +1,4 @@
-"""Lock and recipes to the files of a build context: pure, the same bytes for the same arguments.
+"""Render lock and recipes to the files of a build context. Pure: the same arguments give the same bytes.
 
 No clock, network, environment variable or working directory is read here, and no tool's version is written.
 """
@@ -48,7 +48,7 @@ def render(
 
 
 def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
-    """The Dockerfile of ``lock`` without the steps that install wheels: what the composer takes from a builder.
+    """The Dockerfile of ``lock`` without the steps that install wheels. A builder makes this part of a composed image.
 
     Its stage ``packages`` holds all that lies below the wheels. Raises :class:`BuildError` (``not-composable``) if a step needs
     the wheels, such as one that compiles a framework, and what :func:`render` raises.
@@ -58,14 +58,14 @@ def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, 
 
 
 def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[AptPlan, ...]:
-    """The steps that install Debian packages in the Dockerfile of ``lock``, which need not pin them yet."""
+    """The steps that install Debian packages in the Dockerfile of ``lock``. The lock need not pin the packages yet."""
     steps = AptSteps(lock, planning=True)
     _dockerfile(lock, recipes, templates, _files(lock, recipes), steps)
     return steps.plans()
 
 
 def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[str, ...]:
-    """The Debian packages that the Dockerfile of ``lock`` asks for by name in the image itself, pinned or not."""
+    """The Debian packages that steps of the image itself install by name, whether the lock pins them or not."""
     pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # only steps that could be pinned are planned
     planned = replace(lock, base=replace(lock.base, bootstrap=pinnable), apt=None)
     asked = (text for plan in apt_plans(planned, recipes, templates) if not plan.build_only for text in plan.asked)

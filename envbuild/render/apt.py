@@ -22,20 +22,20 @@ class AptSteps:
         self._found: list[tuple[str, str, tuple[str, ...]]] = []
 
     def enter(self, above: str, stage: str) -> str:
-        """What follows is in ``stage``, which begins with all that ``above`` holds."""
+        """Begin ``stage``, which is based on the stage ``above``."""
         self._above[stage] = above
         self._stage = stage
         return ""
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the lock pins what apt installs. While steps are planned it is taken to do so, if it can."""
+        """Whether the lock pins what apt installs. While steps are planned, the answer is yes if the lock could pin them."""
         return self._lock.apt is not None or (self._planning and self._lock.base.bootstrap is not None)
 
     def step(self, packages: Sequence[str]) -> str:
-        """The folder of the build context whose packages a step of the present stage installs.
+        """The folder in the build context with the packages for a step of the current stage.
 
-        Raises :class:`InvalidInputError` (``stale-lock``) if the lock pins no such step.
+        Raises :class:`InvalidInputError` (``stale-lock``) if the lock does not pin this step.
         """
         asked = tuple(map(str, packages))
         earlier = sum(stage == self._stage for _, stage, _ in self._found)
@@ -51,7 +51,7 @@ class AptSteps:
         return f"apt/{name}"
 
     def folders(self, stage: str) -> list[str]:
-        """The folders of the steps of one stage alone, without those of the stages above."""
+        """The folders of the steps of one stage, without the steps of the stages it is based on."""
         return [f"apt/{name}" for name, where, _ in self._found if where == stage]
 
     def plans(self) -> tuple[AptPlan, ...]:

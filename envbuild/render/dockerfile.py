@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
-# A container has no display: older Matplotlibs cannot be imported without one, unless they are told to draw into files.
+# A container has no display. Older Matplotlibs cannot be imported without one, unless this variable selects drawing into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
 _LONGEST = 200  # columns of a RUN on one line
 _FIRST_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*)\n", re.MULTILINE)
@@ -43,7 +43,7 @@ STAGES = frozenset({
 
 
 def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
-    """What a Dockerfile says of itself: no date and no tool's version, so that nothing changes with them."""
+    """The header of a Dockerfile. It has no date and no tool version, so that it does not change with them."""
     name, custom = lock.environment.name, lock.environment.custom is not None
     again = "PATH of the envbuild.yaml" if custom else name
     evidence = f"`envbuild evidence {name}`" if not custom else "`envbuild show` of the same PATH"
@@ -172,7 +172,8 @@ def _builds(framework: Framework, recipe: Recipe) -> bool:
 
 
 def _to_build(framework: Framework, recipe: Recipe) -> tuple[str, ...]:
-    """What building takes; a recipe that compiles some versions of its framework compiles nothing of the others."""
+    """The Debian packages for building. A recipe that compiles only some versions of its framework needs none for the
+    others."""
     return recipe.apt_build if _builds(framework, recipe) or not recipe.builds else ()
 
 
@@ -214,7 +215,8 @@ def _package_argument(package: AptPackage) -> str:
 
 
 def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
-    """The image's variables. Of several prefixes none may see those of another: there envbuild-use sets them."""
+    """The image's variables. With several prefixes, none may see the variables of another one, so envbuild-use sets them
+    there."""
     plans = environment.plans()
     values = dict(_NO_DISPLAY)
     if len(plans) == 1:
@@ -227,7 +229,7 @@ def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[
 
 
 def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
-    """Those of OCI's names that a lock knows an answer to: who publishes an image, and on which day it was built, it does not.
+    """The OCI labels whose value the lock knows. It does not know who publishes the image and when it was built.
 
     https://github.com/opencontainers/image-spec/blob/main/annotations.md
     """
@@ -264,7 +266,8 @@ def _digest(lock: Lock) -> str:
 
 
 def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
-    """The packages of each framework, ``{python}`` being its own: one that the distribution does not carry has none there."""
+    """The Debian packages of each framework, with its Python in place of ``{python}``. They are left out if the distribution
+    lacks that Python."""
     named: list[str] = []
     for plan, prefix in zip(lock.environment.plans(), lock.prefixes, strict=True):
         for name in (name for framework in plan.frameworks for name in wanted[framework]):
@@ -276,14 +279,15 @@ def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _copied(target: str) -> dict[str, str]:
-    """Where a user's file goes; ``users`` is the topmost folder on its way that belongs to the image's user, else empty."""
+    """Where a user's file goes; ``users`` is the topmost folder of the path that belongs to the image's user, or empty."""
     parts = target.rstrip("/").split("/")
     depth = {"workspace": 3, "home": 4}.get(parts[1], 0)
     return {"target": "/".join(parts), "parent": "/".join(parts[:-1]) or "/", "users": "/".join(parts[:depth])}
 
 
 def _compilers(lock: Lock) -> list[str]:
-    """What source packages of a user's recipe may need, and what it names: nothing says which of them are not Python alone."""
+    """Compilers for the source packages of a user's recipe, and the packages it names. It is unknown which source packages need
+    a compiler."""
     custom = lock.environment.custom
     if custom is None:
         return []
@@ -316,7 +320,7 @@ def _joined(match: re.Match[str]) -> str:
         return line
     if not mounts.endswith(_NETWORK_ALONE):
         return match[0]
-    # Many steps mount just this: the line would be there many times if it did not say what for.
+    # Many steps mount only this. The comment on the line says for what, so that the same line does not occur many times.
     space = command.rfind(" ", 0, _LONGEST - len(mounts))
     if len(line) <= _LONGEST or "'" in command or space < 0:
         return line

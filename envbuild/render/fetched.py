@@ -1,4 +1,4 @@
-"""The Pythons that a build unpacks by itself, for the templates: their stage, their folder, and where each file is fetched."""
+"""The Pythons that a build downloads and unpacks, for the templates: stage, folder, and the address of each file."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def _python(lock: Lock, python: Python) -> dict[str, Any]:
 
 
 def file_of(file: RemoteFile) -> dict[str, str]:
-    """A file with the variable that may name a mirror of where it is."""
+    """A file, with the variable that can name a mirror of its server."""
     variable, prefix, rest = mirrors.split(file.url)
     return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}

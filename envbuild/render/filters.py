@@ -1,4 +1,4 @@
-"""What may stand where in a Dockerfile: every value that a template prints passes through one of these.
+"""Filters that make values safe for their place in a Dockerfile. Every value that a template prints passes through one.
 
 A filter answers :class:`markupsafe.Markup`, and the environment refuses to print anything else, so that a template that
 forgets its filter fails at once instead of trusting a value.
@@ -53,7 +53,7 @@ def as_json(value: object) -> Markup:
 
 
 def only_filtered(value: Any) -> Any:
-    """The environment's ``finalize``: what went through no filter is a mistake of a template, so a plain error."""
+    """The environment's ``finalize``. A value without a filter is a bug in a template, so this raises a plain error."""
     if not isinstance(value, Markup):
         raise TypeError(f"a template prints {value!r} without a filter that knows its place")
     return value

@@ -1,4 +1,4 @@
-"""What an image with several sets of packages says of them: a plain list for the guest and for envbuild-use.
+"""The list of an image's prefixes, as plain text for the guest and for envbuild-use.
 
 A line ``PATH  WORDS`` for each, and below it, indented, the variables that its frameworks need and the others must not see.
 """
@@ -30,7 +30,7 @@ def listed(lock: Lock, recipes: Mapping[str, Recipe]) -> str:
 
 
 def variables(environment: Environment, plan: PrefixPlan, recipes: Mapping[str, Recipe]) -> dict[str, str]:
-    """What the recipes of the frameworks of ``plan`` set; of two, the last one's."""
+    """The variables that the recipes of the frameworks in ``plan`` set. If two set the same, the last one counts."""
     merged: dict[str, str] = {}
     for framework in environment.part(plan).frameworks:
         merged.update(recipes[framework.recipe].env)

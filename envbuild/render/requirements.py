@@ -47,7 +47,7 @@ class RequirementsFile:
 class UnpinnedFile:
     """The requirements file of a framework whose files the lock does not know: its version without a hash.
 
-    Installers that are told to require hashes refuse it, and say which one is missing: a lock that is completed has none.
+    Installers that require hashes refuse it and name the missing hash. A completed lock has no such file.
     """
 
     name: str
@@ -82,10 +82,11 @@ def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[Unpin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixFiles:
-    """What one prefix installs, in this order: groups of large wheels, small wheels, what ``build`` makes of ``sdists``.
+    """What one prefix installs, in this order: groups of large wheels, small wheels, and the wheels built from ``sdists`` with
+    ``build``.
 
     ``compiled`` are the sdists that need what is installed before them. ``added`` and ``added_sdists`` are what a user's own
-    recipe alone needs: they come last, so that the layers below are those of the same frameworks without it.
+    recipe alone needs: they come last, so that the layers below are the same as without the recipe.
     """
 
     prefix: Prefix
@@ -142,7 +143,7 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
 
 
 def check_names(files: Sequence[PrefixFiles], stages: Collection[str]) -> None:
-    """Refuse files or stages that two of the prefixes, or one and the ``stages`` that every image has, would share."""
+    """Refuse equal names of files or stages in two prefixes, and names of ``stages`` that every image has."""
     held = [file for each in files for file in each.all()]
     named = [*stages, *(file.name for file in held), *(file.stage for file in held if file.stage)]
     if twice := sorted({name for name in named if named.count(name) > 1}):
@@ -163,7 +164,7 @@ def _is_wheel(artifact: Artifact) -> bool:
 
 
 def _by_index(prefix: Prefix, stem: str, stage: str, artifacts: list[Artifact]) -> list[RequirementsFile]:
-    """One file for each index that ``artifacts`` come from: an installer that is told of two mixes them."""
+    """Make one file for each index that ``artifacts`` come from, because an installer with two indexes mixes them."""
     indexes = sorted({a.index for a in artifacts}, key=lambda index: (index != "default", index))
     found = []
     for number, index in enumerate(indexes, start=1):

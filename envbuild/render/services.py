@@ -1,4 +1,4 @@
-"""The scripts that start what a user's own image offers: part of its rendering, as they are."""
+"""The scripts that start the services of a user's image. They become part of its rendering unchanged."""
 
 from __future__ import annotations
 

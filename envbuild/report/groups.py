@@ -1,4 +1,4 @@
-"""The rows of a report: what each number of workers did, grouped by what may be compared."""
+"""The rows of a report: the figures of each number of workers, in groups of comparable runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _GROUPED_BY = ("workload", "net", "scaling", "precision", "sync")
 def groups(
     report: Mapping[str, Any], checks: tuple[Check, ...], trainings: tuple[Training, ...], *, verdict: Verdict, on_cpu: bool
 ) -> tuple[Group, ...]:
-    """One group per workload, network, scaling, precision and exchange; of a workload that was only trained, one of that."""
+    """One group per workload, network, scaling, precision and exchange, and one for a workload that was trained but not
+    timed."""
     runs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for run in mappings(report.get("runs")):
         runs.setdefault(tuple(text(run.get(key)) for key in _GROUPED_BY), []).append(run)
@@ -36,7 +37,7 @@ def groups(
 
 
 def _is_of(workload: str, key: tuple[str, ...]) -> bool:
-    """Whether something is about the workload of a group; what names none is about every one."""
+    """Whether a check or run belongs to the workload of a group; one that names no workload belongs to all."""
     return not workload or key[:1] == (workload,)
 
 
@@ -85,9 +86,10 @@ def _group_title(key: tuple[str, ...], runs: list[Mapping[str, Any]]) -> str:
 
 
 def _yardstick(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The run whose solo rounds tell what one worker does: that of most workers, for its speedup was measured against them.
+    """The run whose solo rounds give the speed of one worker: the one with most workers, whose speedup was measured against
+    them.
 
-    The launch of one worker alone ran at another time: on a machine whose load changes it would contradict the speedup.
+    The launch of one worker alone ran at another time, so on a machine with changing load it could contradict the speedup.
     """
     return by_workers[max(by_workers)] if by_workers else {}
 
@@ -172,7 +174,8 @@ def _row_verdict(state: CheckStatus, verdict: Verdict, *, on_cpu: bool) -> str:
 
 
 def _rounds(n: int, run: Mapping[str, Any]) -> list[Round]:
-    """Images per second of each repeat. In a round one worker takes ``solo_s`` for what ``n`` workers repeat in ``dp_s``."""
+    """Images per second of each repeat. Return the speedup of a round: one worker takes ``solo_s`` for a batch, and ``n``
+    workers take ``dp_s`` for ``n`` batches."""
     steps, batch, whole = (number(run.get(key)) for key in ("steps_per_round", "batch_per_device", "global_batch"))
     one = steps * batch if steps and batch else None
     all_of_them = steps * whole if steps and whole else (one * n if one else None)

@@ -24,7 +24,7 @@ _LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckGroup:
-    """Checks that found the same, told once: ``title`` is what they expect, ``lines`` are what each of them says."""
+    """Checks with the same finding, shown once: ``title`` is what they expect, ``lines`` are what each of them says."""
 
     status: str
     label: str

@@ -26,7 +26,7 @@ def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
 
 
 def _body(seen: View) -> list[str]:
-    """The figures, then what there is to read about."""
+    """The figures, then the findings and notes."""
     lines: list[str] = []
     for group in seen.groups:
         lines += [group.title, *_aligned([headings(group), *cells(group)]), *_indented(footnote(group)), ""]
@@ -36,7 +36,7 @@ def _body(seen: View) -> list[str]:
 
 
 def _part_lines(part: Part) -> list[str]:
-    """One of several frameworks: its verdict, and below it what a report of it alone would show."""
+    """One of several frameworks: its verdict, and below it the text of its own report."""
     seen = part.view
     if seen is None:
         return [f"{part.status.upper()}  {part.title}: {part.reason or 'no report'}", ""]
@@ -49,7 +49,7 @@ def _part_lines(part: Part) -> list[str]:
 
 
 def labels(seen: View) -> list[str]:
-    """Sentences that must stand beside the figures so that nobody takes them for more than they are."""
+    """Sentences beside the figures that say what the figures do not show."""
     lines = list(seen.notes)
     if seen.gpu_image_on_cpu and not any("cpu" in note.lower() for note in lines):
         lines.insert(0, "GPU image run on CPU: this proves nothing about GPUs.")
@@ -78,7 +78,7 @@ def cells(group: Group) -> list[tuple[str, ...]]:
 
 
 def footnote(group: Group) -> str:
-    """Where the figure of one worker and that of a plain script come from, empty if that needs no word."""
+    """Say how the figures of one worker and of a plain script were measured; empty if that is clear."""
     most = max((row.workers for row in group.rows if row.solo_per_s is not None), default=1)
     words = [f"1 worker: measured between the rounds of {plural(most, 'worker')}."] if most > 1 else []
     if _has_plain(group):
@@ -91,7 +91,7 @@ def _has_plain(group: Group) -> bool:
 
 
 def _several(group: Group) -> bool:
-    """Whether more than one number of workers was measured against one, each against rounds of its own."""
+    """Whether several numbers of workers were compared with one worker, each in its own rounds."""
     return sum(row.workers > 1 and row.solo_per_s is not None for row in group.rows) > 1
 
 
@@ -109,7 +109,7 @@ def _second_line(seen: View) -> list[str]:
 
 
 def _troubles(seen: View) -> list[Check]:
-    """The checks to read. What was skipped matters only where nothing else explains the verdict."""
+    """The checks to read. Skipped checks are shown only if nothing else explains the verdict."""
     found = [check for check in seen.checks if check.status in ("error", "fail", "inconclusive", "warn")]
     return found or [check for check in seen.checks if check.status == "skip" and seen.verdict != "pass"]
 

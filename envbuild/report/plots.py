@@ -77,7 +77,7 @@ _PARTS = {"compute": ("computing", "s1"), "communication": ("exchanging", "s2"),
 
 
 def split_plot(group: Group) -> Plot | None:
-    """What the time of a step goes to."""
+    """How the time of a step is divided."""
     rows = [
         (f"{plural(row.workers, 'worker')}: {_PARTS[part][0]}", spent, f"{short(spent)} ms", _PARTS[part][1])
         for row in group.rows
@@ -166,7 +166,7 @@ def accuracy_plot(trainings: Sequence[Training]) -> Plot | None:
 
 
 def time_plot(parts: Sequence[tuple[str, float]]) -> Plot | None:
-    """Where the seconds of the smoke test went."""
+    """How the time of the smoke test was divided."""
     spent = [(words, seconds) for words, seconds in parts if seconds > 0]
     if not spent:
         return None
@@ -186,6 +186,7 @@ def _about(title: str, trainings: Sequence[Training]) -> str:
 
 
 def _style(workers: int, counts: Sequence[int]) -> str:
-    """The colour class of a number of workers: one worker is the grey yardstick in every plot, the others keep theirs."""
+    """The colour class of a number of workers: one worker is the grey yardstick in every plot, the others always have the same
+    colours."""
     several = sorted(n for n in set(counts) if n > 1)
     return "s0" if workers == 1 else f"s{several.index(workers) % 4 + 1}"

@@ -1,7 +1,7 @@
 """Whether the second of two reports is worse than the first.
 
-`envbuild-smoke diff` has the same rule (envbuild/smoke/judging/baseline.py), so that both answer alike. It stands here, too,
-because the guest cannot be imported. Reports may be damaged: what cannot be read is left out.
+`envbuild-smoke diff` has the same rule (envbuild/smoke/judging/baseline.py), so that both answer alike. The rule is repeated
+here because the guest cannot be imported. Reports may be damaged: what cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CORRECTNESS = frozenset(
 _RUN_KEY = ("workload", "net", "scaling", "precision", "sync", "batch_per_device", "n")
 _ORDER: tuple[Standing, ...] = ("not worse", "open", "worse")
 
-Figure = tuple[float | None, float | None, float | None]  # the median, and what bounds it
+Figure = tuple[float | None, float | None, float | None]  # the median and its bounds
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def find_regression(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
 
 
 def word(old: Figure, new: Figure) -> str:
-    """What is said of two figures of which more is better."""
+    """Compare two figures of which more is better."""
     (before, low, high), (after, least, most) = old, new
     if before is None or low is None or high is None or after is None or least is None or most is None or not before:
         return "no interval: not judged"
@@ -73,7 +73,7 @@ def _of_status(b: Mapping[str, Any]) -> Regression:
 def _pairs(
     a: Mapping[str, Any], b: Mapping[str, Any]
 ) -> tuple[list[tuple[str, Mapping[str, Any], Mapping[str, Any]]], list[str]]:
-    """The frameworks that both have a report of, and those that only A has; without parts the two themselves."""
+    """The frameworks in both reports, and those only in A. A report without parts counts as one framework."""
     before, after = _parts(a), _parts(b)
     if not before and not after:
         return [("", a, b)], []
@@ -115,7 +115,7 @@ def _key(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[tuple[str, str]], bool]:
-    """([(words, what is said of it)] of each figure that both have, whether one has a run that the other lacks)."""
+    """Return ([(words, result)] for each figure that both have, whether one has a run that the other lacks)."""
     before, after = ({_key(run): run for run in mappings(report.get("runs"))} for report in (a, b))
     out = []
     for key in [key for key in after if key in before]:

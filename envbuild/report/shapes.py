@@ -1,4 +1,4 @@
-"""What is shown of a report, as values: None stands for what is absent or not a finite number."""
+"""The contents of a report that are shown, as values: None stands for what is absent or not a finite number."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What one number of workers did. ``solo_per_s`` is what one worker did in the same rounds.
+    """What one number of workers did. ``solo_per_s`` is the speed of one worker in the same rounds.
 
     ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
-    ``split`` is what a step's milliseconds go to, ``plain_per_s`` what a script gets without the
-    allocator settings of the smoke test.
+    ``split`` divides the milliseconds of a step; ``plain_per_s`` is the speed without the allocator settings of the smoke test.
     """
 
     workers: int
@@ -136,7 +135,7 @@ class Topology:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One of several frameworks: ``title`` says which and where it is, ``view`` is its own report, if it left one."""
+    """One of several frameworks: ``title`` names the framework and its prefix, ``view`` is its own report, if there is one."""
 
     title: str
     status: PartStatus
@@ -146,7 +145,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """All that the formats show of one report. ``facts`` are titled blocks of (label, value)."""
+    """Everything that the formats show about one report. ``facts`` are titled blocks of (label, value)."""
 
     name: str
     verdict: Verdict

@@ -26,7 +26,7 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axes:
-    """What a plot's area spans, and where a value lies on the picture."""
+    """The ranges of a plot's axes, and the position of a value in the picture."""
 
     x_low: float
     x_high: float
@@ -55,7 +55,7 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def picture(body: str, words: str, height: float = _HEIGHT) -> str:
-    """The whole drawing; ``words`` are for those who do not see it."""
+    """The whole drawing; ``words`` describe the picture for readers who cannot see it."""
     spoken = escape(words)
     return (
         f'<svg viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{spoken}" xmlns="http://www.w3.org/2000/svg">'
@@ -80,7 +80,7 @@ def grid(axes: Axes, ticks: Sequence[float], shown: Callable[[float], str] = fig
 
 
 def x_labels(axes: Axes, labels: Sequence[tuple[float, str]], title: str) -> str:
-    """Values below the plot, and what they are."""
+    """The values of the horizontal axis, and its title."""
     words = "".join(label(axes.x(place), _HEIGHT - _BOTTOM + 17, shown, "tick middle") for place, shown in labels)
     return words + label((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, title, "tick middle")
 
@@ -99,7 +99,7 @@ def dot(axes: Axes, x: float, y: float, style: str, words: str) -> str:
 
 
 def whisker(axes: Axes, x: float, low: float, high: float) -> str:
-    """What a value may be, from ``low`` to ``high``."""
+    """A range of values, from ``low`` to ``high``."""
     place, top, bottom = axes.x(x), axes.y(high), axes.y(low)
     ends = "".join(f"M{place - 6:.1f} {end:.1f}h12" for end in (top, bottom))
     return f'<path class="whisker" d="M{place:.1f} {top:.1f}V{bottom:.1f}{ends}"/>'

@@ -52,7 +52,7 @@ def view(report: Mapping[str, Any]) -> View:
 
 
 def summary(report: Mapping[str, Any]) -> tuple[str, str]:
-    """One sentence that says how it went or what went wrong, and the next step if a check names one."""
+    """Return one sentence with the result or the problem, and the next step if a check names one."""
     seen = view(report)
     blamed = [check for check in seen.checks if check.status in ("error", "fail", "inconclusive") and check.next_step]
     return seen.headline, blamed[0].next_step if blamed and seen.verdict != "pass" else ""
@@ -95,7 +95,7 @@ def _part(item: Mapping[str, Any]) -> Part:
 
 
 def _of_parts(parts: tuple[Part, ...]) -> str:
-    """How many of several frameworks passed; what has no test is no part of it."""
+    """How many of several frameworks passed. Frameworks without a test are not counted."""
     tested = [part for part in parts if part.status != "not-applicable"]
     return f"{plural(sum(part.status == 'pass' for part in tested), 'framework')} of {len(tested)} passed, each tested alone"
 

@@ -1,7 +1,7 @@
-"""Opens an image and proves that it holds what its lock says; lists every difference at once.
+"""Compares an image with its lock, and lists every difference at once.
 
-The image's contents are told by a script of ours run under the image's own system Python (``smoke/contents.py``), never by
-the packages themselves. What cannot be compared, and what is compared instead:
+A script of envbuild (``smoke/contents.py``) reads the image under its system Python, without importing any installed package.
+What cannot be compared, and what is compared instead:
 
 - The lock's sha256 is that of a wheel, which is gone once installed: names and versions are compared with the lock, files with
   the hashes of the RECORD that came out of the wheel. A RECORD forged together with its files is not found.
@@ -62,8 +62,8 @@ def verify(
 
     ``secrets`` (name → string, see :func:`leaks.secret_strings`) must occur in no layer;
     the search reads the whole image. ``base`` is the image it was built from, if the lock's own reference does not name it
-    in this engine: keys and settings that lie in the base are its maker's matter. ``rules`` say what is not imported and which
-    package holds a library. Differences are in the report, not raised.
+    in this engine: keys and settings in the base are not reported. ``rules`` list modules that are not imported, and the
+    package of each library. Differences are in the report, not raised.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -110,7 +110,7 @@ def verify(
 
 
 def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, Any] | None:
-    """What the script saw, read as root; None (and a difference) if the image's Python cannot run it."""
+    """Return the answer of the script, which runs as root; None (and a difference) if the image's Python cannot run it."""
     python = lock.environment.python.executable
     paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
     paths += _NEEDED_OF_SEVERAL if len(lock.prefixes) > 1 else ()
@@ -151,7 +151,8 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
 
 
 def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.Layers:
-    """Which lists there are; in ``told`` what they name no longer counts as nobody's. Its files are compared in the layers."""
+    """Compare the presence of the lists. Files that they name are removed from the unrecorded files in ``told``. The files are
+    compared in the layers."""
     from packaging.utils import canonicalize_name
 
     names = {
@@ -181,7 +182,7 @@ def _base(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> Imag
 
 
 def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> list[str]:
-    """Those of ``paths`` that the base has too: what lies in it is its maker's matter."""
+    """The ``paths`` that the base has too. They are not reported, because they did not come with this image."""
     if base is None or not paths:
         return []
     look = 'for path; do if [ -e "$path" ]; then echo "has $path"; fi; done'
@@ -190,7 +191,7 @@ def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> li
 
 
 def _with_gpus(engine: Engine, lock: Lock) -> bool:
-    """Whether the image is for GPUs and this machine, if the engine is too, has some."""
+    """Whether the image is for GPUs, and the engine is on this machine, which has some."""
     from envbuild.host import nvidia
 
     return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(nvidia.gpus())
@@ -199,7 +200,7 @@ def _with_gpus(engine: Engine, lock: Lock) -> bool:
 def ask_frameworks(
     engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress
 ) -> Iterator[dict[str, str]]:
-    """What each framework says of its own build; it must be able to start for that."""
+    """Ask each framework for its version and build; it must be able to start for that."""
     with_gpus = _with_gpus(engine, lock)
     for framework in lock.environment.frameworks:
         on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))

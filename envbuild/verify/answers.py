@@ -1,4 +1,4 @@
-"""Comparisons of what a framework says of itself with what the lock says of it. Pure: values in, findings out."""
+"""Compare the facts that a framework reports about itself with the lock. Pure: values in, findings out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envbuild.model import Framework
 from envbuild.model.lock import Lock
 from envbuild.verify.findings import Findings
 
-UNKNOWN = "unknown"  # what an adapter says of a framework that has CUDA and does not tell which
+UNKNOWN = "unknown"  # what an adapter reports for a framework with CUDA of an unknown version
 
 
 def named(lock: Lock, framework: Framework) -> str:
@@ -58,7 +58,8 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
 def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
     """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list.
 
-    Of several frameworks it promises what runs on all: code for an earlier GPU of the same major, or earlier PTX, keeps that.
+    For several frameworks the lock promises GPUs that all can use. Code for an earlier GPU of the same major version, or
+    earlier PTX, also runs there.
     """
     alone = len(lock.environment.frameworks) == 1
     promised = lock.environment.compute_capability
@@ -84,10 +85,10 @@ def _runs(kind: str, version: str, codes: Collection[tuple[int, int]], *, alone:
 
 
 def _own_version(version: str) -> str:
-    """Without what packages add to the version that a framework itself knows: 2.13.0+cpu, 2.7.post2."""
+    """Remove the suffixes that packages add to a framework's version: 2.13.0+cpu, 2.7.post2."""
     return re.sub(r"\.post\d+$", "", version.partition("+")[0])
 
 
 def _same_release(one: str, other: str) -> bool:
-    """Whether two versions agree as far as both go: 9.0 and 9.0.176 do."""
+    """Whether two versions are equal up to the length of the shorter one: 9.0 and 9.0.176 are."""
     return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))

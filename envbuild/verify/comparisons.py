@@ -1,4 +1,4 @@
-"""Comparisons of what an image holds with what its lock says. Pure: values in, findings out."""
+"""Compare the contents of an image with its lock. Pure: values in, findings out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT = ("", "0", "root")
 
 
 def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
-    """The lock inside the image is byte for byte the lock that was given."""
+    """Check that the lock in the image is byte for byte the given one."""
     from envbuild import codec
 
     if embedded is None:
@@ -57,7 +57,7 @@ def _compare_entrypoint(init: str, entrypoint: Sequence[str], found: Findings) -
 
 
 def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """What must be there and executable, and the version of each prefix's Python."""
+    """Check that required programs exist and are executable, and the version of each prefix's Python."""
     for path, about in told["paths"].items():
         if about is None:
             found.wrong(path, "missing")
@@ -72,8 +72,8 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
     """Every distribution with its version, and every file with the hash that its distribution recorded.
 
-    Of a wheel of the lock its own METADATA and WHEEL alone may differ: publishers rename a version there before they upload it,
-    and leave RECORD. What they say that matters, name and version, is compared with the lock.
+    Only METADATA and WHEEL of a locked wheel may differ from RECORD: some publishers change the version there before the
+    upload. The name and version in them are compared with the lock.
     """
     from packaging.utils import canonicalize_name
 
@@ -145,7 +145,8 @@ def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]
 
 
 def _from_repositories(lock: Lock, prefix: Prefix) -> dict[str, str]:
-    """Versions of the frameworks that a repository's commit is the source of: no artifacts, and not always distributions."""
+    """Check the versions of frameworks that are built from a repository: they have no artifacts, and not always a
+    distribution."""
     from packaging.utils import canonicalize_name
 
     frameworks = [f for f in lock.environment.frameworks if f.name in prefix.frameworks and f.options.get("repository")]
@@ -167,7 +168,7 @@ def _compare_distribution(where: str, version: str, copies: Sequence[Mapping[str
 
 
 def _is_folder_of(folder: str, name: str) -> bool:
-    """Whether a ``NAME-VERSION.dist-info`` bears the name of its distribution."""
+    """Whether a ``NAME-VERSION.dist-info`` has the name of its distribution."""
     from packaging.utils import canonicalize_name
 
     return canonicalize_name(folder.removesuffix(".dist-info").rpartition("-")[0]) == canonicalize_name(name)
@@ -213,7 +214,8 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
 
 
 def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
-    """Files that give rights (setuid, setgid, capabilities), whoever brought them, and what anybody may write."""
+    """Check for files that give rights (setuid, setgid, capabilities) from any origin, and for paths that everybody may write
+    to."""
     for item in told["privileged"]:
         owner = f" (of {item['package']})" if item["package"] else ", and belongs to no package"
         right = f"mode {item['mode']}" if int(item["mode"] or "0", 8) & _SETUID_OR_SETGID else "a file capability"

@@ -15,9 +15,9 @@ _SHOWN = 20
 class VerifyReport:
     """What was compared and every difference.
 
-    ``counts`` says how much was looked at, ``notes`` what could not be compared and why (a package built from source has no
-    hash of the lock to compare with: its version is compared, and its files with the record of its own build). ``framework``
-    is what the framework says of itself, of several the first; ``others`` what those beside it say.
+    ``counts`` says how much was compared, ``notes`` what could not be compared and why. For example, the lock has no hash of a
+    package built from source, so only its version is compared, and its files with its own RECORD. ``framework`` is what the
+    framework (the first of several) reports about itself; ``others`` what those beside it say.
     """
 
     name: str
@@ -42,7 +42,7 @@ class VerifyReport:
         return {"ok": self.ok, **codec.encode(self)}
 
     def require(self) -> VerifyReport:
-        """Itself, or :class:`VerifyError` with every difference."""
+        """Return this report, or raise :class:`VerifyError` with every difference."""
         if self.ok:
             return self
         raise VerifyError(

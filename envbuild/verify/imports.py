@@ -1,7 +1,7 @@
-"""Imports what was asked for, in the image and as its user: the frameworks' packages and those under ``pip:``.
+"""Imports the requested packages in the image, as its user: those of the frameworks and those under ``pip:``.
 
-Each module is imported in a process of its own, without a network, several at once (``smoke/imports.py`` does it). What a
-machine without a GPU cannot import, and what is not meant to be imported, becomes a note: it was not checked.
+Each module is imported in a process of its own, without a network, several at once (``smoke/imports.py`` does it). Modules that
+need a GPU, or are not meant to be imported, are not checked; the report has a note about each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Trial:
 
 
 def check(trial: Trial, found: Findings) -> None:
-    """Import what was asked for in every prefix, and compare what is installed there with its own requirements."""
+    """In every prefix, import the requested packages, and compare the installed packages with their requirements."""
     for prefix in trial.lock.prefixes:
         told = _ask(trial, prefix, found)
         if told is not None:
@@ -57,9 +57,9 @@ def check(trial: Trial, found: Findings) -> None:
 
 
 def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
-    """The projects (canonical names) of one prefix that a person named: frameworks, and what stands under ``pip:``.
+    """The projects (canonical names) of one prefix that were requested by name: frameworks, and those under ``pip:``.
 
-    What they need in turn is imported by them.
+    Their dependencies are not listed, because they import these themselves.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -111,13 +111,13 @@ def _ask(trial: Trial, prefix: Prefix, found: Findings) -> dict[str, Any] | None
 
 
 def _python(lock: Lock, prefix: Prefix) -> list[str]:
-    """The words that start a prefix's Python as a user would, with the variables that its frameworks need."""
+    """The command that starts a prefix's Python as a user would, with the variables that its frameworks need."""
     several = len(lock.prefixes) > 1
     return ["envbuild-use", Path(prefix.path).name, "python"] if several else [f"{prefix.path}/bin/python"]
 
 
 def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
-    """Every module that was tried; a failed one is a difference, with what it lacks and where that comes from."""
+    """Judge every module that was tried. A failed one is a difference, with the missing library and the package that has it."""
     system = lock.environment.system.name
     lacking: dict[str, set[str]] = {}
     for each in told["libraries"]:
@@ -193,7 +193,7 @@ def _with_package(library: str, system: str, rules: Rules) -> str:
 
 
 def _advice(name: str, lock: Lock, rules: Rules) -> str:
-    """Where a project under ``pip:`` is one of a framework of the matrix, which brings the libraries that it needs."""
+    """Say if a project under ``pip:`` belongs to a framework of the matrix, whose recipe installs the needed libraries."""
     framework = rules.frameworks.get(name, "")
     taken = {each.name for each in lock.environment.frameworks}
     if not framework or framework in taken or lock.environment.custom is None:

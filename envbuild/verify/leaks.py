@@ -1,4 +1,5 @@
-"""What only an image's layers tell: strings of the building machine, which none may hold, and what was written twice."""
+"""Search an image's layers for strings of the building machine, which no layer may contain, and for files that were written
+twice."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _APT_PROXY = re.compile(r'^(Acquire\S+) "(\S+://\S+)";$', re.MULTILINE)
 
 
 def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
-    """What must not be found in an image, from the secrets of a build: addresses, their hosts and passwords, by variable."""
+    """The strings of a build's secrets that must not be in an image: addresses, their hosts and passwords, by variable."""
     found: dict[str, str] = {}
     for line in build_secrets.get("envbuild-env", b"").decode("utf-8", "replace").splitlines():
         words = shlex.split(line)
@@ -39,13 +40,13 @@ def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
 def _of_url(name: str, url: str) -> dict[str, str]:
     parts = urlsplit(url)
     host = parts.hostname or ""
-    # Half of all packages name the public index in their own texts; only its credentials would be somebody's.
+    # Many packages name the public index in their texts, so only credentials for it are secret.
     public = host in public_hosts()
     found = {} if public and not parts.password else {name: url.rstrip("/")}
     if host and not public and host != "localhost" and not host.startswith("127."):
         found[f"{name} (host)"] = host
     for word in (parts.password or "", unquote(parts.password or "")):
-        if len(word) > 5:  # a shorter one is found by chance everywhere
+        if len(word) > 5:  # shorter strings occur by chance
             found[f"{name} (password)"] = word
     return found
 

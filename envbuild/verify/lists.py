@@ -1,11 +1,11 @@
 """What no package's record tells of: Pythons and CUDA that a build unpacked, and what it compiled outside of any package.
 
 The step that installs them writes a list of their files by sha256 into the image, below ``/opt/envbuild/installed``. It is
-compared with the files as they lie in the image's layers, without asking any program of the image: the interpreter may be
-what was changed. Together with the lock, by whose hashes the same build checked what it unpacked, this proves that no later
-step touched them: each is as listed, nothing lies beside them, and neither a file nor its list occurs in two layers, as
-both do if a later step forges them together. It does not prove that the installing step was ours: an image made by
-another Dockerfile, or pressed into one layer, may hold any list.
+compared with the files in the image's layers, without running any program of the image: the interpreter itself may have been
+changed. The build checked the unpacked archives by the lock's hashes. So this proves that no later step changed the files: each
+file is as listed, there are no others, and neither a file nor its list occurs in two layers, as it would if a later step had
+replaced both. It does not prove that envbuild's own step installed them: an image from another Dockerfile, or with only one
+layer, may contain any list.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def candidates(lock: Lock) -> dict[str, str]:
 
 
 def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Those that it must hold: a framework made from a repository's tree has none if it is a distribution.
+    """The lists that the image must contain. A framework built from a repository has no list if it is an installed
+    distribution.
 
     ``distributions`` are the canonical names of what was found in each prefix, by its path.
     """
@@ -90,7 +91,8 @@ def parse(content: bytes) -> FileList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """A listed path as one layer has it: ``what`` is a file's sha256 or where a link leads, None where it was not read."""
+    """The state of a listed path in one layer: ``what`` is a file's sha256 or where a link leads, None where it was not
+    read."""
 
     layer: str
     kind: str
@@ -106,7 +108,7 @@ class Layers:
         self._strangers: list[tuple[str, str]] = []
         self._watched = {f"{FOLDER}/{name}" for name in lists}.union(*({*each.files, *each.links} for each in lists.values()))
         self._folders = tuple(f"{each.folder}/" for each in lists.values() if each.folder)
-        # What takes a folder away is written beside it or beside one that it lies in.
+        # The entry that removes a folder is next to the folder, or next to one of its parents.
         self._above = {str(parent) for path in self._folders for parent in (PurePosixPath(path), *PurePosixPath(path).parents)}
 
     def __bool__(self) -> bool:
@@ -184,7 +186,7 @@ def _is_bytecode_of(path: str, one: FileList) -> bool:
 
 
 def compare_presence(wanted: Mapping[str, str], lists: Mapping[str, FileList], found: Findings) -> None:
-    """Every list that must be there, of the folder that the lock names."""
+    """Check that every required list exists, for the folder that the lock names."""
     for name, folder in wanted.items():
         where = f"{FOLDER}/{name}"
         if name not in lists:

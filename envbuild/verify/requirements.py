@@ -1,7 +1,7 @@
 """Compares what is installed with its own requirements, as ``pip check`` does. Pure: values in, findings out.
 
-Markers are evaluated with the values that the image's own Python gave. A source package can come out of its build with other
-requirements than the lock read, so that a lock that agreed with the index may not agree with the image.
+Markers are evaluated with the values that the image's own Python gave. A source package can have other requirements after its
+build than the lock read before, so they are checked in the image.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], ru
     extras = _extras_asked_for(lock, prefix)
     checked: set[str] = set()
     waiting = [*installed]
-    while waiting:  # again for those of which another extra is asked for, until none is new
+    while waiting:  # repeat for packages of which another extra is requested, until there is no new extra
         name = waiting.pop(0)
         for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=name not in checked):
             project = str(canonicalize_name(requirement.name))
@@ -76,7 +76,7 @@ def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:
 def _requirements(
     distribution: Mapping[str, Any], markers: Mapping[str, str], extras: set[str], found: Findings, *, first: bool
 ) -> Iterator[Requirement]:
-    """Those that apply in the image, with the extras asked for; one that cannot be read is noted the ``first`` time."""
+    """The requirements that apply in the image, with the requested extras. An unreadable one is noted the ``first`` time."""
     for text in [*distribution["requires"], *_of_sections(str(distribution["sections"]))]:
         try:
             requirement = Requirement(text)

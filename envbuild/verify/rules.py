@@ -1,4 +1,4 @@
-"""What ``verify`` knows of modules and libraries beyond the lock, as people write it in ``images/imports.yaml``."""
+"""The rules of ``verify`` for modules and libraries, which people write in ``images/imports.yaml``."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Contradiction:
 class Rules:
     """``libraries``: shared library → system → the package that holds it. ``frameworks``: project → framework of the matrix.
 
-    ``made_from``: system → the system whose packages have the same names where its own list is not here.
-    ``ignored`` are projects that the recipes leave out though the metadata of a package asks for them.
+    ``made_from``: system → the system whose list of packages is used if it has no list of its own.
+    ``ignored`` are projects that the recipes leave out although a package requires them.
     """
 
     skip: tuple[Skip, ...] = ()
